@@ -32,7 +32,7 @@ from hierchat.models.fetch.bring import status
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import LOCAL_USER, ChatSettings, DraftsFrom, Project, Store
+from hierchat.store import LOCAL_USER, DraftsFrom, Project, Store
 
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
 
@@ -288,7 +288,7 @@ def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
         )
     server = None if flags.project else find_server(flags)
     if server and flags.no_history:
-        yield talk.TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
+        yield talk.TalkInMemory(server, changes, server.complete)
         return
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(database_file(flags.db)))
@@ -299,7 +299,7 @@ def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
         kept = talk.KeptChats(store, user, project)
         number = kept.last() if flags.go_on else None
         if server:
-            yield talk.CopiedTalk(server, changes, server.complete, kept, number)
+            yield talk.CopiedTalk(server, changes, server.complete, kept=kept, number=number)
             return
         slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
         name = flags.model or (project and project.model) or slot.names[0]
@@ -311,7 +311,7 @@ def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
             answer = partial(model.complete, kept.user)
             yield talk.TalkInMemory(model, changes, answer, service.chats.settings(kept.user, None))
         else:
-            yield talk.StoredTalk(model, changes, service, kept, number)
+            yield talk.StoredTalk(model, changes, service, kept=kept, number=number)
 
 
 def _project(projects: Sequence[Project], name: str) -> Project:

@@ -81,21 +81,16 @@ class SettingsOverrides:
         return replace(settings, system_prompt=prompt, sampling={**settings.sampling, **self.sampling})
 
 
+@dataclass(eq=False)
 class Talk(ABC):
     """Leads the terminal's chat: asks, answers, and begins others."""
 
-    def __init__(
-        self,
-        model: Model,
-        changes: SettingsOverrides,
-        kept: KeptChats | None = None,
-        number: int | None = None,
-    ) -> None:
-        """`kept`: the user's chats, where this one is stored; `number`: of the chat there that goes on."""
-        self.model = model
-        self.changes = changes
-        self.kept = kept
-        self.number = number
+    model: Model
+    changes: SettingsOverrides
+    kept: KeptChats | None = field(default=None, kw_only=True)
+    """The user's chats, where this one is stored."""
+    number: int | None = field(default=None, kw_only=True)
+    """Of the chat there that goes on."""
 
     @property
     def settings(self) -> ChatSettings:
@@ -142,20 +137,14 @@ class Talk(ABC):
         """Ask a question and yield the frames of the reply. Raises NotFound if the chat was deleted."""
 
 
+@dataclass(eq=False)
 class TalkInMemory(Talk):
     """Chat that is not stored: its messages are given to the model anew each time."""
 
-    def __init__(
-        self,
-        model: Model,
-        changes: SettingsOverrides,
-        complete: Complete,
-        own_settings: ChatSettings,
-        kept: KeptChats | None = None,
-    ) -> None:
-        super().__init__(model, changes, kept)
-        self._complete = complete
-        self._usual = own_settings
+    _complete: Complete
+    _usual: ChatSettings = field(default_factory=lambda: ChatSettings("", {}))
+
+    def __post_init__(self) -> None:
         self._chat = _empty()
 
     def _own_settings(self) -> ChatSettings:
@@ -263,22 +252,13 @@ class KeptChats:
         return [message.text for message in asked[-most:]]
 
 
+@dataclass(eq=False)
 class StoredTalk(Talk):
     """Chat that ChatService answers and stores, as it does for the page."""
 
-    kept: KeptChats
-
-    def __init__(
-        self,
-        model: Model,
-        changes: SettingsOverrides,
-        service: ChatService,
-        kept: KeptChats,
-        number: int | None,
-    ) -> None:
-        super().__init__(model, changes, kept, number)
-        self._service = service
-        self._reply: int | None = None
+    _service: ChatService
+    kept: KeptChats = field(kw_only=True)
+    _reply: int | None = field(default=None, init=False)
 
     def _own_settings(self) -> ChatSettings:
         return self._service.chats.settings(self.kept.user, self.number, self.kept.project)
@@ -305,22 +285,17 @@ class StoredTalk(Talk):
         return [] if self._reply is None else self._service.runs(self.kept.user, self._reply)
 
 
+@dataclass(eq=False)
 class CopiedTalk(TalkInMemory):
     """Chat that a server answers, with a copy in the local store, so that it drafts later replies here."""
 
-    kept: KeptChats
+    kept: KeptChats = field(kw_only=True)
 
-    def __init__(
-        self,
-        model: Model,
-        changes: SettingsOverrides,
-        complete: Complete,
-        kept: KeptChats,
-        number: int | None,
-    ) -> None:
-        super().__init__(model, changes, complete, ChatSettings("", {}), kept)
-        if number is not None:
-            self.number, self._chat = number, kept.store.transfer.export_chat(kept.user, number)
+    def __post_init__(self) -> None:
+        if self.number is None:
+            super().__post_init__()
+        else:
+            self._chat = self.kept.store.transfer.export_chat(self.kept.user, self.number)
 
     def _own_settings(self) -> ChatSettings:
         """Return the chat's settings; of a new one, the default preset's. The rest is left to the server."""

@@ -46,7 +46,7 @@ def model(service: ChatService) -> OwnModel:
 
 @pytest.fixture
 def talk(service: ChatService, store: Store, model: OwnModel, user: int) -> StoredTalk:
-    return short(StoredTalk(model, SettingsOverrides(), service, KeptChats(store, user), None))
+    return short(StoredTalk(model, SettingsOverrides(), service, kept=KeptChats(store, user)))
 
 
 def short(talk: StoredTalk) -> StoredTalk:
@@ -63,11 +63,11 @@ def test_a_chat_of_a_project_begins_as_the_project_does(
 ) -> None:
     project = Project(0, "House", "Be kind.")
     project = replace(project, id=store.projects.save(user, project))
-    ask(short(StoredTalk(model, SettingsOverrides(), service, KeptChats(store, user), None)), "Elsewhere?")
+    ask(short(StoredTalk(model, SettingsOverrides(), service, kept=KeptChats(store, user))), "Elsewhere?")
     kept = KeptChats(store, user, project)
     with pytest.raises(CommandError, match="There is no chat to go on with yet"):
         kept.last()
-    talk = short(StoredTalk(model, SettingsOverrides(), service, kept, None))
+    talk = short(StoredTalk(model, SettingsOverrides(), service, kept=kept))
     assert talk.settings.system_prompt == "Be kind."
     ask(talk, "Hello?")
     assert store.chats.get(user, kept.last()).project_id == project.id
@@ -92,7 +92,9 @@ def test_the_last_chat_goes_on(
 ) -> None:
     talk.changes.system_prompt = "Be brief."
     ask(talk, "hello")
-    after = short(StoredTalk(model, SettingsOverrides(), service, KeptChats(store, user), talk.number))
+    after = short(
+        StoredTalk(model, SettingsOverrides(), service, kept=KeptChats(store, user), number=talk.number)
+    )
     assert after.settings.system_prompt == "Be brief."
     ask(after, "more")
     chat = after.chat()

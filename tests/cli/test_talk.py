@@ -53,11 +53,11 @@ def echo() -> Echo:
 
 
 def passing(echo: Echo) -> TalkInMemory:
-    return TalkInMemory(echo, SettingsOverrides(), echo.complete, ChatSettings("", {}))
+    return TalkInMemory(echo, SettingsOverrides(), echo.complete)
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    return CopiedTalk(echo, SettingsOverrides(), echo.complete, KeptChats(store, user), number)
+    return CopiedTalk(echo, SettingsOverrides(), echo.complete, kept=KeptChats(store, user), number=number)
 
 
 def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
