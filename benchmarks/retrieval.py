@@ -14,8 +14,9 @@ from typing import NamedTuple
 from rich.console import Console
 
 from hierchat.checks.runs import RequestError
-from hierchat.store import Document, Passage, Store
+from hierchat.store import Store
 from hierchat.store.documents import Documents
+from hierchat.store.records import Document, Passage
 from hierchat.texts.attachments import with_files
 from hierchat.texts.passages import BUDGET, cut, fitting
 from hierchat.texts.text_files import Reader, kind

@@ -39,16 +39,9 @@ from hierchat.page.page_sessions import KeptFiles
 from hierchat.page.panels import transfer_panel
 from hierchat.runtime import template
 from hierchat.runtime.user_documents import UserDocument
-from hierchat.store import (
-    Attachment,
-    ChatSettings,
-    NewMessage,
-    NewTurn,
-    Project,
-    Store,
-    TurnFigures,
-)
+from hierchat.store import Store
 from hierchat.store.chats import MOST_TAGS
+from hierchat.store.records import Attachment, ChatSettings, NewMessage, NewTurn, Project, TurnFigures
 from hierchat.texts import office, pdf, text_files
 from tests.models.test_hostile import gguf_of
 from tests.testing.fake_service import FakeService

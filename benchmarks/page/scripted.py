@@ -13,7 +13,8 @@ from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.models.progress import Report
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import LOCAL_USER, NewMessage, NewTurn, SourceCount, Store, TurnFigures
+from hierchat.store import LOCAL_USER, Store
+from hierchat.store.records import NewMessage, NewTurn, SourceCount, TurnFigures
 
 MODEL = "scripted"
 WINDOW = 1_000_000

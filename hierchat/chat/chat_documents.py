@@ -10,8 +10,9 @@ from pathlib import Path
 from hierchat import logs
 from hierchat.drafting.growing.kernel_arrays import PROMPTS
 from hierchat.drafting.source import Source
-from hierchat.store import Attachment, Connection, Document, Message, Passage, StoreError
+from hierchat.store import Connection, StoreError
 from hierchat.store.documents import Documents
+from hierchat.store.records import Attachment, Document, Message, Passage
 from hierchat.texts.passages import cut, fitting
 from hierchat.texts.text_files import CorpusError, Reader, find, kind, size_of
 

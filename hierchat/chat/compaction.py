@@ -17,7 +17,8 @@ from hierchat.reasoning import split_reasoning
 from hierchat.runtime.prompt import Prompt, PromptMessage, turns_of
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
-from hierchat.store import Attachment, Message, Store
+from hierchat.store import Store
+from hierchat.store.records import Attachment, Message
 from hierchat.texts.attachments import with_files
 
 ASK = (

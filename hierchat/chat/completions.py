@@ -32,8 +32,8 @@ from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
-from hierchat.store import DraftsFrom
 from hierchat.store.history import LearnedValues
+from hierchat.store.records import DraftsFrom
 
 
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.

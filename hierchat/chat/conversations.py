@@ -11,7 +11,8 @@ from typing import Any
 
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
-from hierchat.store import ChatSettings, Conversation, Message, NotFound, Project, Store, StoreError, Totals
+from hierchat.store import NotFound, Store, StoreError
+from hierchat.store.records import ChatSettings, Conversation, Message, Project, Totals
 
 NOTES = "Notes about the user, in the user's own words:\n"
 """Before the notes in the system prompt."""

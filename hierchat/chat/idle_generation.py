@@ -20,7 +20,8 @@ from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
-from hierchat.store import GeneratedText, IdleSettings, Store
+from hierchat.store import GeneratedText, Store
+from hierchat.store.records import IdleSettings
 
 STREAMS = 8
 """Conversations at once, where all of their rows are computed within GIVE_WAY_MS."""

@@ -16,7 +16,8 @@ from hierchat import logs
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Frame
 from hierchat.language import here
-from hierchat.store import Attachment, NewMessage, NotFound, Store, StoreError, title_of
+from hierchat.store import NotFound, Store, StoreError, title_of
+from hierchat.store.records import Attachment, NewMessage
 
 
 # Counts what changes in each user's chats, so that a page learns from one number whether it shows the

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from hierchat.chat.statistics import Decode, text_pieces
-from hierchat.store import UNKNOWN, Message, Origin, SourceSpan, Store, Whereabouts
+from hierchat.store import Store
+from hierchat.store.records import UNKNOWN, Message, Origin, SourceSpan, Whereabouts
 
 _PART = "\ufffd"
 """Stands for a part of a character."""

@@ -21,8 +21,8 @@ from hierchat.models.progress import ModelError
 from hierchat.runtime.history_index import DraftOrigins
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import DraftsFrom, NewTurn, Store, StoreError
-from hierchat.store.records import FinalState
+from hierchat.store import Store, StoreError
+from hierchat.store.records import DraftsFrom, FinalState, NewTurn
 
 _log = logging.getLogger(__name__)
 

@@ -45,9 +45,10 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import Attachment, Message, NewMessage, NotFound, Passage, SourceSpan, Store, Turn
+from hierchat.store import NotFound, Store
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
+from hierchat.store.records import Attachment, Message, NewMessage, Passage, SourceSpan, Turn
 from hierchat.texts.attachments import PASSAGES, fenced, with_files
 from hierchat.texts.passages import BUDGET
 

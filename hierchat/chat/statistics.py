@@ -17,7 +17,7 @@ from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import LeftOut
 from hierchat.runtime.history_index import Histories
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import NewTurn, SourceCount, TurnFigures
+from hierchat.store.records import NewTurn, SourceCount, TurnFigures
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()

@@ -20,8 +20,9 @@ from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
-from hierchat.store import Message, Store
+from hierchat.store import Store
 from hierchat.store.connection import TITLE_CHARACTERS
+from hierchat.store.records import Message
 
 IDLE_SECONDS = 4.0
 """So long nobody must have wanted the model."""

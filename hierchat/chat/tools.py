@@ -25,8 +25,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from hierchat.config import config_dir
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _, later
-from hierchat.store import Message, Store, ToolCall
-from hierchat.store.records import CallState
+from hierchat.store import Store
+from hierchat.store.records import CallState, Message, ToolCall
 
 if TYPE_CHECKING:
     import httpx2

@@ -32,7 +32,8 @@ from hierchat.models.fetch.bring import status
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import LOCAL_USER, DraftsFrom, Project, Store
+from hierchat.store import LOCAL_USER, Store
+from hierchat.store.records import DraftsFrom, Project
 
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
 

@@ -33,7 +33,8 @@ from hierchat.cli.screen import (
     show_sources,
 )
 from hierchat.cli.talk import Talk
-from hierchat.store import Attachment, StoreError
+from hierchat.store import StoreError
+from hierchat.store.records import Attachment
 from hierchat.texts.attachments import MOST_BYTES, read
 from hierchat.texts.exporting import file_name, save_markdown
 

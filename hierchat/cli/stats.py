@@ -14,7 +14,8 @@ from hierchat.cli.options import Command, table, with_existing_store
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.language import plural
 from hierchat.runtime.served_model import counted
-from hierchat.store import DraftingFigures, Store
+from hierchat.store import Store
+from hierchat.store.records import DraftingFigures
 
 FILE_WIDTH = 140
 """Columns where the output is no terminal."""

@@ -19,18 +19,8 @@ from hierchat.chat.service import ChatService
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import (
-    Attachment,
-    Chat,
-    ChatMessage,
-    ChatSettings,
-    FinalState,
-    NewMessage,
-    NotFound,
-    Project,
-    Store,
-    title_of,
-)
+from hierchat.store import Chat, ChatMessage, NotFound, Store, title_of
+from hierchat.store.records import Attachment, ChatSettings, FinalState, NewMessage, Project
 from hierchat.texts.attachments import with_files
 from hierchat.texts.exporting import open_branch
 

@@ -19,7 +19,7 @@ from hierchat.page.event_data import Foreign, PageEvent, whole
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import still
 from hierchat.page.templates import Macros
-from hierchat.store import ChatSettings, Preset
+from hierchat.store.records import ChatSettings, Preset
 
 LABELS = {
     "reasoning": later("Thinking"),

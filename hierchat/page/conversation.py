@@ -28,8 +28,7 @@ from hierchat.page.status import undrafted
 from hierchat.page.templates import Macros
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import SlotStatus
-from hierchat.store import Attachment, AttachmentHead
-from hierchat.store.records import Message
+from hierchat.store.records import Attachment, AttachmentHead, Message
 
 _CITED = re.compile(
     r"(?P<markup><(code|pre|a|math|button)\b.*?</\2>|<[^>]*>)|\[\d{1,6}(?:, ?\d{1,6})*\]", re.DOTALL

@@ -16,7 +16,8 @@ from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import PageEvent, whole
 from hierchat.page.guard import SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
 from hierchat.page.views import GONE, Update, cue
-from hierchat.store import LOCAL_USER, ChatSettings, NotFound, StoreError
+from hierchat.store import LOCAL_USER, NotFound, StoreError
+from hierchat.store.records import ChatSettings
 from hierchat.texts.text_files import CorpusError, named_path
 
 GRACE_SECONDS = 5.0

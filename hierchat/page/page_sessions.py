@@ -14,7 +14,7 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.language import _, later
 from hierchat.page.templates import Macros
-from hierchat.store import Attachment
+from hierchat.store.records import Attachment
 
 PAGE = 100
 """Conversations that the list takes in at a time."""

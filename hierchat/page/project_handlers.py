@@ -8,7 +8,8 @@ from hierchat.page.event_data import EventFields, PageEvent, parsed, whole
 from hierchat.page.guard import HandlerGroup
 from hierchat.page.page_sessions import UNKNOWN
 from hierchat.page.views import Update
-from hierchat.store import NotFound, Project
+from hierchat.store import NotFound
+from hierchat.store.records import Project
 
 
 class ProjectHandlers(HandlerGroup):

@@ -31,7 +31,8 @@ from hierchat.page.reply_text import GrowingReply
 from hierchat.page.views import Update, deleted
 from hierchat.runtime.model_slot import PLACES
 from hierchat.runtime.template import PromptError
-from hierchat.store import ChatSettings, Message, NotFound
+from hierchat.store import NotFound
+from hierchat.store.records import ChatSettings, Message
 from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, with_files
 
 MOST_FILES = 20

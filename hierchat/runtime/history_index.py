@@ -13,8 +13,9 @@ from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SLOT_NAMES
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK, SortedRun, SuffixIndex
-from hierchat.store import Mark, Origin, Store, StoreError, SuffixRun, TextKind
+from hierchat.store import Mark, Store, StoreError, SuffixRun, TextKind
 from hierchat.store.generated import SELF
+from hierchat.store.records import Origin
 
 STORED_TOKENS = 4_096
 """Runs of so many tokens are stored: smaller ones are sorted faster than they are read."""

@@ -1,7 +1,7 @@
 # ruff: noqa: F401
 """Store users, conversations, messages, turns and their tokens in one SQLite file.
 
-Knows nothing of models or pages. Everything a caller needs is exported here."""
+Knows nothing of models or pages. What its methods take and return stands in `records.py`, or is exported here."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,19 +9,7 @@ from typing import Self
 
 from hierchat.store.backups import Backups
 from hierchat.store.chats import Chats
-from hierchat.store.connection import (
-    FOUND_BEGINS,
-    FOUND_ENDS,
-    Connection,
-    DatabaseCorrupt,
-    DatabaseLocked,
-    DatabaseNewer,
-    DatabaseUnwritable,
-    NotFound,
-    StoreError,
-    storable,
-    title_of,
-)
+from hierchat.store.connection import FOUND_BEGINS, FOUND_ENDS, Connection, NotFound, StoreError, title_of
 from hierchat.store.figures import Comparisons, ReplyFigures, StoredComparison
 from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedText, GeneratedTexts
 from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
@@ -29,37 +17,6 @@ from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
-from hierchat.store.records import (
-    UNKNOWN,
-    Attachment,
-    AttachmentHead,
-    Baseline,
-    ChatSettings,
-    Conversation,
-    Document,
-    DraftingFigures,
-    DraftsFrom,
-    FinalState,
-    HistorySize,
-    IdleSettings,
-    Message,
-    NewMessage,
-    NewTurn,
-    Origin,
-    OverTimeFigures,
-    Passage,
-    Preset,
-    Project,
-    Role,
-    SourceCount,
-    SourceSpan,
-    State,
-    ToolCall,
-    Totals,
-    Turn,
-    TurnFigures,
-    Whereabouts,
-)
 from hierchat.store.replies import Replies
 from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, Key, Keys, Users
 

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from hierchat.store import Attachment, storable
+from hierchat.store.connection import storable
+from hierchat.store.records import Attachment
 from hierchat.texts import office
 from hierchat.texts.pdf import PAGE, PdfError, text_of
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.reasoning import split_reasoning
-from hierchat.store import Attachment, Chat, ChatMessage, NotFound, Store, StoreError
+from hierchat.store import Chat, ChatMessage, NotFound, Store, StoreError
 from hierchat.store.connection import new_file, translated
+from hierchat.store.records import Attachment
 from hierchat.texts.attachments import with_files
 from hierchat.texts.importers import own
 

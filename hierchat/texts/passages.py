@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from hierchat.store import Attachment, Passage
+from hierchat.store.records import Attachment, Passage
 from hierchat.texts.attachments import fenced
 from hierchat.texts.pdf import PAGE
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hierchat.cli.main import main
-from hierchat.store import NewMessage, Store
+from hierchat.store import Store
+from hierchat.store.records import NewMessage
 
 
 @pytest.fixture

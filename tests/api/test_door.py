@@ -15,7 +15,9 @@ import pytest
 
 from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.source import Successors
-from hierchat.store import Access, DatabaseUnwritable, Key, NewMessage, Store
+from hierchat.store import Access, Key, Store
+from hierchat.store.connection import DatabaseUnwritable
+from hierchat.store.records import NewMessage
 from tests.api.scripted import Script, Served, make_slot, serving
 from tests.testing.raw import ask_endpoint as ask
 from tests.testing.raw import bearer

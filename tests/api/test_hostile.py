@@ -17,7 +17,7 @@ from hierchat.api.keys import as_api_error
 from hierchat.api.responses import ResponseRequest
 from hierchat.api.text_completions import CompletionRequest, Detokenize, Tokenize
 from hierchat.config import data_dir
-from hierchat.store import DatabaseCorrupt
+from hierchat.store.connection import DatabaseCorrupt
 from tests.api.scripted import Script, Served
 from tests.testing.raw import Answer
 from tests.testing.raw import ask_endpoint as ask

@@ -13,7 +13,8 @@ from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import Attachment, Message, Store
+from hierchat.store import Store
+from hierchat.store.records import Attachment, Message
 from tests.testing.tiny_chat import END, ready_slot, tokenizer
 
 

@@ -16,7 +16,8 @@ from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.chat.tools import MOST_CALLS
 from hierchat.engine.engine import GenerationRequest, Step
-from hierchat.store import LOCAL_USER, Store, ToolCall
+from hierchat.store import LOCAL_USER, Store
+from hierchat.store.records import ToolCall
 from hierchat.texts.exporting import _markdown
 from hierchat.texts.importers import own
 from tests.api.scripted import TOOLS_TEMPLATE, make_slot, scripted, with_template

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hierchat.chat.chat_documents import DocumentReading
-from hierchat.store import Attachment, Passage
+from hierchat.store.records import Attachment, Passage
 from hierchat.texts.attachments import PASSAGES
 from hierchat.texts.passages import cut
 from hierchat.texts.text_files import CorpusError

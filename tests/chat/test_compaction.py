@@ -12,7 +12,8 @@ import pytest
 from hierchat.chat.compaction import ASK, NotSummarised
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.reasoning import join_reasoning
-from hierchat.store import Attachment, ChatSettings, Mark, Store
+from hierchat.store import Mark, Store
+from hierchat.store.records import Attachment, ChatSettings
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.scripted_engine import ScriptedEngine, served
 from tests.testing.thinkers import KEEPS, thinker

@@ -12,7 +12,8 @@ from hierchat.config import GenerationSettings
 from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import MessageTooLong, PromptMessage
-from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Store
+from hierchat.store import Chat, ChatMessage, Store
+from hierchat.store.records import Attachment, ChatSettings
 from hierchat.texts.attachments import with_files
 from tests.testing.tiny_chat import CONTEXT, SYSTEM, catalogue, tokenizer
 

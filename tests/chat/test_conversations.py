@@ -12,8 +12,9 @@ from hierchat.chat import conversations
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
-from hierchat.store import ChatSettings, NotFound, Store
+from hierchat.store import NotFound, Store
 from hierchat.store.presets import Presets
+from hierchat.store.records import ChatSettings
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import ChangeEvents, InProgress, ReplyInProgress, State, in_reply_thread
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, NewMessage, Store, StoreError
+from hierchat.store import Store, StoreError
 from hierchat.store.messages import Messages
+from hierchat.store.records import Attachment, NewMessage
 from tests.testing.tiny_chat import END, ready_slot
 
 from .conftest import talk_on

@@ -8,7 +8,8 @@ import pytest
 
 from hierchat.chat.conversations import NOTES
 from hierchat.runtime.template import PromptError
-from hierchat.store import ChatSettings, NotFound, Project
+from hierchat.store import NotFound
+from hierchat.store.records import ChatSettings, Project
 from tests.testing.tiny_chat import SYSTEM
 
 from .conftest import Talk

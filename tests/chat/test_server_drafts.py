@@ -20,7 +20,8 @@ from hierchat.page.panels.comparisons_panel import repeated
 from hierchat.page.reply_text import said
 from hierchat.runtime.drafters import Drafting
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import UNKNOWN, SourceSpan, Store
+from hierchat.store import Store
+from hierchat.store.records import UNKNOWN, SourceSpan
 from tests.engine.remote.drafter import Drafter, step
 from tests.testing.openai_server import Script
 

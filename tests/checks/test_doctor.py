@@ -14,8 +14,9 @@ from hierchat.checks.doctor import errors, versions
 from hierchat.cli.main import main
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
 from hierchat.models.formats.layouts import LAYOUTS
-from hierchat.store import NewMessage, Store
+from hierchat.store import Store
 from hierchat.store.migrations import migrations
+from hierchat.store.records import NewMessage
 
 SECRET = "the purple giraffe"
 assert trial_runner

@@ -16,7 +16,8 @@ import pytest
 from hierchat.cli import answering
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.main import main
-from hierchat.store import LOCAL_USER, Message, Store
+from hierchat.store import LOCAL_USER, Store
+from hierchat.store.records import Message
 from tests.testing.openai_server import Script
 
 if sys.platform == "win32":

@@ -17,7 +17,7 @@ from hierchat.cli.screen import (
     show_sources,
 )
 from hierchat.reasoning import join_reasoning
-from hierchat.store import Origin, Whereabouts
+from hierchat.store.records import Origin, Whereabouts
 
 REPLY = """# A title
 

@@ -20,7 +20,8 @@ from hierchat.cli.options import CommandError
 from hierchat.cli.talk import KeptChats, SettingsOverrides, StoredTalk, Talk, TalkInMemory
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import LOCAL_USER, Project, Store
+from hierchat.store import LOCAL_USER, Store
+from hierchat.store.records import Project
 from tests.testing.tiny_chat import catalogue, load
 
 

@@ -13,7 +13,8 @@ from hierchat.chat.frames import Frame
 from hierchat.cli.options import CommandError
 from hierchat.cli.talk import CopiedTalk, KeptChats, SettingsOverrides, TalkInMemory
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import Attachment, ChatSettings, NewMessage, Store
+from hierchat.store import Store
+from hierchat.store.records import Attachment, ChatSettings, NewMessage
 
 
 class Echo:

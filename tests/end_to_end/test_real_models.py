@@ -101,7 +101,9 @@ def test_a_conversation_has_the_same_words_with_drafts(model: Model) -> None:
         assert model.reply(prompt, settings, drafter)[0] == plain, question
         dialogue.answered(plain)
         memory.history[0].add(plain)
-        assert "def " in model.model.prompts.thinking.text(plain, opened=False)  # it answered what it was asked
+        assert "def " in model.model.prompts.thinking.text(
+            plain, opened=False
+        )  # it answered what it was asked
 
 
 def test_its_choices_are_those_of_transformers_in_float32(model: Model) -> None:

@@ -17,17 +17,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from hierchat.store import (
-    LOCAL_USER,
-    Mark,
-    NewMessage,
-    NotFound,
-    Project,
-    Store,
-    StoreError,
-    TurnFigures,
-)
+from hierchat.store import LOCAL_USER, Mark, NotFound, Store, StoreError
 from hierchat.store.connection import NUMBER, title_of
+from hierchat.store.records import NewMessage, Project, TurnFigures
 from hierchat.store.replies import TOKEN
 from tests.fuzz.machines import Machine, one_of
 from tests.testing.deleting import on_disk

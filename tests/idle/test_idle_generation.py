@@ -29,7 +29,8 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import LOCAL_USER, IdleSettings, Store
+from hierchat.store import LOCAL_USER, Store
+from hierchat.store.records import IdleSettings
 from tests.testing.tiny_chat import END, tokenizer
 
 from .conftest import ASKED, Writing, make_served, slot

@@ -11,7 +11,8 @@ import pytest
 
 from hierchat import logs
 from hierchat.runtime import history_index
-from hierchat.store import Attachment, GeneratedText, Store
+from hierchat.store import GeneratedText, Store
+from hierchat.store.records import Attachment
 from tests.chat.conftest import Talk, talk_on
 from tests.testing.tiny_chat import ready_slot, tokenizer
 

@@ -9,23 +9,18 @@ from typing import Any
 
 import pytest
 
-from hierchat.store import (
-    Chat,
+from hierchat.store import Chat, GeneratedText, Mark, NotFound, Store, StoreError
+from hierchat.store.connection import Repository
+from hierchat.store.records import (
     ChatSettings,
     Document,
-    GeneratedText,
     IdleSettings,
-    Mark,
     NewMessage,
     NewTurn,
-    NotFound,
     Passage,
     Project,
-    Store,
-    StoreError,
     ToolCall,
 )
-from hierchat.store.connection import Repository
 from tests.testing.secrets import SECRET, fill, rows_of
 
 PUBLIC = {

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.drafting.acceptance import BINS, Acceptance
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, MAX_MATCH
-from hierchat.store import NewMessage, NewTurn, SourceCount, Store, TurnFigures
+from hierchat.store import Store
+from hierchat.store.records import NewMessage, NewTurn, SourceCount, TurnFigures
 from tests.testing.fake_service import REPLY
 
 CODER = ("Qwen2.5-Coder 1.5B", "coder")

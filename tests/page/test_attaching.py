@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from hierchat.page.page_sessions import Attached, KeptFiles
-from hierchat.store import Attachment
+from hierchat.store.records import Attachment
 from hierchat.texts.attachments import MOST_BYTES
 from tests.testing import browser as driving
 from tests.testing.browser import Chat

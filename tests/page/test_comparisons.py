@@ -17,7 +17,8 @@ from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
 from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.comparisons_panel import difference, drawn, export, headline, picture
-from hierchat.store import NewMessage, Store
+from hierchat.store import Store
+from hierchat.store.records import NewMessage
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import REPLY, FakeService

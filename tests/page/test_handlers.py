@@ -19,7 +19,7 @@ from hierchat.page.buttons import script
 from hierchat.page.guard import Page, PageEvents
 from hierchat.page.page_app import build_app, is_loopback, login
 from hierchat.page.page_sessions import Sessions, Stale
-from hierchat.store import NewMessage
+from hierchat.store.records import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor

@@ -10,7 +10,7 @@ from hierchat.language import spoken
 from hierchat.page import charts
 from hierchat.page.panels import insights_panel
 from hierchat.runtime.costs import Meter, meters
-from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
+from hierchat.store.records import DraftingFigures, OverTimeFigures, SourceCount
 from tests.page.stored import SMALL, measured_reply
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor, visible

@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from hierchat.chat import conversations
-from hierchat.store import NewMessage, NotFound
+from hierchat.store import NotFound
+from hierchat.store.records import NewMessage
 from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat

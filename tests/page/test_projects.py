@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hierchat.store import ChatSettings, NewMessage, Project
+from hierchat.store.records import ChatSettings, NewMessage, Project
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor

@@ -31,7 +31,7 @@ from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence, environment
 from hierchat.reasoning import join_reasoning
 from hierchat.runtime.drafters import LeftOut
-from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
+from hierchat.store.records import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
 from tests.testing.visitor import visible
 

@@ -17,7 +17,8 @@ from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.runtime import history_index as history
 from hierchat.runtime.history_index import DraftOrigins, Histories, IndexedTexts, UserHistory
-from hierchat.store import NewMessage, NewTurn, Origin, Store, SuffixRun, TurnFigures
+from hierchat.store import Store, SuffixRun
+from hierchat.store.records import NewMessage, NewTurn, Origin, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 from ..chat.conftest import Talk

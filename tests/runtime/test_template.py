@@ -20,7 +20,7 @@ from hierchat.runtime.template import (
     TemplateStopped,
     ThinkingFormat,
 )
-from hierchat.store import Attachment
+from hierchat.store.records import Attachment
 from hierchat.texts.attachments import with_files
 from tests.testing import thinkers
 from tests.testing.thinkers import DEEPSEEK, GEMMA4, GPT_OSS, GRANITE, KEEPS, QWEN3, thinker

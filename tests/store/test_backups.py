@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from hierchat.store import DatabaseLocked, NewMessage, Store, StoreError, backups
+from hierchat.store import Store, StoreError, backups
 from hierchat.store.backups import KEPT, backups_of, require_whole, restore
+from hierchat.store.connection import DatabaseLocked
 from hierchat.store.migrations import migrations
+from hierchat.store.records import NewMessage
 from tests.testing.secrets import fill, rows_of
 
 Disk = namedtuple("Disk", "total used free")

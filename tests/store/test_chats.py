@@ -10,16 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import (
-    FOUND_BEGINS,
-    FOUND_ENDS,
-    NewMessage,
-    NewTurn,
-    NotFound,
-    SourceCount,
-    Store,
-    TurnFigures,
-)
+from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NotFound, Store
+from hierchat.store.records import NewMessage, NewTurn, SourceCount, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.stores import chat_of, drafting, replied
 

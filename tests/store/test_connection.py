@@ -20,20 +20,18 @@ from sqlite_utils import Database
 
 from hierchat import logs
 from hierchat.config import shipped
-from hierchat.store import (
+from hierchat.store import Store, StoreError, connection
+from hierchat.store.backups import backups_of
+from hierchat.store.connection import (
+    IDLE,
     DatabaseCorrupt,
     DatabaseLocked,
     DatabaseNewer,
     DatabaseUnwritable,
-    NewMessage,
-    Store,
-    StoreError,
-    TurnFigures,
-    connection,
+    translated,
 )
-from hierchat.store.backups import backups_of
-from hierchat.store.connection import IDLE, translated
 from hierchat.store.migrations import migrations
+from hierchat.store.records import NewMessage, TurnFigures
 from tests.testing.stores import drafting, replied
 
 
@@ -528,7 +526,8 @@ def test_the_first_use_after_another_connection_rewrote_the_file(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hierchat.store import NewMessage, Store, connection
+from hierchat.store import Store, connection
+from hierchat.store.records import NewMessage
 connection.FOLD_SECONDS = 3600
 store = Store.open(Path(sys.argv[1]))
 user = store.users.ensure("ann")

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.store import DatabaseLocked, DatabaseUnwritable, Store, StoreError
+from hierchat.store import Store, StoreError
+from hierchat.store.connection import DatabaseLocked, DatabaseUnwritable
 from tests.isolation.test_store import METHODS, PARTS, calls, part_of
 from tests.testing.secrets import Secrets, fill, rows_of
 

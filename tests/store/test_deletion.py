@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import NotFound, Store, StoreError, TurnFigures
+from hierchat.store import NotFound, Store, StoreError
+from hierchat.store.records import TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.stores import replied
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Attachment, Document, NewMessage, NotFound, Passage, Store
+from hierchat.store import NotFound, Store
 from hierchat.store.documents import BATCH, Documents
+from hierchat.store.records import Attachment, Document, NewMessage, Passage
 from tests.testing.deleting import delete_for_good, on_disk
 
 HOUSE = [

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import (
-    DraftingFigures,
-    NewTurn,
-    NotFound,
-    SourceCount,
-    Store,
-    TurnFigures,
-    figures,
-)
+from hierchat.store import NotFound, Store, figures
+from hierchat.store.records import DraftingFigures, NewTurn, SourceCount, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.stores import chat_of, replied
 

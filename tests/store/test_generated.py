@@ -7,19 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierchat.store import (
-    Attachment,
-    GeneratedSize,
-    GeneratedText,
-    IdleSettings,
-    Mark,
-    NewMessage,
-    NewTurn,
-    Origin,
-    Store,
-    SuffixRun,
-    TurnFigures,
-)
+from hierchat.store import GeneratedSize, GeneratedText, Mark, Store, SuffixRun
+from hierchat.store.records import Attachment, IdleSettings, NewMessage, NewTurn, Origin, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
 
 MODEL = "m"

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.store import Mark, NewMessage, Store, SuffixRun, TurnFigures
+from hierchat.store import Mark, Store, SuffixRun
+from hierchat.store.records import NewMessage, TurnFigures
 from hierchat.store.replies import TOKEN
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.stores import replied

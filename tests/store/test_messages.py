@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import Attachment, NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
+from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.connection import title_of
+from hierchat.store.records import Attachment, NewMessage, NewTurn, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.stores import drafting, replied
 
@@ -217,7 +218,8 @@ def test_a_fork_has_its_own(store: Store, user: int) -> None:
 WAITS = """
 import sys
 from pathlib import Path
-from hierchat.store import Attachment, NewMessage, NewTurn, Store
+from hierchat.store import Store
+from hierchat.store.records import Attachment, NewMessage, NewTurn
 store = Store.open(Path(sys.argv[1]))
 user = store.users.ensure("ann")
 fresh = store.chats.create(user)

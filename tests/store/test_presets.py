@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import ChatSettings, NewMessage, Store, StoreError
+from hierchat.store import Store, StoreError
+from hierchat.store.records import ChatSettings, NewMessage
 from tests.testing.deleting import delete_for_good
 
 TERSE = ChatSettings("Be terse.", {"temperature": 0.5, "seed": None, "stop": ["\n\n", "é"]})

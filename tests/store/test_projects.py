@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import ChatSettings, NewMessage, NotFound, Project, Store, StoreError
+from hierchat.store import NotFound, Store, StoreError
+from hierchat.store.records import ChatSettings, NewMessage, Project
 from tests.testing.deleting import on_disk
 
 

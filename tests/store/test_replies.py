@@ -15,20 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import (
-    DatabaseUnwritable,
-    NewTurn,
-    NotFound,
-    Origin,
-    SourceCount,
-    SourceSpan,
-    Store,
-    StoreError,
-    Totals,
-    TurnFigures,
-    Whereabouts,
-)
-from hierchat.store.connection import interrupt
+from hierchat.store import NotFound, Store, StoreError
+from hierchat.store.connection import DatabaseUnwritable, interrupt
+from hierchat.store.records import NewTurn, Origin, SourceCount, SourceSpan, Totals, TurnFigures, Whereabouts
 from tests.testing.deleting import delete_for_good
 from tests.testing.stores import chat_of, replied
 
@@ -289,7 +278,8 @@ def test_conversations_that_a_crash_left_empty_go_after_a_day(path: Path) -> Non
 WRITER = """
 import sys
 from pathlib import Path
-from hierchat.store import NewMessage, NewTurn, Store
+from hierchat.store import Store
+from hierchat.store.records import NewMessage, NewTurn
 store = Store.open(Path(sys.argv[1]))
 user = store.users.ensure("ann")
 conversation = store.chats.create(user)

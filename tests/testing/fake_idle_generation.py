@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hierchat.chat.idle_generation import IdleState
-from hierchat.store import IdleSettings, Store
+from hierchat.store import Store
+from hierchat.store.records import IdleSettings
 
 
 class FakeIdleGeneration:

@@ -23,9 +23,10 @@ from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.store import UNKNOWN, NewMessage, NewTurn, Origin, Store, StoreError, TurnFigures
+from hierchat.store import Store, StoreError
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
+from hierchat.store.records import UNKNOWN, NewMessage, NewTurn, Origin, TurnFigures
 from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_shelf import FakeModelManager
 from tests.testing.fake_user_documents import FakeTexts

@@ -8,19 +8,18 @@ from typing import Any
 from hierchat.chat.comparison import ARMS, USUAL, Comparison, Side, Verdict
 from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
-from hierchat.store import (
+from hierchat.store import GeneratedText, Store
+from hierchat.store.documents import Documents
+from hierchat.store.records import (
     Attachment,
     ChatSettings,
     Document,
-    GeneratedText,
     NewMessage,
     NewTurn,
     Passage,
     Project,
-    Store,
     ToolCall,
 )
-from hierchat.store.documents import Documents
 
 SECRET = "xylophonist"
 

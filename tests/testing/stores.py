@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from hierchat.store import Mark, NewMessage, NewTurn, Store, TurnFigures
+from hierchat.store import Mark, Store
+from hierchat.store.records import NewMessage, NewTurn, TurnFigures
 
 TURN = NewTurn("m", "k", {}, 0, True)
 

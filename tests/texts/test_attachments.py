@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.store import Attachment
+from hierchat.store.records import Attachment
 from hierchat.texts import attachments
 from hierchat.texts import pdf as reading
 from hierchat.texts.attachments import MOST_BYTES, MOST_CHARACTERS, Unreadable, fenced, read, with_files

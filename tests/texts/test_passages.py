@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.store import Passage
+from hierchat.store.records import Passage
 from hierchat.texts.passages import LONGEST, MOST, cut, fitting
 
 GUIDE = """Before all.

@@ -37,7 +37,7 @@ from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros
 from hierchat.runtime.costs import meters
-from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
+from hierchat.store.records import DraftingFigures, OverTimeFigures, SourceCount
 
 _LONG = 62
 """More days than these are drawn by weeks, and without points."""

@@ -28,7 +28,8 @@ from hierchat.page.panels.panel import Panel, PanelPart
 from hierchat.page.panels.transfer_panel import TransferPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import Macros
-from hierchat.store import Access, DraftsFrom, IdleSettings
+from hierchat.store import Access
+from hierchat.store.records import DraftsFrom, IdleSettings
 from hierchat.texts.corpora import corpora_dir
 
 _NOW_SECONDS = 60.0

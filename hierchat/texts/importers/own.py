@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Preset, Project, ToolCall
+from hierchat.store import Chat, ChatMessage
+from hierchat.store.records import Attachment, ChatSettings, Preset, Project, ToolCall
 from hierchat.texts.importers.tree import (
     BadChat,
     Node,

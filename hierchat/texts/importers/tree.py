@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hierchat.store import Attachment, Chat, ChatMessage, Role
+from hierchat.store import Chat, ChatMessage
 from hierchat.store.connection import storable
-from hierchat.store.records import FinalState, ToolCall
+from hierchat.store.records import Attachment, FinalState, Role, ToolCall
 
 
 class TransferError(Exception):

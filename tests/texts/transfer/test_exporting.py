@@ -9,20 +9,17 @@ from pathlib import Path
 import pytest
 
 from hierchat.reasoning import join_reasoning
-from hierchat.store import (
+from hierchat.store import Chat, Mark, Store, StoreError
+from hierchat.store.connection import DatabaseUnwritable
+from hierchat.store.records import (
     Attachment,
-    Chat,
+    CallState,
     ChatSettings,
-    DatabaseUnwritable,
-    Mark,
     NewMessage,
     NewTurn,
-    Store,
-    StoreError,
     ToolCall,
     TurnFigures,
 )
-from hierchat.store.records import CallState
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown
 from tests.testing.stores import new_store, replied
 

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import NewMessage, Store
+from hierchat.store import Store
+from hierchat.store.records import NewMessage
 from hierchat.texts import importing
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import NAMED, Import

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hierchat.store import ChatSettings, NewMessage, Project, Store
+from hierchat.store import Store
+from hierchat.store.records import ChatSettings, NewMessage, Project
 from hierchat.texts.exporting import beside_chats, export_json
 from tests.testing.stores import new_store
 
