@@ -36,6 +36,21 @@ def test_logits_agree_with_transformers(
     assert target.tokens == ids
 
 
+def test_what_is_no_number_goes_with_its_text() -> None:
+    """Though it spoils what is read with it, and slots that are not seen: a weight of 0 does not take it out."""
+    model, poison = tiny_model(), 7
+    model.model.embed_tokens.weight[poison] = float("nan")
+    runner = TorchRunner(model, packed=False)
+    fresh, target = runner.open(), runner.open()
+    fresh.read([1, 2, 3])
+    for text in ([1, 2, 3, poison], [poison]):
+        target.read(text)
+        assert np.isnan(target.forward([4, 5], [-1, 0])[1]).all()
+        target.rollback(3)
+        assert target.tokens == [1, 2, 3]
+        np.testing.assert_array_equal(target.forward([4], [-1])[0], fresh.forward([4], [-1])[0])
+
+
 def test_sums_of_half_precision_are_not_rounded_on_the_way() -> None:
     """Four chunks, each of whose products alone would be rounded."""
     ids = np.random.default_rng(4).integers(0, VOCABULARY, CONTEXT).tolist()

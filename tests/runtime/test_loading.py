@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from hierchat.config import GenerationSettings
 from hierchat.engine import backends
 from hierchat.engine.engine import GenerationRequest
+from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import DeviceError, UnsupportedError
 from hierchat.runtime import kernels
 from hierchat.runtime.kernels import DRAFTING, Compiling
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.model_slot import ModelSlot
+from tests.testing.tiny import tokens_of
 from tests.testing.tiny_chat import model, settle, tokenizer
 
 ON_CPU = LoadOptions(device="cpu")
@@ -104,3 +108,41 @@ def test_a_hostile_template_is_found_before_the_present_model_leaves(
     assert slot.model is present
     with pytest.raises(UnsupportedError, match="The chat template of evil was stopped"):
         load_served_model(entries["evil"], ON_CPU)
+
+
+@pytest.mark.parametrize("blocks", [None, 8])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_no_numbers_are_told_and_the_model_before_goes_on(
+    entry: ModelEntry, tmp_path: Path, blocks: Any, value: float
+) -> None:
+    """All replies meet them: the load tells. Those with one token do: the reply with it tells, and no other one."""
+    poison, entries = 65, {"tiny": entry}
+    for name, weight, row in (("damaged", "lm_head", 7), ("poisoned", "model.embed_tokens", poison)):
+        file = shutil.copytree(tmp_path / "model", tmp_path / name) / "model.safetensors"
+        weights = load_file(file)
+        weights[f"{weight}.weight"][row] = value
+        save_file(weights, file, {"format": "pt"})
+        source = ModelSource(folder=Folder(path=file.parent))
+        entries[name] = ModelEntry(name=name, source=source, blocks=blocks)
+    slot = ModelSlot(Catalogue(models=entries, default="tiny"))
+
+    def load(name: str) -> str:
+        slot.start(name)
+        return settle(slot).status.message
+
+    def reply(*prompt: int) -> list[int]:
+        assert slot.model
+        return tokens_of(
+            slot.model.engine.generate(GenerationRequest(prompt, GenerationSettings(max_new_tokens=4)))
+        )
+
+    load("tiny")
+    said = reply(5, 6, 7)
+    assert re.search("damaged (could not|cannot) be .* no numbers.* tiny goes on answering", load("damaged"))
+    assert reply(5, 6, 7) == said
+    assert load("poisoned") == ""
+    with pytest.raises(BrokenLogits, match="its weights are damaged"):
+        reply(5, poison, 7)
+    assert reply(5, 6, 7)
+    assert load("tiny") == ""
+    assert reply(5, 6, 7) == said

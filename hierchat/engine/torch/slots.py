@@ -67,6 +67,9 @@ class SlotLayer(CacheLayerMixin):
 class TorchSlots(Cache):
     """Hold all layers' slots. `length` are committed; a forward writes behind them, and views multiples of `bucket`."""
 
+    spoilt = False
+    """Whether the last forward wrote what is no number."""
+
     def __init__(self, layers: int, capacity: int, bucket: int) -> None:
         self.length = 0
         self.bucket = bucket
@@ -75,7 +78,10 @@ class TorchSlots(Cache):
 
     @torch.inference_mode()
     def reserve(self, needed: int) -> None:
-        """Make room for `needed` slots, doubling."""
+        """Make room for `needed` slots, doubling. What is no number is wiped: a weight of 0 does not take it out."""
+        if self.spoilt:
+            for layer in self._keyed():
+                layer.keys[:, :, self.length :] = layer.values[:, :, self.length :] = 0
         if needed > self.capacity:
             capacity = self._rounded(max(needed, 2 * self.capacity))
             for layer in self._keyed():
@@ -118,7 +124,7 @@ class SlottedSequence(CachedSequence):
         self.segment: Sequence[int] = ()
 
     def rollback(self, length: int) -> None:
-        self.slots.rollback(length)
+        self.slots.rollback(0 if self.slots.spoilt else length)  # all that was read with it is spoilt, too
         del self.tokens[length:]
 
     def commit(self, nodes: Sequence[int]) -> None:

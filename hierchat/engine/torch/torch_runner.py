@@ -128,7 +128,7 @@ class TorchRunner(Runner):
         if self.keeps_states:
             by_node(model)
         self._experts = Experts(model)
-        self.hidden: torch.Tensor | None = None
+        self.hidden = torch.empty(0)
         """[1, rows, hidden]: what the head read in the last forward."""
         model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
         # Those of torch would wait for work on the cores that multiply blocks (docs/log.md)
@@ -169,6 +169,8 @@ class TorchRunner(Runner):
         began = time.perf_counter()
         with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
             found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
+        hidden = self.hidden if logits else found.last_hidden_state
+        slots.spoilt = not bool(hidden.isfinite().all())
         out = found.logits[0, : len(tokens)] if logits else torch.empty(0)
         if self.device.type == "cpu":
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
@@ -201,9 +203,7 @@ class TorchSequence(SlottedSequence):
         self._catch_up()
         self.segment = tokens
         rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
-        hidden = self.runner.hidden
-        assert hidden is not None
-        states = hidden[0, : len(tokens)].float().numpy(force=True)
+        states = self.runner.hidden[0, : len(tokens)].float().numpy(force=True)
         return ArrayRows(rows.float().numpy(force=True), states)
 
     def _catch_up(self) -> None:
