@@ -39,6 +39,13 @@ class TicketExpired(Exception):
     """Raised for a file's ticket that is unknown, used or too old. The message is for the page."""
 
 
+class FileNotKept(OSError):
+    """Raised where a file cannot be written on its way. The message is for the page."""
+
+    def __str__(self) -> str:
+        return _("The file could not be kept. Is the disk full?")
+
+
 @dataclass(frozen=True, slots=True)
 class _WaitingFile:
     path: Path
@@ -57,11 +64,14 @@ class Files:
         self._own: Path | None = None
 
     def place(self, name: str) -> Path:
-        """Return a path where a file of this name can be written, in a new folder of its own."""
+        """Return a path where a file of this name can be written, in a new folder of its own. Raises FileNotKept."""
         found = _NOT_IN_NAMES.sub(" ", name.replace("\\", "/").rsplit("/", 1)[-1])[-_NAME:]
         found = " ".join(found.split()).strip(" .") or "file"
-        folder = self._process_folder() / secrets.token_hex(16)
-        folder.mkdir(mode=0o700)
+        try:
+            folder = self._process_folder() / secrets.token_hex(16)
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise FileNotKept from error
         return folder / found
 
     def hold(self, path: Path, owner: str) -> str:
@@ -122,8 +132,9 @@ class Files:
             if self._own is None:
                 folder = self._all()
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._own = folder / own_name()
-                self._own.mkdir(mode=0o700)
+                own = folder / own_name()
+                own.mkdir(mode=0o700)
+                self._own = own
                 atexit.register(self.close)
             return self._own
 
@@ -147,16 +158,18 @@ files = Files()
 async def take_in(request: Request) -> Response:
     """Store the request's body as a file and answer with its ticket. It is written as it comes, never whole
     in memory."""
-    path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
+    path = None
     try:
+        path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
         with path.open("xb") as out:
             async for piece in request.stream():
                 if not _has_room(path):
                     raise OSError(errno.ENOSPC, "too little room")  # the database is to be written, too
                 await run_in_threadpool(out.write, piece)
     except (OSError, ClientDisconnect):
-        files.remove(path)
-        return PlainTextResponse(_("The file could not be kept. Is the disk full?"), 507)
+        if path:
+            files.remove(path)
+        return PlainTextResponse(str(FileNotKept()), 507)
     return JSONResponse({"ticket": files.hold(path, _owner(request))}, headers={"Cache-Control": "no-store"})
 
 

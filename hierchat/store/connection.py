@@ -204,8 +204,12 @@ class Connection:
                 raise StoreError(f"{self.path} was closed. Open it again.")
             db = self._idle.pop() if self._idle else None
             self._used += 1
+        reads_only = False
         try:
             if db is None:
+                reads_only = not os.access(
+                    self.path, os.W_OK
+                )  # then it stays so, also when the rights are back
                 db = _connect(self.path, "rw", self._busy_seconds)
                 db.execute("PRAGMA foreign_keys = ON")
                 # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
@@ -217,7 +221,7 @@ class Connection:
             with self._pool:
                 self._used -= 1
                 if db is not None:
-                    if self.closed or len(self._idle) >= IDLE or db.conn.in_transaction:
+                    if reads_only or self.closed or len(self._idle) >= IDLE or db.conn.in_transaction:
                         db.close()
                     else:
                         self._idle.append(db)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hierchat.access import files as door
-from hierchat.access.files import Files, TicketExpired
+from hierchat.access.files import FileNotKept, Files, TicketExpired
+from hierchat.logs import error_message
 
 
 @pytest.fixture
@@ -82,3 +83,15 @@ def test_it_goes_with_the_program_or_with_the_next_one(tmp_path: Path) -> None:
     first.close()
     second.close()
     assert os.listdir(tmp_path / "transfer") == []
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_may_come_back(tmp_path: Path) -> None:
+    """As where the disk is full, or the folder is read-only."""
+    files, way = Files(tmp_path / "data" / "transfer"), tmp_path / "data"
+    way.write_text("in the way")
+    for _ in range(2):
+        with pytest.raises(FileNotKept) as told:
+            files.place("chats.json")
+        assert error_message(told.value) == "The file could not be kept. Is the disk full?"
+    way.unlink()
+    assert written(files).read_text() == "[]"

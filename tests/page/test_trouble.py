@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import resource
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -17,11 +21,14 @@ from hierchat.page.page_app import build_app, serve
 from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store.connection import Connection, translated
+from tests.isolation.visitor import Visitor as RequestVisitor
 from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
 from tests.testing.deleting import delete_for_good
-from tests.testing.fake_service import FakeService, SlotStatus
+from tests.testing.fake_service import FakeService, SlotStatus, make
+from tests.testing.raw import ask
+from tests.testing.secrets import rows_of
 from tests.testing.visitor import Visitor
 
 GONE = "This chat was deleted in another tab."
@@ -135,6 +142,93 @@ def test_a_store_that_fails_at_send_and_in_mid_reply(chat: Chat, service: FakeSe
     chat.page.reload()
     expect(chat.replies.last).to_contain_text("interrupted", timeout=PATIENCE_MS)
     sane(chat)
+
+
+@contextmanager
+def full_disk(service: FakeService) -> Iterator[None]:
+    """No file can be written, whoever asks."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def read_only_folder(service: FakeService) -> Iterator[None]:
+    """Files are opened anew, by a program that is not root's."""
+    folder = service.store.path.parent
+    for _ in range(len(service.store.connection._idle)):
+        service.store.connection._idle.pop().close()
+    places = {path: path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
+    for path in places:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    user = os.getuid()
+    os.setresuid(user or 65534, user or 65534, user)
+    try:
+        yield
+    finally:
+        os.setresuid(user, user, user)
+        for path, mode in places.items():
+            path.chmod(mode)
+
+
+@pytest.mark.parametrize("fault", [full_disk, read_only_folder])
+def test_what_cannot_be_written_is_told_by_the_server_of_the_page(
+    open_folder: Path, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is answered in a sentence; nothing is lost, and once it can be written all goes on."""
+    monkeypatch.setenv("HIERCHAT_DATA", str(open_folder))
+    service = make(open_folder)
+    service.script.seconds = 0
+    log_ins = driving.log_ins_of(service.store, ("ann", "the password of ann"))
+    with (
+        driving.files_wait_in(open_folder / "transfer"),
+        driving.serving(service, log_ins=log_ins) as address,
+    ):
+        page = RequestVisitor(address, "ann", "the password of ann")
+        page.open()
+        (user,) = (id for name, id in service.store.users.ids().items() if name == "ann")
+
+        def answers() -> dict[str, str]:
+            *_, question, _reply = path
+            found = {
+                event: page.act(event, {"id": 0, "text": "", **data})
+                for event, data in {
+                    "hc_rename": {"id": chat, "text": "Renamed"},
+                    "hc_tags": {"id": chat, "tags": ["red"]},
+                    "hc_edit": {"id": question.id, "text": "Asked otherwise"},
+                    "hc_example": {"text": "Asked"},
+                    "hc_export": {"id": chat, "text": "json"},
+                }.items()
+            }
+            for method, to in (("POST", "/transfer/in?name=x.json"), ("PUT", f"/models/{len(sent)}.gguf")):
+                answer = ask(address, method, to, page.headers, raw=b"GGUF" + bytes(9000))
+                sent.append(answer.status)
+                found[to] = answer.text
+            return found
+
+        sent: list[int] = []
+        page.act("hc_example", {"text": "First"})
+        chat = service.store.chats.find(user)[0].id
+        path = service.store.messages.path(user, chat)
+        answers()  # all that is imported on the way is by now
+        path = service.store.messages.path(user, chat)
+        before = rows_of(service.store, user)
+        with fault(service):
+            told = answers()
+        assert {act: said[-1500:] for act, said in told.items() if not TOLD.search(said)} == {}
+        assert sent == [200, 201, 507, 507]
+        assert rows_of(service.store, user) == before
+        assert not any(map(TOLD.search, answers().values()))
+        assert sent[4:] == [200, 201]
+        with service.store.connection.read() as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    service.store.close()
+
+
+TOLD = re.compile("Free some disk space|writable|could not be (kept|written)")
 
 
 @pytest.mark.browser
