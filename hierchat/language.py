@@ -11,7 +11,7 @@ import gettext
 import html
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, cached_property, partial
 from http.cookies import CookieError, SimpleCookie
@@ -203,11 +203,9 @@ def here(does: Callable[..., T]) -> Callable[..., T]:
 def chosen(headers: Mapping[str, str]) -> str:
     """Return the language of a request: the one that the browser keeps, else the first that it accepts and there is."""
     wanted = []
-    try:
+    with suppress(CookieError):
         if kept := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
             wanted.append(kept.value)
-    except CookieError:
-        pass
     accepted = []
     for part in headers.get("accept-language", "").split(","):
         code, _sep, weight = part.partition(";q=")
@@ -227,10 +225,9 @@ def of_terminal() -> str:
 
 
 def _weight(text: str) -> float:
-    try:
+    with suppress(ValueError):
         return float(text or 1)
-    except ValueError:
-        return 0.0
+    return 0.0
 
 
 def translated(value: Any) -> Any:

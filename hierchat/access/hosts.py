@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.responses import PlainTextResponse
@@ -145,7 +146,6 @@ def _headers(scope: Scope, name: bytes) -> list[str]:
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return None
+    return None

@@ -2,6 +2,7 @@
 
 import hmac
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -36,10 +37,9 @@ def hashed(password: str) -> str:
 def matches(password: str, stored: str | None) -> bool:
     """Tell whether `stored` is a hash of this password. With None, takes as long and never is: so the time
     does not tell whether there is an account."""
-    try:
+    with suppress(VerificationError, InvalidHashError):
         return _HASHER.verify(stored or _nobody(), _same(password)) and stored is not None
-    except (VerificationError, InvalidHashError):
-        return False
+    return False
 
 
 @cache

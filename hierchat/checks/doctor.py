@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -285,10 +286,9 @@ def _wanted() -> dict[str, Requirement]:
 
 def version_of(package: str) -> str | None:
     """Return the version of an installed package, or None."""
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 def print_report(given: Path | None) -> int:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -109,14 +109,13 @@ class ServerModel:
 
     def is_hierchat(self) -> bool:
         """Tell whether a hierchat answers at the address and accepts the key. Waits for two seconds at most."""
-        try:
+        with suppress(OSError, HTTPException, ServerError):
             with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=_LOOK_SECONDS)) as connection:
                 connection.request("GET", "/health")
                 if connection.getresponse().status != HTTPStatus.OK:
                     return False
             return any(one.get("owned_by") == "hierchat" for one in self._client.models(_LOOK_SECONDS))
-        except (OSError, HTTPException, ServerError):
-            return False
+        return False
 
     def names(self) -> list[str]:
         return [str(one["id"]) for one in self._listed()]

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -93,12 +93,10 @@ def known_sha256(path: Path) -> str:
     stat = path.stat()
     known = cache_dir() / "hashes" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()}.json"
     stamp = [stat.st_size, stat.st_mtime_ns]
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         remembered = json.loads(known.read_text())
         if remembered["stamp"] == stamp:
             return str(remembered["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     digest = sha256(path)
     write_whole(known, json.dumps({"stamp": stamp, "sha256": digest}).encode())
     return digest

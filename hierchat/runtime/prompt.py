@@ -310,10 +310,9 @@ class PromptBuilder:
         return self._shows_mark([{"role": "system", "content": MARK}], [])
 
     def _shows_mark(self, before: Chat, tools: Tools) -> bool:
-        try:
+        with suppress(PromptError):
             return MARK in self.template.text([*before, {"role": "user", "content": "?"}], tools)
-        except PromptError:
-            return False
+        return False
 
     def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)

@@ -375,10 +375,9 @@ class ThinkingFormat:
 
     def _rendered(self, chat: list[dict[str, Any]], **more: Any) -> str | None:
         """Render a chat; None where the template refuses it."""
-        try:
+        with suppress(PromptError):
             return self._rendering.text(chat, add_generation_prompt=True, **more)
-        except PromptError:
-            return None
+        return None
 
 
 def _channels(pieces: Iterator[_Piece]) -> str:

@@ -75,10 +75,9 @@ def python_of(cuda: bool, say: Say) -> Path:
 
 def has_drafter() -> bool:
     """Tell whether this hierchat brings the drafter that vLLM loads."""
-    try:
+    with suppress(ModuleNotFoundError):
         return find_spec(DRAFTER) is not None
-    except ModuleNotFoundError:
-        return False
+    return False
 
 
 def path_of_drafter() -> Path:
@@ -313,7 +312,6 @@ class Vllm:
 
 
 def _is_healthy(url: str) -> bool:
-    try:
+    with suppress(httpx.HTTPError):
         return httpx.get(f"{url}/health", timeout=5.0, trust_env=False).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
+    return False

@@ -8,6 +8,7 @@ import shutil
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -57,11 +58,10 @@ class Statistics:
     @cached_property
     def _begins(self) -> tuple[list[int], list[str]]:
         """Return the position of each file's first token; none for a corpus of an earlier version."""
-        try:
+        with suppress(OSError, ValueError, TypeError):
             begins = json.loads((self.folder / _BEGINS).read_bytes()) if self.folder else []
             return [int(start) for start, _ in begins], [str(file) for _, file in begins]
-        except (OSError, ValueError, TypeError):
-            return [], []
+        return [], []
 
 
 class File(BaseModel, frozen=True):

@@ -52,10 +52,9 @@ def writer(file: Path) -> str:
 
 def kept_seed(files: Sequence[Path], tokenizer: Any) -> Statistics | None:
     """Return the database of shipped texts if they were tokenised earlier, else None."""
-    try:
+    with suppress(Damaged, OSError):
         return read(_target(files, tokenizer)) if files else None
-    except (Damaged, OSError):
-        return None
+    return None
 
 
 def seed(

@@ -11,7 +11,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -352,10 +352,9 @@ class Reader:
 
 def size_of(file: Path) -> int:
     """Return the bytes of a file; 0 if it cannot be looked at."""
-    try:
+    with suppress(OSError):
         return file.stat().st_size
-    except OSError:
-        return 0
+    return 0
 
 
 def _pieces(text: str) -> Iterator[str]:

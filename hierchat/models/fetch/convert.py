@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -76,14 +76,13 @@ def blocks_folder(identity: str) -> Path:
 
 def is_converted(folder: Path) -> bool:
     """Tell whether a conversion is whole, by its marker and the sizes of its files, and laid out for this processor."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         marker = json.loads((folder / MARKER).read_text())
         whole = marker["form"] == _FORM and all(
             (folder / name).stat().st_size == size for name, size in marker["files"].items()
         )
         return whole and marker["layout"] == _layout(folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    return False
 
 
 def _layout(folder: Path) -> list[int] | None:

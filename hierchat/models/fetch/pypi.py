@@ -386,13 +386,11 @@ class _Joining:
 
     def _noted(self) -> tuple[int, int]:
         """Return how many pieces are joined, and their bytes; none where other packages were joined."""
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             note = json.loads(self._note.read_text())
             pieces, size = int(note["pieces"]), int(note["size"])
             if self._source().items() <= note.items() and size <= self._whole.stat().st_size:
                 return pieces, size
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass
         return 0, 0
 
     def _source(self) -> dict[str, str]:

@@ -141,10 +141,9 @@ def _context(config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _slot(config: Mapping[str, Any]) -> int:
-    try:
+    with suppress(*NONSENSE):
         return model_config.slot_size(config)
-    except NONSENSE:
-        return 0
+    return 0
 
 
 def _kind(config: Mapping[str, Any]) -> dict[str, str]:

@@ -162,12 +162,10 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backe
 def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
     """Read config.json. Where transformers computes, it is transformers that reads it."""
     if engine:
-        try:
+        with suppress(OSError, ModelError, *NONSENSE):  # transformers says what is wrong with it
             config = read_config(folder)
             if not runnable.unsupported(config):
                 return config
-        except (OSError, ModelError, *NONSENSE):
-            pass  # transformers says what is wrong with it
     return causal_config(folder, entry.name).to_dict()
 
 

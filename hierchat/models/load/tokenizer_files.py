@@ -158,10 +158,9 @@ def note_tokens(entry: ModelEntry, tokens: str) -> None:
 
 def known_tokens(entry: ModelEntry) -> str | None:
     """Return the tokens_sha256 of a model that was loaded before."""
-    try:
+    with suppress(OSError, UnicodeDecodeError):
         return _note(entry).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return None
+    return None
 
 
 def _note(entry: ModelEntry) -> Path:

@@ -4,6 +4,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -114,10 +115,9 @@ def _span(text: str, style: str) -> str:
 
 @lru_cache
 def _lexer(language: str) -> type[Lexer] | None:
-    try:
+    with suppress(ClassNotFound):
         return find_lexer_class_by_name(language) if language else None
-    except ClassNotFound:
-        return None
+    return None
 
 
 @lru_cache(maxsize=1024)

@@ -4,8 +4,8 @@ System messages, tools and messages to tools are hidden. Code that ChatGPT ran i
 from dataclasses import replace
 from typing import Any
 
-from hierchat.store import Chat
-from hierchat.texts.importers.tree import Node, array, chat, label, name, node_of, record, seconds, text
+from hierchat.store import Chat, ChatMessage
+from hierchat.texts.importers.tree import array, chat, label, message_of, name, record, seconds, text
 
 NAME = "ChatGPT"
 _SHOWN = ("text", "multimodal_text", "code")
@@ -25,14 +25,14 @@ def read(value: dict[str, Any]) -> Chat:
         title=text(value.get("title")),
         created_at=seconds(value.get("create_time")),
         updated_at=seconds(value.get("update_time")),
-        nodes=[_node(name(key), record(node)) for key, node in value["mapping"].items()],
+        found=[_node(name(key), record(node)) for key, node in value["mapping"].items()],
         current=name(value.get("current_node")),
     )
     called = f"ChatGPT project {project[4:10]}" if project.startswith("g-p-") else ""  # others are of GPTs
     return replace(made, project=called, project_source=f"chatgpt:{project}")
 
 
-def _node(key: str, node: dict[str, Any]) -> Node:
+def _node(key: str, node: dict[str, Any]) -> ChatMessage:
     message = record(node.get("message"))
     content, metadata = record(message.get("content")), record(message.get("metadata"))
     role = record(message.get("author")).get("role")
@@ -44,7 +44,7 @@ def _node(key: str, node: dict[str, Any]) -> Node:
     )
     parent, model = name(node.get("parent")) or None, label(metadata.get("model_slug"))
     created_at = seconds(message.get("create_time"))
-    return node_of(key, parent, role if shown else None, _said(content), model, created_at)
+    return message_of(key, parent, role if shown else None, _said(content), model, created_at)
 
 
 def _said(content: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@ them open. The file has no id, and times of the whole alone. A conversation is k
 
 from typing import Any
 
-from hierchat.store import Chat
+from hierchat.store import Chat, ChatMessage
 from hierchat.texts.importers import tree
 
 NAME = "LM Studio"
@@ -17,18 +17,19 @@ def recognises(value: Any) -> bool:
 def read(value: dict[str, Any]) -> Chat:
     """Decode a conversation. Raises BadChat."""
     created_at = tree.seconds(value.get("createdAt"))
-    nodes: list[tree.Node] = []
+    nodes: list[ChatMessage] = []
     above: str | None = None
+    began = ""
     for place, message in enumerate(map(tree.record, value["messages"])):
         versions = [tree.record(version) for version in tree.array(message.get("versions"))]
         made = [_node(f"{place}.{number}", above, version) for number, version in enumerate(versions)]
         nodes += made
+        began = began or next(filter(None, map(_said, versions)), "")
         selected: Any = message.get("currentlySelected")
         if made:
             # What follows was said to the version that is open.
             known = isinstance(selected, int) and 0 <= selected < len(made)
             above = made[int(selected) if known else -1].name
-    began = next((node.text for node in nodes if node.text), "")
     times = (tree.seconds(value.get(f"{role}LastMessagedAt")) for role in ("user", "assistant"))
     return tree.chat(
         source="lm-studio:"
@@ -36,29 +37,26 @@ def read(value: dict[str, Any]) -> Chat:
         title=tree.text(value.get("name")),
         created_at=created_at,
         updated_at=max(filter(None, times), default=None),
-        nodes=nodes,
+        found=nodes,
         current=above,
     )
 
 
-def _node(key: str, above: str | None, version: dict[str, Any]) -> tree.Node:
-    steps = [tree.record(step) for step in tree.array(version.get("steps"))]
-    model = next(
-        (
-            found
-            for step in steps
-            if (found := tree.label(tree.record(step.get("genInfo")).get("identifier")))
-        ),
-        "",
-    )
-    return tree.node_of(key, above, version.get("role"), _said(version, steps), model)
+def _node(key: str, above: str | None, version: dict[str, Any]) -> ChatMessage:
+    infos = (tree.record(step.get("genInfo")) for step in _steps(version))
+    model = next(filter(None, (tree.label(info.get("identifier")) for info in infos)), "")
+    return tree.message_of(key, above, version.get("role"), _said(version), model)
 
 
-def _said(version: dict[str, Any], steps: list[dict[str, Any]]) -> str:
+def _steps(version: dict[str, Any]) -> list[dict[str, Any]]:
+    return [tree.record(step) for step in tree.array(version.get("steps"))]
+
+
+def _said(version: dict[str, Any]) -> str:
     """Return the text of a message, or of the steps of a reply that are neither thoughts nor tools."""
     shown = [
         step
-        for step in steps
+        for step in _steps(version)
         if step.get("type") == "contentBlock" and tree.record(step.get("style")).get("type") != "thinking"
     ]
     return "\n\n".join(filter(None, (_blocks(one.get("content")) for one in shown or [version])))

@@ -5,19 +5,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from hierchat.store import Chat
-from hierchat.texts.importers.tree import (
-    Node,
-    array,
-    chat,
-    label,
-    labels,
-    name,
-    node_of,
-    record,
-    seconds,
-    text,
-)
+from hierchat.store import Chat, ChatMessage
+from hierchat.texts.importers.tree import array, chat, label, labels, message_of, name, record, seconds, text
 
 NAME = "Open WebUI"
 _CALL = re.compile(r'<details type="tool_calls"[^>]*>(?:(?!</?details).)*+</details>\n?', re.DOTALL)
@@ -39,7 +28,7 @@ def read(value: dict[str, Any]) -> Chat:
         title=text(value.get("title")) or text(inside.get("title")),
         created_at=seconds(value.get("created_at")) or seconds(inside.get("timestamp")),
         updated_at=seconds(value.get("updated_at")),
-        nodes=nodes,
+        found=nodes,
         current=name(history.get("currentId")),
         tags=labels(inside.get("tags")) or labels(record(value.get("meta")).get("tags")),
     )
@@ -48,18 +37,18 @@ def read(value: dict[str, Any]) -> Chat:
     return replace(made, project=called, project_source=f"open-webui:{folder}")
 
 
-def _in_a_row(inside: dict[str, Any]) -> list[Node]:
-    nodes: list[Node] = []
+def _in_a_row(inside: dict[str, Any]) -> list[ChatMessage]:
+    nodes: list[ChatMessage] = []
     for message in map(record, array(inside.get("messages"))):
         above = {"parentId": nodes[-1].name if nodes else None}
         nodes.append(_node(name(message.get("id")) or str(len(nodes)), message | above))
     return nodes
 
 
-def _node(key: str, message: dict[str, Any]) -> Node:
+def _node(key: str, message: dict[str, Any]) -> ChatMessage:
     parent, text = name(message.get("parentId")) or None, _said(message.get("content"))
     created_at = seconds(message.get("timestamp"))
-    return node_of(key, parent, message.get("role"), text, label(message.get("model")), created_at)
+    return message_of(key, parent, message.get("role"), text, label(message.get("model")), created_at)
 
 
 def _said(content: Any) -> str:

@@ -11,7 +11,6 @@ from hierchat.store import Chat, ChatMessage
 from hierchat.store.records import Attachment, ChatSettings, Preset, Project, ToolCall
 from hierchat.texts.importers.tree import (
     BadChat,
-    Node,
     array,
     chat,
     label,
@@ -63,7 +62,7 @@ def read(value: dict[str, Any]) -> Chat:
         title=text(value.get("title")),
         created_at=seconds(value.get("created_at")),
         updated_at=seconds(value.get("updated_at")),
-        nodes=[_node(record(message)) for message in array(value.get("messages"))],
+        found=[_read_message(record(message)) for message in array(value.get("messages"))],
         current=name(value.get("current")),
         tags=labels(value.get("tags")),
     )
@@ -149,16 +148,16 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     return made
 
 
-def _node(message: dict[str, Any]) -> Node:
+def _read_message(message: dict[str, Any]) -> ChatMessage:
     role, state = message.get("role"), message.get("state")
     if role not in _ROLES or not name(message.get("id")):
         raise BadChat("one of its messages has no id or no known role")
-    return Node(
+    return ChatMessage(
         name=name(message["id"]),
         parent=name(message.get("parent")) or None,
         role=role,
         text=text(message.get("text")),
-        created_at=seconds(message.get("created_at")),
+        created_at=seconds(message.get("created_at")) or 0.0,
         state=state if state in _STATES else "complete",
         written_by=_writer(record(message.get("written_by"))),
         attachments=[_file(record(file)) for file in array(message.get("attachments"))],

@@ -4,13 +4,12 @@ import hashlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hierchat.store import Chat, ChatMessage
 from hierchat.store.connection import storable
-from hierchat.store.records import Attachment, FinalState, Role, ToolCall
 
 
 class TransferError(Exception):
@@ -83,30 +82,14 @@ def plain(value: Any, depth: int = 3) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Message as the source has it. One without a role is hidden: its answers hang below what it answers."""
-
-    name: str
-    parent: str | None
-    role: Role | None
-    text: str = ""
-    created_at: float | None = None
-    state: FinalState = "complete"
-    written_by: Mapping[str, Any] | None = None
-    attachments: Sequence[Attachment] = ()
-    edited: bool = False
-    summary: str = ""
-    call: ToolCall | None = None
-
-
-def node_of(
+def message_of(
     name: str, parent: str | None, role: Any, text: str, model: str, created_at: float | None = None
-) -> Node:
-    """Make a node of another program's message; only those of user and model are visible."""
-    known: Role | None = role if role in ("user", "assistant") else None
+) -> ChatMessage:
+    """Make a message of another program's. One that is of neither user nor model is empty, so that it is left out."""
+    if role not in ("user", "assistant"):
+        return ChatMessage(name, parent, "user", "", created_at or 0.0)
     writer = {"model": model} if model and role == "assistant" else None
-    return Node(name, parent, known, text, created_at, written_by=writer)
+    return ChatMessage(name, parent, role, text, created_at or 0.0, written_by=writer)
 
 
 def chat(
@@ -114,13 +97,14 @@ def chat(
     title: str,
     created_at: float | None,
     updated_at: float | None,
-    nodes: Sequence[Node],
+    found: Sequence[ChatMessage],
     current: str | None,
     tags: Sequence[str] = (),
 ) -> Chat:
-    """Build a Chat from nodes. `source`: the program, a colon, and its id there; without an id, a hash of its
-    texts is it. Messages whose parent is missing begin the conversation. Raises BadChat."""
-    messages, at = _ordered(nodes, created_at)
+    """Build a Chat from the messages of a source. `source`: the program, a colon, and its id there; without an id, a
+    hash of its texts is it. A time of 0.0 is not known. Messages whose parent is missing begin the conversation; those
+    that hold nothing are left out, and their answers hang below what they answer. Raises BadChat."""
+    messages, at = _ordered(found, created_at)
     if not messages:
         raise BadChat("it holds no text")
     times = [message.created_at for message in messages]
@@ -138,48 +122,29 @@ def chat(
 
 
 def _ordered(
-    nodes: Sequence[Node], created_at: float | None
+    found: Sequence[ChatMessage], created_at: float | None
 ) -> tuple[list[ChatMessage], dict[str, str | None]]:
-    """Return the visible messages, parents first; and for every node the visible message at it or above."""
-    known = {node.name: node for node in nodes}
-    if len(known) < len(nodes):
+    """Return the visible messages, parents first; and for every message the visible one at it or above."""
+    known = {message.name for message in found}
+    if len(known) < len(found):
         raise BadChat("two of its messages have the same id")
-    below: dict[str | None, list[Node]] = defaultdict(list)
-    for node in nodes:
-        below[node.parent if node.parent in known else None].append(node)
+    below: dict[str | None, list[ChatMessage]] = defaultdict(list)
+    for message in sorted(found, key=lambda one: one.created_at):  # those without a time first, as they stood
+        below[message.parent if message.parent in known else None].append(message)
     messages: list[ChatMessage] = []
     visible: dict[str, str | None] = {}
-    began = created_at or next((node.created_at for node in nodes if node.created_at), time.time())
-    waiting: list[tuple[Node, str | None, float]] = [
-        (node, None, began) for node in reversed(_versions(below[None]))
+    began = created_at or next((one.created_at for one in found if one.created_at), time.time())
+    waiting: list[tuple[ChatMessage, str | None, float]] = [
+        (one, None, began) for one in reversed(below[None])
     ]
     while waiting:
-        node, above, before = waiting.pop()
-        at = node.created_at or before
-        visible[node.name] = above
-        if node.role and (node.text.strip() or node.attachments or node.call):
-            visible[node.name] = node.name
-            messages.append(
-                ChatMessage(
-                    node.name,
-                    above,
-                    node.role,
-                    node.text,
-                    at,
-                    node.state,
-                    node.written_by,
-                    attachments=node.attachments,
-                    edited=node.edited,
-                    summary=node.summary,
-                    call=node.call,
-                )
-            )
-        waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]
-    if len(visible) < len(nodes):
+        message, above, before = waiting.pop()
+        at = message.created_at or before
+        visible[message.name] = above
+        if message.text.strip() or message.attachments or message.call:
+            visible[message.name] = message.name
+            messages.append(replace(message, parent=above, created_at=at))
+        waiting += [(one, visible[message.name], at) for one in reversed(below[message.name])]
+    if len(visible) < len(found):
         raise BadChat("its messages answer each other in a circle")
     return messages, visible
-
-
-def _versions(nodes: list[Node]) -> list[Node]:
-    """Return the nodes sorted by time, oldest first; those without a time stand first, as they stood."""
-    return sorted(nodes, key=lambda node: node.created_at or 0.0)
