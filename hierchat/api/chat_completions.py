@@ -10,29 +10,21 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hierchat.api import requests
 from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Logprobs
 from hierchat.api.keys import ApiError
-from hierchat.api.requests import (
-    FINISH,
-    ApiReply,
-    ReplyStreams,
-    Serving,
-    completion_events,
-    event_stream,
-    fields,
-)
 from hierchat.chat.frames import Frame
 from hierchat.chat.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 
-async def chat(request: Request, serving: Serving) -> Response:
-    params = await fields(request, ChatRequest)
+async def chat(request: Request, serving: requests.Serving) -> Response:
+    params = await requests.fields(request, ChatRequest)
     running = await serving.begin(request, [reply_request(params, serving.service)], params.n)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
     if params.stream:
-        return await event_stream(_events(params, running, head))
+        return await requests.event_stream(_events(params, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
     choices = []
@@ -45,7 +37,7 @@ async def chat(request: Request, serving: Serving) -> Response:
 
 
 def whole(
-    params: ChatRequest, frame: Frame, one: ApiReply
+    params: ChatRequest, frame: Frame, one: requests.ApiReply
 ) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
     """Return the message of a finished reply, the log probabilities of its tokens, and its finish reason."""
     message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None}
@@ -81,7 +73,7 @@ class Deltas:
         self._logprobs: Logprobs | None = None
         self._text = ""
 
-    def of(self, frame: Frame, one: ApiReply) -> list[_Delta]:
+    def of(self, frame: Frame, one: requests.ApiReply) -> list[_Delta]:
         """Return the new deltas of a frame, each with the log probabilities of its tokens."""
         done = frame.phase == "done"
         if not done and OPENS.startswith(frame.text.lstrip()):
@@ -101,7 +93,7 @@ class Deltas:
         return [*thoughts, ({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
 
     def finish(self, frame: Frame) -> str:
-        finish = FINISH.get(frame.finish or "", "stop")
+        finish = requests.FINISH.get(frame.finish or "", "stop")
         return "tool_calls" if finish == "stop" and self._reader and self._reader.calls else finish
 
     def _piece(self, piece: TextPiece | CallStart | ArgumentsPiece) -> dict[str, Any]:
@@ -121,7 +113,9 @@ class Deltas:
         return {"tool_calls": [call]}
 
 
-def _events(params: ChatRequest, running: ReplyStreams, head: dict[str, Any]) -> AsyncGenerator[str, None]:
+def _events(
+    params: ChatRequest, running: requests.ReplyStreams, head: dict[str, Any]
+) -> AsyncGenerator[str, None]:
     deltas = [Deltas(params) for _ in running.replies]
 
     def choices(number: int, frame: Frame, first: bool) -> Iterator[dict[str, Any]]:
@@ -134,7 +128,7 @@ def _events(params: ChatRequest, running: ReplyStreams, head: dict[str, Any]) ->
             yield {"index": number, "delta": {}, "logprobs": None, "finish_reason": finish}
 
     head = head | {"object": "chat.completion.chunk"}
-    return completion_events(running, head, params.stream_options.include_usage, choices)
+    return requests.completion_events(running, head, params.stream_options.include_usage, choices)
 
 
 # A reply as a row of blocks, each a thought, a text or a call: how OpenAI's responses and Anthropic's
@@ -161,7 +155,7 @@ class BlockEvent:
 
 
 async def changes(
-    params: ChatRequest, running: ReplyStreams, *, thoughts: bool
+    params: ChatRequest, running: requests.ReplyStreams, *, thoughts: bool
 ) -> AsyncGenerator[BlockEvent | str | None, None]:
     """Yield the block events of a streamed reply; first None, once it began, and last its finish reason, as
     OpenAI's chat completions call it. Raises as ReplyStreams.frames. `thoughts`: also blocks of thoughts."""
@@ -181,7 +175,7 @@ async def changes(
 
 
 async def all_blocks(
-    params: ChatRequest, running: ReplyStreams, *, thoughts: bool
+    params: ChatRequest, running: requests.ReplyStreams, *, thoughts: bool
 ) -> tuple[list[Block], str]:
     """Return the blocks of a finished reply and its finish reason. `thoughts`: also blocks of thoughts."""
     async with aclosing(running.frames()) as frames:

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
+from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
 from hierchat.chat.compaction import Compaction, NotSummarised, summary_of, unsummarised
 from hierchat.chat.comparing import Comparing, with_id
@@ -18,15 +19,6 @@ from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
-from hierchat.chat.statistics import (
-    ForwardCosts,
-    IndexMemory,
-    PlanView,
-    forward_costs,
-    index_memory,
-    plan_view,
-    stored_figures,
-)
 from hierchat.chat.titles import TitleWriter
 from hierchat.chat.tool_calls import first_call
 from hierchat.chat.tools import MOST_CALLS, Stopped, ToolServers
@@ -302,7 +294,11 @@ class ChatService:
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Return the figures of a stored reply; None if there are none."""
         turn = self.store.replies.turn(user_id, message_id)
-        return stored_figures(turn.figures, turn.reply_tokens, turn.begun) if turn and turn.figures else None
+        return (
+            statistics.stored_figures(turn.figures, turn.reply_tokens, turn.begun)
+            if turn and turn.figures
+            else None
+        )
 
     def read_in(self, user_id: int) -> Iterator[int]:
         """Index all texts of the user's chats to draft from the next reply on, imported ones too; yields how
@@ -311,17 +307,17 @@ class ChatService:
         if served is not None and served.is_local:
             yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)
 
-    def plan(self) -> PlanView | None:
+    def plan(self) -> statistics.PlanView | None:
         """Return the plan of draft models in force; None if the model has no draft models."""
-        return plan_view(self.slot.model)
+        return statistics.plan_view(self.slot.model)
 
-    def costs(self) -> ForwardCosts | None:
+    def costs(self) -> statistics.ForwardCosts | None:
         """Return the measured costs of the loaded model's forwards; None if none is loaded, or a server computes it."""
-        return forward_costs(self.slot.model)
+        return statistics.forward_costs(self.slot.model)
 
-    def index_memory(self, user_id: int) -> IndexMemory:
+    def index_memory(self, user_id: int) -> statistics.IndexMemory:
         """Return the bytes that this user's texts take in memory to draft from, and those of texts that all share."""
-        return index_memory(user_id, self.slot.model, self._histories)
+        return statistics.index_memory(user_id, self.slot.model, self._histories)
 
     def last_replies(self, user_id: int, served: ServedModel) -> Iterator[Written]:
         """Yield the last replies of this model to this user, each with its prompt, the newest first."""

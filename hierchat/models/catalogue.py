@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.language import later
@@ -121,8 +113,8 @@ _VERSION = r"^[0-9][A-Za-z0-9.+!]*$"
 _NUMBER = re.compile(r"\{(0?)(?::0([1-9]))?\}")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Strict(BaseModel, frozen=True, extra="forbid"):
+    """Part of the catalogue, in which no key may be misspelled."""
 
 
 class Wheel(_Strict):

@@ -14,16 +14,10 @@ from starlette.responses import FileResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hierchat.access import limits
 from hierchat.access.files import files, give_out, take_in, take_model
 from hierchat.access.files import sweep as sweep_dropped
 from hierchat.access.hosts import AllowedHosts, SameOriginMiddleware, is_loopback
-from hierchat.access.limits import (
-    BodySizeMiddleware,
-    ConcurrencyMiddleware,
-    JsonMiddleware,
-    PageOwnerMiddleware,
-    limit_connections,
-)
 from hierchat.access.login import USER, LoginMiddleware
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Member, Members
@@ -186,13 +180,15 @@ class ProtectedApp(App):
     def build_middleware_stack(self) -> ASGIApp:
         """Return the app behind all middleware. Starlette calls it once, before the first request."""
         origins = AllowedHosts(self._host, lambda: self._public_url or self.get_blocks().share_url)
-        app: ASGIApp = PageOwnerMiddleware(super().build_middleware_stack(), alone=self._log_ins is None)
-        app = ConcurrencyMiddleware(JsonMiddleware(app, lambda: self.get_blocks().fns))
+        app: ASGIApp = limits.PageOwnerMiddleware(
+            super().build_middleware_stack(), alone=self._log_ins is None
+        )
+        app = limits.ConcurrencyMiddleware(limits.JsonMiddleware(app, lambda: self.get_blocks().fns))
         if self._log_ins:
             app = LoginMiddleware(
                 app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered
             )
-        app = BodySizeMiddleware(app)
+        app = limits.BodySizeMiddleware(app)
         if self._before:
             app = self._before(app, origins.is_local)
         return OwnOriginOnly(SameOriginMiddleware(app, origins), origins)
@@ -243,5 +239,5 @@ def serve(
     }
     templates.env.loader = WithEarlyScript(STATIC_TEMPLATE_LIB)
     _, local, public = app.launch(server_port=port, share=share, prevent_thread_lock=True, **options)
-    limit_connections(app.server.config)
+    limits.limit_connections(app.server.config)
     return local, public

@@ -11,32 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from hierchat.models.architectures import families
-from hierchat.models.architectures.model_config import (
-    FULL,
-    PREFIX,
-    expert_width,
-    experts_of,
-    has_mlp_beside_experts,
-    heads_of,
-    layer_input_size,
-    matrices_of,
-    norms_of,
-    rope_scaling,
-    rope_type,
-    rotary_dims,
-)
+from hierchat.models.architectures import families, model_config
+from hierchat.models.formats import blocks
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.blocks import (
-    Blocks,
-    UnknownBlockType,
-    floats_of,
-    from_file,
-    from_floats,
-    mx_blocks,
-    pack,
-    packed,
-)
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
@@ -49,9 +26,14 @@ def row_orders(
 ) -> dict[str, Rows]:
     """Return which rows of a file's tensor make a matrix, where it is not all as they lie there: of a tensor that holds
     several matrices, and of queries and keys from interleaved into half-split rotary order."""
-    heads, kv_heads, size = heads_of(config)
-    inner, matrices = expert_width(config, architecture), matrices_of(architecture, config, 0)
-    experts = experts_of(config)[0] if has_mlp_beside_experts(config, architecture) else 1
+    heads, kv_heads, size = model_config.heads_of(config)
+    inner, matrices = (
+        model_config.expert_width(config, architecture),
+        model_config.matrices_of(architecture, config, 0),
+    )
+    experts = (
+        model_config.experts_of(config)[0] if model_config.has_mlp_beside_experts(config, architecture) else 1
+    )
     heights = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size, "gate": inner, "up": inner}
     found: dict[str, Rows] = {}
     for place, name in matrices.items():
@@ -61,7 +43,7 @@ def row_orders(
             begins = np.arange(experts)[:, None] * sum(heights[other] for other in together)
             found[place] = (begins + before + np.arange(heights[place])).reshape(-1)
         if interleaved_rope and place in ("q", "k"):
-            one, rotated = np.arange(size), rotary_dims(config, architecture)
+            one, rotated = np.arange(size), model_config.rotary_dims(config, architecture)
             one[:rotated] = one[:rotated].reshape(-1, 2).T.reshape(-1)
             turned = (np.arange(heights[place] // size)[:, None] * size + one).reshape(-1)
             found[place] = found[place][turned] if place in found else turned
@@ -73,7 +55,7 @@ ReadTensor = Callable[[families.Name], Floats]
 """A tensor by its name, as float32."""
 
 
-ReadMatrix = Callable[[families.Name, Rows | None], Blocks]
+ReadMatrix = Callable[[families.Name, Rows | None], blocks.Blocks]
 """A tensor by its name, in blocks, and which of its rows where not all as they are."""
 
 
@@ -93,10 +75,10 @@ def assemble(
     gets how many layers of all are read."""
     orders = row_orders(architecture, config, interleaved_rope=interleaved_rope)
     layers = range(config["num_hidden_layers"])
-    read: list[dict[str, Blocks]] = []
+    read: list[dict[str, blocks.Blocks]] = []
     for layer in layers:
         step(layer, len(layers))
-        matrices = matrices_of(architecture, config, layer).items()
+        matrices = model_config.matrices_of(architecture, config, layer).items()
         read.append({place: matrix(name.of(layer), orders.get(place)) for place, name in matrices})
 
     def stacked(name: families.Name, kind: str = "weight") -> Floats:
@@ -104,7 +86,7 @@ def assemble(
 
     def norms(place: str, name: families.Name) -> Floats:
         """Stack a norm of all layers; zeros fill up those that are shorter than others, or missing."""
-        has = [place in norms_of(architecture, config, layer) for layer in layers]
+        has = [place in model_config.norms_of(architecture, config, layer) for layer in layers]
         found = [tensor(name.of(layer)) if there else _NONE for layer, there in zip(layers, has, strict=True)]
         most = max(len(one) for one in found)
         return np.stack([np.pad(one, (0, most - len(one))) for one in found])
@@ -118,11 +100,13 @@ def assemble(
     }
     biases |= {place: biases[place][:, order] for place, order in orders.items() if place in biases}
     if heads := [biases.pop(place) for place in "qkv" if place in biases]:
-        vectors["biases"] = np.concatenate(heads, axis=1).reshape(len(layers), -1, heads_of(config)[2])
+        vectors["biases"] = np.concatenate(heads, axis=1).reshape(
+            len(layers), -1, model_config.heads_of(config)[2]
+        )
     vectors |= {f"{place}_biases": found for place, found in biases.items()}
     others = {"sinks": architecture.sinks, "scales": architecture.scales}
     vectors |= {key: stacked(name) for key, name in others.items() if name}
-    if has_mlp_beside_experts(config, architecture):
+    if model_config.has_mlp_beside_experts(config, architecture):
         root = np.float32(config["hidden_size"] ** -0.5)
         vectors["router_norms"] = stacked(families.ROUTER_NORMS, "scale") * root
         vectors["expert_scales"] = stacked(families.EXPERT_SCALES, "scale")
@@ -130,7 +114,7 @@ def assemble(
     model = BlockModel(
         config, embedding, embedding if tied else matrix(families.HEAD, None), tuple(read), vectors
     )
-    if not layer_input_size(config, architecture):
+    if not model_config.layer_input_size(config, architecture):
         return model
     vectors["layer_norm"] = tensor(families.LAYER_PROJECTION_NORM) + offset
     inputs, projection = matrix(families.LAYER_EMBEDDING, None), matrix(families.LAYER_PROJECTION, None)
@@ -181,11 +165,17 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     files = [safe_open(path, framework="pt") for path in sorted(folder.glob("*.safetensors"))]
     stored = {name: file for file in files for name in file.keys()}  # noqa: SIM118
     # Beside pictures, tensors of texts have names of their own
-    places = {re.sub(rf"^{re.escape(PREFIX)}", "model.", name): (file, name) for name, file in stored.items()}
+    places = {
+        re.sub(rf"^{re.escape(model_config.PREFIX)}", "model.", name): (file, name)
+        for name, file in stored.items()
+    }
 
     message = f"{folder.name} to {bits}-bit blocks, once"
     architecture = families.ARCHITECTURES[config["model_type"]]
-    experts, router = experts_of(config)[0], matrices_of(architecture, config, 0).get("router")
+    experts, router = (
+        model_config.experts_of(config)[0],
+        model_config.matrices_of(architecture, config, 0).get("router"),
+    )
 
     def placed(name: str) -> tuple[Any, str]:
         if name not in places:
@@ -202,18 +192,20 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     def tensor(name: families.Name) -> Floats:
         return whole(name, experts, read)
 
-    def in_blocks(name: families.Name, order: Rows | None) -> Blocks:
+    def in_blocks(name: families.Name, order: Rows | None) -> blocks.Blocks:
         stem = name.transformers.removesuffix(".weight")
         if fused(name) and f"{stem}_blocks" in places:
             codes, scales = (raw(f"{stem}_{kind}") for kind in ("blocks", "scales"))
             part = part_of(name)
-            return from_file("MXFP4", mx_blocks(codes.numpy()[:, part], scales.numpy()[:, part]))
+            return blocks.from_file(
+                "MXFP4", blocks.mx_blocks(codes.numpy()[:, part], scales.numpy()[:, part])
+            )
         if name == families.LAYER_EMBEDDING:
             return _packed_in_pieces(*placed(name.transformers))
         weights = tensor(name) if order is None else tensor(name)[order]
         if router and f".{router.gguf}." in name.gguf:
-            return from_floats(weights)
-        return pack(weights, 8 if name in (families.EMBEDDING, families.HEAD) else bits)
+            return blocks.from_floats(weights)
+        return blocks.pack(weights, 8 if name in (families.EMBEDDING, families.HEAD) else bits)
 
     return assemble(
         architecture,
@@ -227,14 +219,16 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     )
 
 
-def _packed_in_pieces(file: Any, name: str) -> Blocks:
+def _packed_in_pieces(file: Any, name: str) -> blocks.Blocks:
     """Pack a matrix to 8 bits, of which a part at a time becomes floats: they may need more memory than there is."""
     stored = file.get_slice(name)
     raw, kind = list[NDArray[np.uint8]](), ""
     for begin in range(0, stored.get_shape()[0], _PIECE):
-        kind, bytes_ = packed(np.asarray(stored[begin : begin + _PIECE].float().numpy(), np.float32), 8)
+        kind, bytes_ = blocks.packed(
+            np.asarray(stored[begin : begin + _PIECE].float().numpy(), np.float32), 8
+        )
         raw.append(bytes_)
-    return from_file(kind, np.concatenate(raw))
+    return blocks.from_file(kind, np.concatenate(raw))
 
 
 _UNTURNED = 1e20
@@ -259,16 +253,16 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
         return tensor, raw.reshape(math.prod(tensor.shape[1:]), -1)
 
-    def matrix(name: families.Name, order: Rows | None) -> Blocks:
+    def matrix(name: families.Name, order: Rows | None) -> blocks.Blocks:
         tensor, rows = named(name.gguf)
         try:
-            return from_file(tensor.type, rows, order)
-        except UnknownBlockType as error:
+            return blocks.from_file(tensor.type, rows, order)
+        except blocks.UnknownBlockType as error:
             raise UnsupportedError(f"{path.name}: {name.gguf} has {error}.") from error
 
     def vector(name: str) -> Floats:
         tensor, rows = named(name)
-        floats = floats_of(tensor.type, rows)
+        floats = blocks.floats_of(tensor.type, rows)
         return floats[0] if len(tensor.shape) == 1 else floats
 
     message = f"{path.name}, once"
@@ -280,12 +274,12 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         }
         said_so = config.get("rope_parameters") or {}
         config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
-    proportional = rope_type(rope_scaling(config)) == "proportional"
+    proportional = model_config.rope_type(model_config.rope_scaling(config)) == "proportional"
     if (
         proportional and families.ROPE_FACTORS in tensors
     ):  # what is not rotated is divided by a number beyond all others
         share = float((vector(families.ROPE_FACTORS) < _UNTURNED).mean())
-        config["rope_parameters"][FULL]["partial_rotary_factor"] = share
+        config["rope_parameters"][model_config.FULL]["partial_rotary_factor"] = share
     model = assemble(
         architecture,
         config | {"tie_word_embeddings": tied},

@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import GenerationSettings
+from hierchat.models import device_memory
 from hierchat.models.architectures.model_config import slot_size
 from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
-from hierchat.models.device_memory import (
-    best_device,
-    dtype_on,
-    needs_of_blocks,
-    require_blocks_fit,
-    require_fit,
-)
 from hierchat.models.fetch.bring import folder_of, get, get_blocks, gguf_file
 from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
 from hierchat.models.formats import block_model
@@ -153,7 +147,7 @@ def load(
     """Fetch the model where needed and load it, by default on CUDA if there, else on the CPU. `backend`: None for the
     fastest; "float32" on the CPU is the CPU engine's own where the file's weights can be had unrounded. Raises a
     ModelError that says what to do."""
-    device = device or best_device()
+    device = device or device_memory.best_device()
     if backend == "blocks" and not device.startswith("cpu"):
         raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
     require_runnable(entry, device, backend, progress)
@@ -187,7 +181,9 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         weights, slot = file.stat().st_size - model_mapped_bytes(file), slot_size(config)
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
-    require_blocks_fit(entry.name, needs_of_blocks(weights, slot, modules=through_modules), context_length)
+    device_memory.require_blocks_fit(
+        entry.name, device_memory.needs_of_blocks(weights, slot, modules=through_modules), context_length
+    )
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = read_tokenizer(folder)
     model: Any
@@ -237,10 +233,10 @@ def load_torch(
     folder = get(entry, progress, device)
     facts = read_folder(folder)
     context_length = min(entry.context_length or facts.positions, facts.positions)
-    require_fit(entry, facts.size, context_length, device)
+    device_memory.require_fit(entry, facts.size, context_length, device)
 
     progress(Progress("loading", 0, None, entry.name))
-    dtype = getattr(torch, dtype_on(entry.dtype, device))
+    dtype = getattr(torch, device_memory.dtype_on(entry.dtype, device))
     require_bounded(folder, plainly=False)
     with _load_errors(entry, folder), transformers_bars(progress, "loading", entry.name):
         tokenizer = open_tokenizer(folder, plainly=False)

@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from hierchat.chat.comparison import (
-    ARMS,
-    FROM,
-    USUAL,
-    CompareFrame,
-    Comparison,
-    Pair,
-    WrongConfiguration,
-    configuration,
-    differences,
-    names,
-)
+from hierchat.chat import comparison
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.wording import in_order, number, pace, percent
 from hierchat.config import GenerationSettings
@@ -44,15 +33,15 @@ if TYPE_CHECKING:
     from hierchat.page.page_sessions import Session
 
 
-def chart(result: Comparison) -> Markup:
+def chart(result: comparison.Comparison) -> Markup:
     """Draw the tokens of both sides over time; in a replay the page's script moves a line over it."""
     tracks = {
         arm: [(ms / 1e3, float(tokens)) for ms, tokens, _text in result.sides[arm].moments if tokens]
-        for arm in ARMS
+        for arm in comparison.ARMS
     }
     ends = {arm: track[-1] for arm, track in tracks.items() if track}
     inks: dict[Arm, Ink] = {"first": Ink("var(--hc-quiet)", "dashed"), "second": Ink()}
-    series = [Line(result.sides[arm].name, inks[arm], tracks[arm], marked=False) for arm in ARMS]
+    series = [Line(result.sides[arm].name, inks[arm], tracks[arm], marked=False) for arm in comparison.ARMS]
     across = charts.upward("", max((seconds for seconds, _tokens in ends.values()), default=1.0), " s")
     up = charts.upward(
         _("Tokens over time"), max((tokens for _seconds, tokens in ends.values()), default=1.0)
@@ -106,7 +95,7 @@ _VARIED = ("temperature", "seed", "max_new_tokens")
 """What `verify` and `benchmarks decode` can be told of a reply's settings."""
 
 
-def export(result: Comparison) -> str:
+def export(result: comparison.Comparison) -> str:
     """Return a comparison as JSON. Its moments are differences to the one before: milliseconds, tokens, characters."""
     whole: dict[str, Any] = {
         "hierchat_comparison": 1,
@@ -118,11 +107,13 @@ def export(result: Comparison) -> str:
     return json.dumps(whole, ensure_ascii=False, indent=1)
 
 
-def repeated(result: Comparison) -> dict[str, Any] | None:
+def repeated(result: comparison.Comparison) -> dict[str, Any] | None:
     """Return the commands that repeat a comparison, with the line of their file; None if no command can."""
     settings = dict(result.sides["second"].settings)
     plain = GenerationSettings().model_dump(mode="json")
-    usual = all(dict(result.sides[arm].configuration) == USUAL[arm].record() for arm in ARMS)
+    usual = all(
+        dict(result.sides[arm].configuration) == comparison.USUAL[arm].record() for arm in comparison.ARMS
+    )
     if (
         not usual
         or result.sides["second"].revision.startswith("remote:")
@@ -149,11 +140,11 @@ _BAR = 640
 """The length of the longest bar of a picture."""
 
 
-def picture(result: Comparison) -> Markup:
+def picture(result: comparison.Comparison) -> Markup:
     """Draw a comparison's picture to share. The question is a group `data-question` pixels high that can be cut off."""
     lines = textwrap.wrap(result.question, 54, max_lines=3, placeholder=" …") or [""]
     lines[0], lines[-1] = f"“{lines[0]}", f"{lines[-1]}”"
-    speeds = {arm: result.sides[arm].figures.tokens_per_second or 0.0 for arm in ARMS}
+    speeds = {arm: result.sides[arm].figures.tokens_per_second or 0.0 for arm in comparison.ARMS}
     most = max(speeds.values()) or 1.0
     bars = [
         (
@@ -164,7 +155,7 @@ def picture(result: Comparison) -> Markup:
         )
         for arm, speed in speeds.items()
     ]
-    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
+    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in comparison.ARMS))
     day = time.strftime("%Y-%m-%d", time.localtime(result.at))
     where = _("{models} on {machine}").format(models=models, machine=result.machine)
     runs = _("one run of each{others}").format(others=busy(result))
@@ -175,7 +166,7 @@ def picture(result: Comparison) -> Markup:
     return _drawn.picture(len(lines) * 46 + 56, lines, headline(result), bars, foot)
 
 
-def headline(result: Comparison) -> str:
+def headline(result: comparison.Comparison) -> str:
     """Say how fast the second side is against the first, and whether the words are the same."""
     same = _("word for word the same") if result.verdict.identical else _("other words")
     if not (speedup := result.deserved_speedup):
@@ -184,24 +175,24 @@ def headline(result: Comparison) -> str:
     return (_("{pace}, {same}") if told else _("As fast, {same}")).format(pace=told, same=same)
 
 
-def busy(result: Comparison) -> str:
+def busy(result: comparison.Comparison) -> str:
     """Say what share of the processor other programs used, as the end of a sentence; empty if that is not known."""
     others = result.verdict.others
     told = _(", while other programs used {share} of the processor")
     return "" if others is None else told.format(share=percent(others))
 
 
-def drawn(result: Comparison, more: str = "") -> Markup:
+def drawn(result: comparison.Comparison, more: str = "") -> Markup:
     """Draw a comparison's result without question and verdict; `more`: further buttons."""
-    moments = {arm: differences(result.sides[arm].moments) for arm in ARMS}
+    moments = {arm: comparison.differences(result.sides[arm].moments) for arm in comparison.ARMS}
     data = {"moments": json.dumps(moments), "export": export(result), "picture": str(picture(result))}
-    differing = difference(*(result.sides[arm].text for arm in ARMS))
+    differing = difference(*(result.sides[arm].text for arm in comparison.ARMS))
     return _drawn.result(result, data, all(moments.values()), more, differing)
 
 
-def _measured(result: Comparison) -> list[tuple[str, list[str]]]:
+def _measured(result: comparison.Comparison) -> list[tuple[str, list[str]]]:
     """Return the rows of the table of figures, each a label and the values of both sides."""
-    figures = [result.sides[arm].figures for arm in ARMS]
+    figures = [result.sides[arm].figures for arm in comparison.ARMS]
     rows = [
         (_("Tokens a second"), [known(f.tokens_per_second, number) for f in figures]),
         (_("Tokens"), [f"{f.tokens:,}" for f in figures]),
@@ -215,26 +206,26 @@ def _measured(result: Comparison) -> list[tuple[str, list[str]]]:
     return rows
 
 
-def line(pair: Pair) -> Markup:
+def line(pair: comparison.Pair) -> Markup:
     """Draw what a pair compares in a few words."""
-    named = names(pair)
+    named = comparison.names(pair)
     return _drawn.against(named["first"], named["second"])
 
 
 def form(models: Sequence[str]) -> Markup:
     """Draw the form of a pair, folded, with the usual pair. Its values reach the server as JSON (comparisons.js)."""
-    return _drawn.form(USUAL, models)
+    return _drawn.form(comparison.USUAL, models)
 
 
-def pair_of(text: str) -> Pair:
+def pair_of(text: str) -> comparison.Pair:
     """Read the pair that the form sends. Raises WrongConfiguration and Foreign."""
     given = parsed(text, dict)
-    return {arm: configuration(of_type(given.get(arm), dict)) for arm in ARMS}
+    return {arm: comparison.configuration(of_type(given.get(arm), dict)) for arm in comparison.ARMS}
 
 
 def words() -> dict[Arm, GrowingReply]:
     """Return an empty growing text for each side of a comparison."""
-    return {arm: GrowingReply() for arm in ARMS}
+    return {arm: GrowingReply() for arm in comparison.ARMS}
 
 
 def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
@@ -253,7 +244,7 @@ def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
     return text, figures_line(frame.figures, _("stopped") if frame.finish == "stopped" else "")
 
 
-def ended(last: CompareFrame | None) -> tuple[str, str]:
+def ended(last: comparison.CompareFrame | None) -> tuple[str, str]:
     """Draw verdict and result of a comparison that has ended; empty if it did not come to them."""
     if last is None or last.verdict is None:
         return "", ""
@@ -292,7 +283,7 @@ class ComparisonsPanel(Panel):
             session, trouble = event.session, ""
             try:
                 session.pair = pair_of(event.text)
-            except WrongConfiguration as error:
+            except comparison.WrongConfiguration as error:
                 trouble = status.error(_("{error} The pair stays as above.").format(error=error_words(error)))
             return {setup: line(session.pair) + trouble}
 
@@ -308,24 +299,24 @@ class ComparisonsPanel(Panel):
         return {self._view: _drawn.listed(rows, len(found) > LISTED)}
 
 
-def _read(stored: StoredComparison) -> Comparison:
-    return Comparison.from_json(stored.id, stored.question, stored.created_at, stored.result)
+def _read(stored: StoredComparison) -> comparison.Comparison:
+    return comparison.Comparison.from_json(stored.id, stored.question, stored.created_at, stored.result)
 
 
-def _row(result: Comparison) -> tuple[int | None, str, str]:
+def _row(result: comparison.Comparison) -> tuple[int | None, str, str]:
     question = " ".join(result.question.split()) or _("(no text)")
-    sides = _(" against ").join(result.sides[arm].name for arm in ARMS)
-    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
+    sides = _(" against ").join(result.sides[arm].name for arm in comparison.ARMS)
+    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in comparison.ARMS))
     return result.id, question, f"{headline(result)}. {sides}. {models}, {dated(result.at)}"
 
 
-def _one(result: Comparison) -> Markup:
+def _one(result: comparison.Comparison) -> Markup:
     return _drawn.opened(result, drawn(result, _drawn.delete(result)))
 
 
 _drawn = Macros(
-    "comparisons.html", ARMS=ARMS, FROM=FROM, busy=busy, chart=chart, dated=dated, figures_line=figures_line,
-    measured=_measured, repeated=repeated,
+    "comparisons.html", ARMS=comparison.ARMS, FROM=comparison.FROM, busy=busy, chart=chart, dated=dated,
+    figures_line=figures_line, measured=_measured, repeated=repeated,
     side_words=lambda side, arm: below_message(reply_text.drawn(side.text, side.figures.thought_seconds, arm)),
 )  # fmt: skip
 verdict_line, asked = _drawn.verdict_line, _drawn.asked

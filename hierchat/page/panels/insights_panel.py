@@ -16,20 +16,6 @@ from hierchat.drafting.acceptance import Calibration
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page import charts, sidebar
-from hierchat.page.charts import (
-    Axis,
-    ChartBar,
-    Ink,
-    Line,
-    card,
-    charted,
-    duration,
-    empty_card,
-    ink_of,
-    note,
-    nothing,
-    size,
-)
 from hierchat.page.event_data import PageEvent
 from hierchat.page.figures import DASH, plan_picture, style_of
 from hierchat.page.guard import PageEvents
@@ -59,7 +45,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
     title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
-        return empty_card(
+        return charts.empty_card(
             title,
             _("How much faster or slower each day's replies came than without drafts."),
             _("It begins with the first reply of some dozens of tokens: in shorter ones the speed without drafts is "
@@ -76,19 +62,19 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
         (sidebar.day(day), against_plain(one.speedup or 1.0), f"{one.compared:,}")
         for day, one in known.items()
     ]
-    line = Line(_("speed"), Ink(), points, len(points) <= _LONG)
+    line = charts.Line(_("speed"), charts.Ink(), points, len(points) <= _LONG)
     drawn = charts.lines([line], across, up, said, charts.level(up, 1.0))
     explained = _(
         "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
     )
-    return charted(title, drawn + note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
+    return charts.charted(title, drawn + charts.note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
 
 
 def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
     """Draw the share of each source in the tokens, by day or week."""
     title = _("Where the words came from")
     if not found.days:
-        return empty_card(
+        return charts.empty_card(
             title,
             _("Which part of the words stood in this chat, in your earlier chats or in other texts before, and which "
               "the model wrote alone."), _("It begins with the first reply."), ever,
@@ -99,21 +85,21 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
     begins = [date.fromordinal(n) for n in range(first.toordinal(), last.toordinal() + 1, step)]
     periods = {begin: _shares(found.days, begin, begin + timedelta(days=step)) for begin in begins}
     names = [name for name in in_order(found.whole.sources) if any(p.get(name) for p in periods.values())]
-    stacks = [[(ink_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
+    stacks = [[(charts.ink_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
     caption, end = across.caption if step == 1 else _("weeks"), begins[-1].toordinal() + step - 0.5
-    places = Axis(caption, across.low - 0.5, end, across.ticks)
+    places = charts.Axis(caption, across.low - 0.5, end, across.ticks)
     drafted = sum(count.accepted for count in found.whole.sources.values()) / found.whole.tokens
     said = _("Share of the tokens by source; {share} came from drafts. A table follows.")
     up = charts.percentages(_("of the tokens"))
     drawn = charts.columns(stacks, places, up, said.format(share=percent(drafted)))
-    drawn += charts.key((style_of(name).label, ink_of(name)) for name in names)
+    drawn += charts.key((style_of(name).label, charts.ink_of(name)) for name in names)
     rows = [
         (sidebar.day(begin), *(percent(shares.get(name, 0.0)) for name in names))
         for begin, shares in periods.items()
         if shares
     ]
     head = (_("Day") if step == 1 else _("Week from"), *(style_of(name).label for name in names))
-    return charted(title, drawn + note(_("The rest the model wrote by itself.")), head, rows)
+    return charts.charted(title, drawn + charts.note(_("The rest the model wrote by itself.")), head, rows)
 
 
 def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
@@ -121,7 +107,7 @@ def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
     title = _("Drafts that were right, by source")
     asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
     if not asked:
-        return empty_card(
+        return charts.empty_card(
             title,
             _("How many of its drafts the model would have written itself."), _("It begins with the first reply."), ever
         )  # fmt: skip
@@ -130,8 +116,10 @@ def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
         count = sources[name]
         share = count.accepted / count.proposed
         said = _("{share} of {proposed:,}").format(share=percent(share), proposed=count.proposed)
-        rows.append(ChartBar(style_of(name).label, ink_of(name), share, said))
-    return card(title, charts.bars(rows) + note(_("A wrong draft costs a little time and changes no word.")))
+        rows.append(charts.ChartBar(style_of(name).label, charts.ink_of(name), share, said))
+    return charts.card(
+        title, charts.bars(rows) + charts.note(_("A wrong draft costs a little time and changes no word."))
+    )
 
 
 def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str]) -> Markup:
@@ -142,11 +130,13 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
     for model, one in ranked:
         speed = against_plain(one.speedup) if one.speedup else _("not measured")
         said = f"{speed}, {_replies(one.replies)}"
-        rows.append(ChartBar(names.get(model, "?"), Ink(), (one.speedup or 0.0) / most, said))
-    return card(_("Speed by model"), charts.bars(rows) + note(_("Each against itself without drafts.")))
+        rows.append(charts.ChartBar(names.get(model, "?"), charts.Ink(), (one.speedup or 0.0) / most, said))
+    return charts.card(
+        _("Speed by model"), charts.bars(rows) + charts.note(_("Each against itself without drafts."))
+    )
 
 
-def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> Axis:
+def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> charts.Axis:
     """Return the axis of days: the range, or from the first to the last one known; a few of them named."""
     last = max(today, *known) if known else today
     first = today - timedelta(days=days - 1) if days else min(known, default=today)
@@ -154,7 +144,7 @@ def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) 
     count = min(high - low + 1, 4)
     named = sorted({low + round(n * (high - low) / max(count - 1, 1)) for n in range(count)})
     far = (high - low) > 300
-    return Axis(
+    return charts.Axis(
         "", float(low), float(high),
         [(float(n), sidebar.month(date.fromordinal(n)) if far else sidebar.day(date.fromordinal(n))) for n in named],
     )  # fmt: skip
@@ -192,7 +182,9 @@ def machine_page(
         match_card(found.acceptance.by_match().tolist()),
         calibration_card(found.acceptance.calibration()),
         costs_card(costs),
-        card(_("Draft models"), plan_picture(plan) or nothing(_(_PLAN), _("The loaded model has none."))),
+        charts.card(
+            _("Draft models"), plan_picture(plan) or charts.nothing(_(_PLAN), _("The loaded model has none."))
+        ),
         _drawn.sizes(found.history, index),
     ]
     if found.generated.texts:
@@ -209,15 +201,15 @@ def match_card(counts: Sequence[Sequence[float]]) -> Markup:
         for first, end in zip(_MATCHES, ends, strict=True)
     ]
     if not any(number >= _FEW for _, _, number, _ in groups):
-        return empty_card(
+        return charts.empty_card(
             title,
             _("A draft is found by the words before it. The more of them match, the more often it is right."),
             _("It is counted while replies are written, and kept twice a minute."),
         )  # fmt: skip
     labels = [_group(first, end) for first, end in pairwise([*_MATCHES, 0])]
     ticks = [(n + 0.5, label) for n, label in enumerate(labels)]
-    across = Axis(_("tokens before it that matched"), 0.0, float(len(groups)), ticks)
-    stacks = [[(Ink(), right / number if number >= _FEW else 0.0)] for _, _, number, right in groups]
+    across = charts.Axis(_("tokens before it that matched"), 0.0, float(len(groups)), ticks)
+    stacks = [[(charts.Ink(), right / number if number >= _FEW else 0.0)] for _, _, number, right in groups]
     rows = [
         (label, percent(right / number) if number else DASH, f"{number:,.0f}")
         for label, (_, _, number, right) in zip(labels, groups, strict=True)
@@ -225,7 +217,7 @@ def match_card(counts: Sequence[Sequence[float]]) -> Markup:
     said = _("Share of likeliest drafts that were right, by how many tokens matched. A table follows.")
     drawn = charts.columns(stacks, across, charts.percentages(_("of the likeliest drafts were right")), said)
     head = (_("Tokens that matched"), _("Right"), _("Drafts"))
-    return charted(title, drawn + note(_("Of all days.")), head, rows)
+    return charts.charted(title, drawn + charts.note(_("Of all days.")), head, rows)
 
 
 def calibration_card(calibration: Calibration) -> Markup:
@@ -235,9 +227,9 @@ def calibration_card(calibration: Calibration) -> Markup:
     for name in in_order(calibration):
         points = [(chance, right) for chance, right, count in calibration[name] if count >= _FEW]
         if points:
-            series.append(Line(style_of(name).label, ink_of(name), points))
+            series.append(charts.Line(style_of(name).label, charts.ink_of(name), points))
     if not series:
-        return empty_card(
+        return charts.empty_card(
             title,
             _("Of drafts with an expected chance of 60 %, six in ten should be right: then no time is lost on bad "
               "ones."),
@@ -252,32 +244,32 @@ def calibration_card(calibration: Calibration) -> Markup:
     said = _("Expected chances of drafts against the share that was right. A table follows.")
     drawn = charts.lines(series, across, charts.percentages(_("were right")), said, charts.diagonal())
     drawn += charts.key((line.name, line.ink) for line in series)
-    drawn += note(_("On the dashed line, what was expected came true. Of all days."))
-    return charted(title, drawn, (_("Source"), _("Expected"), _("Right"), _("Drafts")), rows)
+    drawn += charts.note(_("On the dashed line, what was expected came true. Of all days."))
+    return charts.charted(title, drawn, (_("Source"), _("Expected"), _("Right"), _("Drafts")), rows)
 
 
 def costs_card(costs: ForwardCosts | None) -> Markup:
     """Draw the milliseconds of a forward by number of rows."""
     title = _("What a run of the model costs")
     if costs is None:
-        return empty_card(
+        return charts.empty_card(
             title,
             _("How much longer a run takes that checks several drafts at once."),
             _("It is measured when a model has been loaded on this machine."),
         )  # fmt: skip
     ms, most = costs.ms, len(costs.ms)
-    across = Axis(_("tokens in one run: one, and the drafts that are checked with it"), 1.0, float(most),
+    across = charts.Axis(_("tokens in one run: one, and the drafts that are checked with it"), 1.0, float(most),
                   [(float(n), str(n)) for n in _WIDTHS if n <= most and n not in (2, 4)])  # fmt: skip
     points = [(float(n), value) for n, value in enumerate(ms, 1)]
     said = _("A run takes {one:.1f} ms for one token and {all:.1f} ms for {most}. A table follows.").format(
         one=ms[0], all=ms[-1], most=most
     )
     rows = [(str(n), f"{ms[n - 1]:.1f} ms", f"{ms[n - 1] / ms[0]:.2f}{TIMES}") for n in _WIDTHS if n <= most]
-    line = Line("ms", Ink(), points, marked=False)
+    line = charts.Line("ms", charts.Ink(), points, marked=False)
     drawn = charts.lines([line], across, charts.upward(_("milliseconds"), max(ms)), said)
     about = _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.")
-    drawn += note(about.format(model=costs.model, context=costs.context))
-    return charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
+    drawn += charts.note(about.format(model=costs.model, context=costs.context))
+    return charts.charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
 
 
 def _group(first: int, end: int) -> str:
@@ -287,7 +279,14 @@ def _group(first: int, end: int) -> str:
     return str(first) if end == first + 1 else f"{first}{DASH}{end - 1}"
 
 
-_drawn = Macros("insights.html", DASH=DASH, duration=duration, pace_of=pace, percent=percent, size_words=size)
+_drawn = Macros(
+    "insights.html",
+    DASH=DASH,
+    duration=charts.duration,
+    pace_of=pace,
+    percent=percent,
+    size_words=charts.size,
+)
 tiles, meters_card = _drawn.tiles, _drawn.meters
 RANGES = {"7 days": 7, "30 days": 30, "All": None}
 _RANGES = ((later("7 days"), "7 days"), (later("30 days"), "30 days"), (later("All"), "All"))

@@ -1,5 +1,6 @@
 """Read and write hierchat's own JSON: an array of presets and conversations, each with the version of its form."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -9,18 +10,7 @@ from pydantic import ValidationError
 from hierchat.config import GenerationSettings
 from hierchat.store import Chat, ChatMessage
 from hierchat.store.records import Attachment, ChatSettings, Preset, Project, ToolCall
-from hierchat.texts.importers.tree import (
-    BadChat,
-    array,
-    chat,
-    label,
-    labels,
-    name,
-    plain,
-    record,
-    seconds,
-    text,
-)
+from hierchat.texts.importers.tree import BadChat, array, chat, label, labels, name, record, seconds, text
 
 NAME = "hierchat"
 VERSION = 1
@@ -186,5 +176,13 @@ def _file(value: dict[str, Any]) -> Attachment:
 def _writer(value: dict[str, Any]) -> Mapping[str, Any] | None:
     if not (model := label(value.get("model"))):
         return None
-    known = {key: value[key] for key in _WRITTEN_BY if key in value and plain(value[key])}
+    known = {key: value[key] for key in _WRITTEN_BY if key in value and _plain(value[key])}
     return known | {"model": model}
+
+
+def _plain(value: Any, depth: int = 3) -> bool:
+    """Return whether a value can be written as JSON for any reader: finite numbers, at most `depth` levels."""
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_plain(one, depth - 1) for one in inside)
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,7 +1,6 @@
 """Turn the messages of another program's conversation, a tree, into the order in which the store takes them."""
 
 import hashlib
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -72,14 +71,6 @@ def digest(parts: Iterable[str]) -> str:
         raw = part.encode("utf-8", "replace")
         found.update(len(raw).to_bytes(8, "little") + raw)
     return found.hexdigest()
-
-
-def plain(value: Any, depth: int = 3) -> bool:
-    """Return whether a value can be written as JSON for any reader: finite numbers, at most `depth` levels."""
-    if isinstance(value, dict | list):
-        inside = value.values() if isinstance(value, dict) else value
-        return depth > 0 and all(plain(one, depth - 1) for one in inside)
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def message_of(
