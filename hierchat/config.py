@@ -96,6 +96,12 @@ def config_dir() -> Path:
     return _directory("HIERCHAT_CONFIG", platformdirs.user_config_dir(APP))
 
 
+def process_environment() -> dict[str, str]:
+    """Return the environment of a process that runs a module of hierchat, from wherever this one was started."""
+    path = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
 def require_folders() -> None:
     """Raise FolderError where a folder cannot be used: all may be missing, the cache must be writable."""
     for variable, folder in (

@@ -265,23 +265,10 @@ _ENDS = {
     "error": "broken off",
 }
 _RECORD = (
-    "tokens",
-    "seconds",
-    "total_seconds",
-    "waited_seconds",
-    "first_token_seconds",
-    "tokens_per_second",
-    "tokens_per_forward",
-    "forwards",
-    "acceptance_rate",
-    "baseline_tokens_per_second",
-    "baseline",
-    "prompt_tokens",
-    "prompt_read",
-    "read_seconds",
-    "seed",
-    "stop_string",
-)
+    "tokens", "seconds", "total_seconds", "waited_seconds", "first_token_seconds", "tokens_per_second",
+    "tokens_per_forward", "forwards", "acceptance_rate", "baseline_tokens_per_second", "baseline",
+    "prompt_tokens", "prompt_read", "read_seconds", "seed", "stop_string",
+)  # fmt: skip
 
 
 def figures_line(figures: Figures) -> str:

@@ -9,11 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import numpy as np
 import psutil
 
+from hierchat.config import process_environment
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.drafting.drafter import Drafter
@@ -99,8 +99,6 @@ def is_drafting_compiled() -> bool:
 
 def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
     """Start compiling. The process's input stays open as long as this one lives: it ends with it, however that ends."""
-    package = Path(__file__).parents[2]
-    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
     # Where this process looks for kernels, even if the setting has changed since
     cache = drafting_kernel.folder.parent.parent
     return subprocess.Popen(
@@ -108,7 +106,7 @@ def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path, "HIERCHAT_CACHE": str(cache)},
+        env={**process_environment(), "HIERCHAT_CACHE": str(cache)},
     )
 
 

@@ -3,7 +3,6 @@ out how a model thinks before it answers, from its tokenizer and template alone.
 
 import atexit
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,10 +10,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from hierchat.config import Reasoning
+from hierchat.config import Reasoning, process_environment
 from hierchat.language import later
 from hierchat.reasoning import CLOSES, OPENS, join_reasoning, nearest_effort, split_reasoning
 from hierchat.runtime import template_program
@@ -180,15 +178,13 @@ class _TemplateProcess:
         if self._process and self._process.poll() is not None:
             self._end()  # something else ended it
         if not self._process:
-            package = str(Path(__file__).parents[2])
-            path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
             self._process = subprocess.Popen(
                 # -P: no module of the folder that hierchat was started in
                 [sys.executable, "-P", "-m", template_program.__name__, str(SECONDS)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                env=process_environment(),
             )
             assert self._process.stdout
             if self._process.stdout.readline() != READY:

@@ -97,13 +97,11 @@ class Users(Repository):
     def deletions(self, user_id: int) -> int:
         """Return how often texts of this user were deleted: after one more, what was learned is to be
         dropped. -1 once the user was deleted."""
-        row = self._chosen(user_id, "deletions")
-        return row[0] if row else -1
+        return self._chosen(user_id, "deletions", -1)
 
     def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:
         """Return which texts may draft a reply; in an incognito conversation, only its own. Raises NotFound."""
-        row = self._chosen(user_id, "drafts_from")
-        chosen: DraftsFrom = row[0] if row else "all"
+        chosen: DraftsFrom = self._chosen(user_id, "drafts_from", "all")
         if chosen == "all" and conversation_id is not None:
             with self._connection.read() as db:
                 incognito = owned_conversation(db, user_id, conversation_id)["incognito"]
@@ -116,7 +114,9 @@ class Users(Repository):
 
     def idle_settings(self, user_id: int) -> IdleSettings:
         """Return the user's settings of idle generation."""
-        row = self._chosen(user_id, "learns, learns_after, learns_most")
+        with self._connection.read() as db:
+            found = db.execute("SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id])
+            row = found.fetchone()
         return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
 
     def set_idle_settings(self, user_id: int, idle: IdleSettings) -> None:
@@ -130,8 +130,7 @@ class Users(Repository):
 
     def notes(self, user_id: int) -> str:
         """Return the user's notes about themselves for all chats; empty if there are none."""
-        row = self._chosen(user_id, "notes")
-        return row[0] if row else ""
+        return self._chosen(user_id, "notes", "")
 
     def set_notes(self, user_id: int, notes: str) -> None:
         """Replace the user's notes. Raises StoreError if they are too long."""
@@ -144,8 +143,7 @@ class Users(Repository):
 
     def model_titles(self, user_id: int) -> bool:
         """Return whether a model may name this user's new chats."""
-        row = self._chosen(user_id, "model_titles")
-        return bool(row and row[0])
+        return bool(self._chosen(user_id, "model_titles", False))
 
     def set_model_titles(self, user_id: int, allowed: bool) -> None:
         """Set whether a model may name this user's new chats. Existing titles stay."""
@@ -153,8 +151,7 @@ class Users(Repository):
 
     def keeps_writing(self, user_id: int) -> bool:
         """Return whether this user's replies go on after the last page was closed."""
-        row = self._chosen(user_id, "keep_writing")
-        return row is None or bool(row[0])
+        return bool(self._chosen(user_id, "keep_writing", True))
 
     def set_keeps_writing(self, user_id: int, on: bool) -> None:
         """Set whether replies go on after the last page was closed, or stop then."""
@@ -162,8 +159,7 @@ class Users(Repository):
 
     def compacts(self, user_id: int) -> bool:
         """Return whether the model summarises the oldest turns of this user's chats before they are left out."""
-        row = self._chosen(user_id, "compacts")
-        return bool(row and row[0])
+        return bool(self._chosen(user_id, "compacts", False))
 
     def set_compacts(self, user_id: int, on: bool) -> None:
         """Set whether the model summarises the oldest turns by itself. Existing summaries stay."""
@@ -171,8 +167,9 @@ class Users(Repository):
 
     def tool_servers(self, user_id: int) -> set[str]:
         """Return the tool servers that the user switched on; empty unless the user is the owner."""
-        row = self._chosen(user_id, "tool_servers")
-        return set(json.loads(row[0])) if row and self.is_owner(user_id) else set()
+        return (
+            set(json.loads(self._chosen(user_id, "tool_servers", "[]"))) if self.is_owner(user_id) else set()
+        )
 
     def set_tool_servers(self, user_id: int, names: Collection[str]) -> None:
         """Switch these tool servers on, and all others off."""
@@ -180,19 +177,17 @@ class Users(Repository):
 
     def told(self, user_id: int) -> int:
         """Return how many explanations of first replies this user has seen."""
-        row = self._chosen(user_id, "told")
-        return row[0] if row else 0
+        return self._chosen(user_id, "told", 0)
 
     def set_told(self, user_id: int, count: int) -> None:
         """Set how many explanations of first replies this user has seen."""
         self._choose(user_id, told=count)
 
-    def _chosen(self, user_id: int, columns: str) -> tuple[Any, ...] | None:
+    def _chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
+        """Return a column of a user; `otherwise` where the user was deleted."""
         with self._connection.read() as db:
-            row: tuple[Any, ...] | None = db.execute(
-                f"SELECT {columns} FROM users WHERE id = ?", [user_id]
-            ).fetchone()
-            return row
+            row = db.execute(f"SELECT {column} FROM users WHERE id = ?", [user_id]).fetchone()
+            return row[0] if row else otherwise
 
     def _choose(self, user_id: int, **values: object) -> None:
         with self._connection.write() as db:

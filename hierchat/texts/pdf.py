@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
+from hierchat.config import process_environment
 from hierchat.texts import office
 
 _ENCRYPTED, _BROKEN, _TOO_MUCH = 3, 4, 5
@@ -26,8 +26,6 @@ class PdfError(ValueError):
 def text_of(raw: bytes, most: int, seconds: int, kind: str = ".pdf") -> str:
     """Return up to `most` characters of a PDF, or of another `kind` (office.KINDS), read in up to `seconds`.
     Raises PdfError."""
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     too_much = PdfError(
         f"could not be read in {seconds} seconds and in the memory set aside. Take fewer of its pages."
     )
@@ -37,7 +35,7 @@ def text_of(raw: bytes, most: int, seconds: int, kind: str = ".pdf") -> str:
             input=raw,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
+            env=process_environment(),
             timeout=seconds,
         )
     except subprocess.TimeoutExpired as error:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from hierchat.config import cache_dir
+from hierchat.config import cache_dir, process_environment
 from hierchat.models import cache
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
@@ -302,14 +302,12 @@ def _tokenizer(gguf: Path) -> Any:
 
 def _describe_beside(gguf: Path, folder: Path) -> bool:
     """Describe a file in another process; returns False where that failed. Raises BrokenFileError if it never ends."""
-    package = str(Path(__file__).parents[3])
-    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__, str(gguf), str(folder)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env=process_environment(),
             timeout=SECONDS,
         )
     except OSError:

@@ -21,13 +21,8 @@ from hierchat.models.formats import block_model
 from hierchat.models.formats.block_model import MODEL_FILE, Matrix, model_mapped_bytes, read_model
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_module import stored
+from hierchat.models.load import tokenizer_files
 from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable, with_backend
-from hierchat.models.load.tokenizer_files import (
-    open_tokenizer,
-    read_tokenizer,
-    require_bounded,
-    tokens_sha256,
-)
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,
@@ -66,7 +61,7 @@ class LoadedModel:
 
 def model_key(tokenizer: Any, identity: str) -> str:
     """Return a SHA-256 that names a model by its tokens and the identity of its weights."""
-    return hashlib.sha256(f"{tokens_sha256(tokenizer)}\n{identity}".encode()).hexdigest()
+    return hashlib.sha256(f"{tokenizer_files.tokens_sha256(tokenizer)}\n{identity}".encode()).hexdigest()
 
 
 def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:
@@ -185,7 +180,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         entry.name, device_memory.needs_of_blocks(weights, slot, modules=through_modules), context_length
     )
     progress(Progress("loading", 0, None, entry.name))
-    tokenizer = read_tokenizer(folder)
+    tokenizer = tokenizer_files.read_tokenizer(folder)
     model: Any
     try:
         if through_modules:
@@ -237,9 +232,9 @@ def load_torch(
 
     progress(Progress("loading", 0, None, entry.name))
     dtype = getattr(torch, device_memory.dtype_on(entry.dtype, device))
-    require_bounded(folder, plainly=False)
+    tokenizer_files.require_bounded(folder, plainly=False)
     with _load_errors(entry, folder), transformers_bars(progress, "loading", entry.name):
-        tokenizer = open_tokenizer(folder, plainly=False)
+        tokenizer = tokenizer_files.open_tokenizer(folder, plainly=False)
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tokenize
@@ -15,7 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.config import cache_dir
+from hierchat.config import cache_dir, process_environment
 from hierchat.language import later
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import ModelEntry
@@ -99,14 +98,13 @@ def require_bounded(folder: Path, *, plainly: bool) -> None:
     tried = cache_dir() / "tokenizers" / f"tried-{stamp}"
     if tried.exists():
         return
-    path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRIAL, str(folder), str(int(plainly)), str(CPU_SECONDS), str(_MOST_DATA)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env=process_environment(),
             timeout=WALL_SECONDS,
         )
         code, errors = done.returncode, done.stderr.strip().splitlines()
