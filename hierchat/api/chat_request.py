@@ -1,9 +1,7 @@
 """Read a chat completion's request: messages, tools, the reply's format, and what they ask of the model."""
 
-from __future__ import annotations
-
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from llguidance import LLMatcher
 from pydantic import Field, model_validator
@@ -106,7 +104,7 @@ class ResponseFormat(Strict):
     json_schema: JsonSchema | None = None
 
     @model_validator(mode="after")
-    def _has_its_schema(self) -> ResponseFormat:
+    def _has_its_schema(self) -> Self:
         if (self.type == "json_schema") != (self.json_schema is not None):
             raise ValueError("json_schema stands with the type 'json_schema', and with no other")
         return self
@@ -144,7 +142,7 @@ class ChatRequest(Sampled):
     chat_template_kwargs: TemplateArguments = TemplateArguments()
 
     @model_validator(mode="after")
-    def _agrees(self) -> ChatRequest:
+    def _agrees(self) -> Self:
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
         if self.must_call and self.response_format.type != "text":

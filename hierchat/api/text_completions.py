@@ -1,13 +1,11 @@
 """Serve /v1/completions: continue a text, as editors ask for it."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 from starlette.requests import Request
@@ -45,7 +43,7 @@ class CompletionRequest(Sampled):
     best_of: int | None = None
 
     @model_validator(mode="after")
-    def _agrees(self) -> CompletionRequest:
+    def _agrees(self) -> Self:
         if self.best_of not in (None, self.n):
             raise ValueError("best_of other than n is not supported")
         if self.echo and self.logprobs is not None:

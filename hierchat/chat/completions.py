@@ -1,7 +1,5 @@
 """Answer messages by frames, without a store: for the page, which stores the reply, and for callers that do not."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict
@@ -9,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from hierchat import logs
 from hierchat.chat.frames import Frame
@@ -83,7 +81,7 @@ class ModelTurn:
             self._ticket.step_aside()  # for what loads the model
             self._stop.wait(POLL_SECONDS)
 
-    def __enter__(self) -> ModelTurn:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *ended: object) -> None:

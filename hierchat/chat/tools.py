@@ -4,8 +4,6 @@ A server is started, or connected to, when a reply may call its tools, and stays
 runs as the owner of this hierchat, for whose chats alone it is. What it says is a stranger's text: bounded, shown as
 it is, and read by the model as a tool's result."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -119,7 +117,7 @@ class _Connection:
     """Connection to an MCP server that runs, or is being started."""
 
     entry: ServerEntry
-    ready: Future[Client]
+    ready: "Future[Client]"
     ends: Future[None]
 
 
@@ -178,7 +176,7 @@ class ToolServers:
         return ("failed" if result.is_error else "done"), _text(result, min(most, MOST_RESULT))
 
     def calling(
-        self, message: Message, tool: Tool, arguments: Mapping[str, Any], options: ReplyOptions, most: int
+        self, message: Message, tool: Tool, arguments: Mapping[str, Any], options: "ReplyOptions", most: int
     ) -> Iterator[ToolCall]:
         """Yield a call's states: waiting for the user, working, ended, its result of at most `most` characters."""
         call = ToolCall(tool.server, tool.name, json.dumps(arguments, ensure_ascii=False, indent=2))
@@ -214,7 +212,7 @@ class ToolServers:
         self._loops.close()
 
     def _asking(
-        self, server: str, stop: threading.Event, ask: Callable[[Client], Coroutine[Any, Any, T]]
+        self, server: str, stop: threading.Event, ask: "Callable[[Client], Coroutine[Any, Any, T]]"
     ) -> T:
         """Send a request to a server; one that fails is ended. Raises ToolError, Stopped."""
         try:
@@ -231,7 +229,7 @@ class ToolServers:
             said = _("The tool server {name} cannot be used: {why}. It is named in {path}.")
             raise ToolError(said.format(name=server, why=why, path=mcp_file())) from error
 
-    def _connected(self, server: str) -> Future[Client]:
+    def _connected(self, server: str) -> "Future[Client]":
         """Return the connection to a server, which is opened if there is none. Raises ToolError."""
         entry = read_servers().get(server)
         if entry is None:
@@ -258,7 +256,7 @@ def _awaited(future: Future[T], stop: threading.Event) -> T:
     return future.result()
 
 
-async def _hold(entry: ServerEntry, ready: Future[Client]) -> None:
+async def _hold(entry: ServerEntry, ready: "Future[Client]") -> None:
     """Keep one connection to a server open until it is cancelled."""
     import httpx2
     from mcp import Client, StdioServerParameters, stdio_client
@@ -282,7 +280,7 @@ async def _hold(entry: ServerEntry, ready: Future[Client]) -> None:
         raise
 
 
-async def _bound(response: httpx2.Response) -> None:
+async def _bound(response: "httpx2.Response") -> None:
     """Bound the size of a response that is read whole, as it is unpacked; events are bounded by `mcp`."""
     from httpx2 import StreamError  # what `mcp` makes an error of the call of
 

@@ -1,7 +1,5 @@
 """Put sources, figures and the state of the model into words for a user. Page and terminal say the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -140,7 +138,7 @@ def share_words(shares: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(one, f"{source_words(one)} {percent(shares[one])}") for one in named] if named[:-1] else []
 
 
-def slot_sentence(status: SlotStatus) -> str:
+def slot_sentence(status: "SlotStatus") -> str:
     """Return the sentence that says what the model slot is doing now."""
     if status.phase == "ready":
         ready = _("{name} is ready.").format(name=status.name)

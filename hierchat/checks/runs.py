@@ -1,8 +1,6 @@
 """Run questions for checks and measurements, from a file of JSON lines with `turns` or a workload made here:
 options, settings, model, the file of the run, and an earlier one to go on from."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import inspect
@@ -17,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import psutil
 from pydantic import ValidationError
@@ -370,7 +368,7 @@ class RunOptions:
     resume: bool = False
 
     @classmethod
-    def of(cls, flags: Mapping[str, Any]) -> RunOptions:
+    def of(cls, flags: Mapping[str, Any]) -> Self:
         """Take the flags of a command that are options of a run."""
         return cls(**{one.name: flags[one.name] for one in fields(cls) if one.name in flags})
 

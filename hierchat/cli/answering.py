@@ -1,7 +1,5 @@
 """Connect the terminal's chat to what answers: the model of this process, or a server of OpenAI's protocol."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -177,7 +175,7 @@ class ServerModel:
         yield last
 
     def _written(
-        self, body: dict[str, Any], reply: _StreamedReply, stop: Event
+        self, body: dict[str, Any], reply: "_StreamedReply", stop: Event
     ) -> Generator[Frame, None, None]:
         for chunk in self._client.chat(body, stop):
             if reply.take(chunk):

@@ -1,13 +1,11 @@
 """Define `hierchat chat` and `hierchat learn`: a chat in the terminal, and idle generation."""
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 from rich.console import Console
@@ -106,7 +104,7 @@ LINE_SECONDS = 60.0
 @backend_option
 @with_store
 def learn_command(
-    store: Store, minutes: float, model: str | None, user: str | None, backend: Backend | None
+    store: "Store", minutes: float, model: str | None, user: str | None, backend: Backend | None
 ) -> None:
     # These take seconds to import: only when they are needed
     from hierchat.chat.idle_generation import Writer
@@ -153,7 +151,7 @@ def learn_command(
     print(f"{wrote}\n{there}")
 
 
-def _user(store: Store, name: str | None) -> int:
+def _user(store: "Store", name: str | None) -> int:
     """Return the id of the user with this name, which may not be mistyped. Raises CommandError if there is none."""
     from hierchat.store import LOCAL_USER
 
@@ -184,7 +182,7 @@ class _Progress:
         columns = (BarColumn(bar_width=30), TextColumn("{task.description}"))
         self._bar = Progress(*columns, console=console, transient=True, disable=self._lines)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Self:
         self._bar.start()
         self._task = self._bar.add_task("", total=self._seconds)
         return self

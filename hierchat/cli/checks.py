@@ -1,7 +1,5 @@
 """Define `hierchat verify` and `hierchat doctor`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +91,7 @@ def verify_command(model: str | None, drafter: list[str], users: int, **flags: A
     return answered(lambda: _verify(options, drafter, users), flags["backend"], flags["json"])
 
 
-def _verify(options: RunOptions, drafters: list[str], users: int) -> int:
+def _verify(options: "RunOptions", drafters: list[str], users: int) -> int:
     from hierchat.checks.exactness import Compared, check
     from hierchat.checks.runs import STOPPED, MeasuredRun, bar, say, spread
 

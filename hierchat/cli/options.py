@@ -1,7 +1,5 @@
 """Define what commands share: how each is run, flags that several take, and kinds of values."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -77,7 +75,7 @@ with_existing_store = partial(with_store, existing=True)
 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str], caption: str = ""
-) -> Table:
+) -> "Table":
     """Draw a table without lines. `right`: columns of numbers."""
     from rich.table import Table
 

@@ -1,7 +1,5 @@
 """Show in the terminal: a reply while it is written, its figures and sources, and a model that loads."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -204,7 +202,7 @@ class MarkdownScreen:
             self._console.print(Markdown(part))
             self._apart = True
 
-    def _draw(self, drawn: Text | _Tail) -> None:
+    def _draw(self, drawn: "Text | _Tail") -> None:
         if self._live is None:
             self._live = Live(
                 console=self._console, auto_refresh=False, transient=True, redirect_stderr=False
@@ -338,7 +336,7 @@ _POLL_SECONDS = 0.25
 _CLEAR = "\r\033[K"
 
 
-def follow_loading(slot: ModelSlot, out: TextIO | None = None) -> threading.Thread:
+def follow_loading(slot: "ModelSlot", out: TextIO | None = None) -> threading.Thread:
     """Print the phases of loading a model until it is ready or has failed, from a thread of its own."""
     shown = (slot, out or sys.stderr)
     thread = threading.Thread(target=_print_phases, args=shown, name="terminal", daemon=True)
@@ -346,7 +344,7 @@ def follow_loading(slot: ModelSlot, out: TextIO | None = None) -> threading.Thre
     return thread
 
 
-def wait_for_model(slot: ModelSlot, out: TextIO) -> None:
+def wait_for_model(slot: "ModelSlot", out: TextIO) -> None:
     """Wait until the slot's model is ready or has failed.
 
     On a terminal what it does stands on a line, which is cleared in the end; elsewhere nothing is written."""
@@ -365,7 +363,7 @@ def wait_for_model(slot: ModelSlot, out: TextIO) -> None:
             out.flush()
 
 
-def _print_phases(slot: ModelSlot, out: TextIO) -> None:
+def _print_phases(slot: "ModelSlot", out: TextIO) -> None:
     watched, last, phase = out.isatty(), "", ""
     while True:
         status = slot.status

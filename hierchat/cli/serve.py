@@ -1,7 +1,5 @@
 """Define `hierchat serve`, which is `hierchat` alone and `python app.py`, too, and `hierchat serve-vllm`."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import io
@@ -99,7 +97,7 @@ def page_options(command: F) -> F:
 @model_option
 @backend_option
 @page_options
-def serve_command(model: str | None, backend: Backend | None, **flags: Any) -> int:
+def serve_command(model: str | None, backend: "Backend | None", **flags: Any) -> int:
     """Serve the page over a model of this machine."""
     return serve(PageFlags(**flags), catalogue_name(model), backend)
 
@@ -152,8 +150,8 @@ def serve_vllm_command(
 def serve(
     flags: PageFlags,
     model: str | None,
-    backend: Backend | None = None,
-    added: Mapping[str, ModelEntry] | None = None,
+    backend: "Backend | None" = None,
+    added: "Mapping[str, ModelEntry] | None" = None,
     ready: Callable[[str], object] = lambda local: None,
 ) -> int:
     """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code.
@@ -201,7 +199,7 @@ def serve(
         if log_ins:
             ending.callback(log_ins.close)
 
-        def before(page: ASGIApp, is_local: Callable[[Scope], bool]) -> ASGIApp:
+        def before(page: "ASGIApp", is_local: "Callable[[Scope], bool]") -> "ASGIApp":
             return Endpoint(page, service, is_local)
 
         app = build_app(service, str(database), log_ins)
@@ -278,7 +276,7 @@ def qr_code(host: str, port: int, encoding: str) -> str:
     return text
 
 
-def _how_to_log_in(store: Store, guest_password: str) -> str:
+def _how_to_log_in(store: "Store", guest_password: str) -> str:
     if names := [account.name for account in store.accounts.all()]:
         return f"Log in with an account: {', '.join(names)}."
     said = (

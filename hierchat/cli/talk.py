@@ -1,7 +1,5 @@
 """Hold a chat of the terminal: in memory alone, stored by the service, or as a stored copy of a server's."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -77,7 +75,7 @@ class Talk(ABC):
 
     model: Model
     changes: SettingsOverrides
-    kept: KeptChats | None = field(default=None, kw_only=True)
+    kept: "KeptChats | None" = field(default=None, kw_only=True)
     """The user's chats, where this one is stored."""
     number: int | None = field(default=None, kw_only=True)
     """Of the chat there that goes on."""

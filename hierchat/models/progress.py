@@ -1,7 +1,5 @@
 """Report progress of a download, conversion or load, one frozen record per change; and what goes wrong with a model."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,7 +69,7 @@ def transformers_bars(report: Report, phase: Phase, message: str) -> Iterator[No
 
 
 @contextmanager
-def terminal_progress(console: Console | None = None) -> Iterator[Report]:
+def terminal_progress(console: "Console | None" = None) -> Iterator[Report]:
     """Draw a bar for each phase, on standard error unless `console` is another one."""
     from rich.console import Console
     from rich.markup import escape

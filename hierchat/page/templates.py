@@ -1,7 +1,5 @@
 """Draw HTML by the macros of assets/templates: their values are escaped, unless they are HTML already (Markup)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -27,7 +25,7 @@ _BREAK = re.compile(r"\s*\n\s*")
 class Sentence(Markup):
     """Translated sentence in a template. It may hold tags; values put into it are escaped."""
 
-    def format(self, *args: Any, **values: Any) -> Sentence:
+    def format(self, *args: Any, **values: Any) -> "Sentence":
         """Fill in values, numbers as the current language writes them."""
         safe = {name: _safe(value) for name, value in values.items()}
         return Sentence(Said(self).format(*map(_safe, args), **safe))

@@ -1,7 +1,5 @@
 """Hold a model ready to answer, and what was learned from its replies."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading
@@ -41,7 +39,7 @@ class ServedModel:
     """Why it does not run on the engine that would be fastest here."""
     statistics: tuple[Statistics, ...] = ()
     """The texts that ship and those of corpora, to draft from."""
-    levels: Levels | None = None
+    levels: "Levels | None" = None
     """The draft models below it; None where it has none."""
     machine: str = ""
     """Names the machine and the backend whose costs are kept; empty: they are not."""
@@ -62,7 +60,7 @@ class ServedModel:
             if self.levels:
                 self.levels.keep(costs)
 
-    def without_user_documents(self) -> ServedModel:
+    def without_user_documents(self) -> "ServedModel":
         """Return it without texts that were added on this machine, for others than the owner: drafts tell what they
         say."""
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))

@@ -1,7 +1,5 @@
 """Open one SQLite file, and run transactions on it whose failures are StoreErrors."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -137,7 +135,7 @@ class Connection:
     """Runs transactions on one SQLite file, each on a connection of its own. Usable from any thread."""
 
     def __init__(
-        self, path: Path, busy_seconds: float, migrating: Callable[[Connection, str], object]
+        self, path: Path, busy_seconds: float, migrating: "Callable[[Connection, str], object]"
     ) -> None:
         """Open `path`, create it if missing, bring its schema up to date. `migrating` is called before that
         with the first step, if there are chats. Raises a StoreError."""

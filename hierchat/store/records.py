@@ -1,7 +1,5 @@
 """Define the records that the store gives and takes. Times are Unix time in seconds; durations are seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -282,7 +280,7 @@ class Origin:
     """The index of its token in that message, or in the corpus. In this conversation: counted from the reply's first
     token on, so it is negative before the reply."""
 
-    def goes_on(self, before: Origin, tokens: int) -> bool:
+    def goes_on(self, before: "Origin", tokens: int) -> bool:
         """Return whether this origin continues a run of `tokens` tokens that began with `before`."""
         place = None if before.place is None else before.place + tokens
         return (self.slot, self.origin_id, self.corpus, self.place) == (

@@ -1,8 +1,6 @@
 """Read how each architecture that the CPU engine computes (assets/architectures.yaml) differs from a Llama
 decoder: facts for the loader and the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -18,7 +16,7 @@ class Name(NamedTuple):
     transformers: str
     gguf: str
 
-    def of(self, layer: int, kind: str = "weight") -> Name:
+    def of(self, layer: int, kind: str = "weight") -> "Name":
         """Return the whole name in a layer; `kind`: "weight" or "bias"."""
         return Name(f"model.layers.{layer}.{self.transformers}.{kind}", f"blk.{layer}.{self.gguf}.{kind}")
 

@@ -1,7 +1,5 @@
 """Hold a decoder as matrices of blocks, which the CPU engine computes, and keep it in the cache."""
 
-from __future__ import annotations
-
 import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -137,7 +135,7 @@ class BlockModel:
             yield "layer_embedding", self.layer_embedding
             yield "layer_projection", self.layer_projection
 
-    def as_floats(self) -> BlockModel:
+    def as_floats(self) -> "BlockModel":
         """Return the model with float32 weights, but for those of `layer_embedding`, which no product reads."""
         embedding = self.embedding.as_floats()
         return replace(

@@ -2,8 +2,6 @@
 
 Nothing of a file is rounded: a weight has the value that gguf's own reading gives it, to float32."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -59,7 +57,7 @@ class Blocks:
         some = np.arange(self.rows) if rows is None else rows
         return floats_of(self.name, restore(self.name, self.data, self.lanes, some, self.row_bytes))
 
-    def as_floats(self) -> Blocks:
+    def as_floats(self) -> "Blocks":
         """Return the matrix with float32 weights."""
         return from_floats(self.floats())
 

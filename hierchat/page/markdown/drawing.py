@@ -1,7 +1,5 @@
 """Draw a reply's text as HTML, block by block, at once or while it grows, and mark its words by source."""
 
-from __future__ import annotations
-
 import html
 import logging
 import re
@@ -194,7 +192,7 @@ class GrowingMarkdown:
         self._next = now + 4 * (now - began)
         return result
 
-    def _finish(self, rest: str, blocks: Sequence[_Block]) -> None:
+    def _finish(self, rest: str, blocks: "Sequence[_Block]") -> None:
         """Keep the HTML of all before the last block, once an empty line and a whole line of that block have come."""
         lines = rest.split("\n")
         ends = [b.line for b in blocks if 0 < b.line < len(lines) - 1 and not lines[b.line - 1].strip()]

@@ -1,7 +1,5 @@
 """Compare on the page: choose the pair, draw both sides and the result, and list the results that are kept."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -265,7 +263,7 @@ class ComparisonsPanel(Panel):
         self._view = still("hc-comparisons")
         self.outputs = [self._view]
 
-    def wire(self, page: PageEvents) -> None:
+    def wire(self, page: "PageEvents") -> None:
         setup, comparisons = page.parts.setup, self._service.comparisons
 
         def opened(event: PageEvent) -> dict[Any, Any]:
@@ -292,7 +290,7 @@ class ComparisonsPanel(Panel):
         # Each change, one after the other: the last one counts.
         page.on("hc_setup", choose, outputs=[setup], trigger_mode="multiple", concurrency_limit=1)
 
-    def show(self, session: Session) -> dict[Any, Any]:
+    def show(self, session: "Session") -> dict[Any, Any]:
         """Draw the list of comparisons, the newest first."""
         found = self._service.comparisons.all(session.user, LISTED + 1)
         rows = [_row(_read(one)) for one in found[:LISTED]]

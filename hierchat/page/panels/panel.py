@@ -1,7 +1,5 @@
 """Define panels: components in a column of the page, their handlers, and what they show when opened."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +17,17 @@ class PanelPart(ABC):
     outputs: list[Any]
     """The components that `show` may change, as `build` made them."""
 
-    def __init__(self, service: ChatService) -> None:
+    def __init__(self, service: "ChatService") -> None:
         self._service = service
 
     @abstractmethod
     def build(self) -> None:
         """Make the part's components, inside the column that is open."""
 
-    def wire(self, page: PageEvents) -> None:  # noqa: B027  a part may have nothing to press
+    def wire(self, page: "PageEvents") -> None:  # noqa: B027  a part may have nothing to press
         """Connect the part's controls to their handlers, each by `page.on`."""
 
-    def show(self, session: Session) -> dict[Any, Any]:
+    def show(self, session: "Session") -> dict[Any, Any]:
         """Return the updates that draw the part, each time that its panel is opened; empty if nothing changed."""
         return {}
 
