@@ -113,8 +113,8 @@ _VERSION = r"^[0-9][A-Za-z0-9.+!]*$"
 _NUMBER = re.compile(r"\{(0?)(?::0([1-9]))?\}")
 
 
-class _Strict(BaseModel, frozen=True, extra="forbid"):
-    """Part of the catalogue, in which no key may be misspelled."""
+class _Strict(BaseModel):
+    model_config = {"frozen": True, "extra": "forbid"}
 
 
 class Wheel(_Strict):

@@ -108,7 +108,6 @@ def known(value: float | None, words: Callable[[float], str]) -> str:
 
 
 def _sampling(settings: Mapping[str, Any]) -> str:
-    """Say which sampling settings of a reply differ from the defaults."""
     usual = GenerationSettings().model_dump(mode="json")
     temperature = settings.get("temperature", 0)
     parts = [_("The likeliest token each time")]

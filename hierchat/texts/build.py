@@ -246,7 +246,6 @@ def _batches(reader: Reader) -> Iterator[list[tuple[str, str]]]:
 
 
 def _require_room(tokens: int, target: Path) -> None:
-    """Raise CorpusError before disk or memory are full."""
     if tokens >= np.iinfo(np.int32).max:
         raise CorpusError("That is more than 2 billion tokens: add it in parts.")
     free = shutil.disk_usage(next(folder for folder in target.parents if folder.exists())).free

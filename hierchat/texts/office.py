@@ -47,7 +47,6 @@ def _opened(raw: bytes) -> zipfile.ZipFile:
 
 
 def _chapters(book: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the names of a book's pages in their order."""
     container = ElementTree.fromstring(book.read("META-INF/container.xml"))
     package = next(root.attrib["full-path"] for root in container.iter() if root.tag.endswith("rootfile"))
     listed = ElementTree.fromstring(book.read(package))

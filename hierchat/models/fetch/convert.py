@@ -263,7 +263,6 @@ def describe(gguf: Path, folder: Path) -> None:
 
 
 def _describe_tokenizer(gguf: Path, folder: Path) -> None:
-    """Write the tokenizer alone. Raises BrokenFileError, UnsupportedError."""
     if not write_tokenizer(gguf, folder):
         _tokenizer(gguf).save_pretrained(folder)
 

@@ -93,7 +93,6 @@ class DocumentsPart(PanelPart):
         return answer
 
     def _look_at_files(self, event: PageEvent) -> None:
-        """Look at uploaded files before they are added."""
         folder = event.folder_of_files()
         try:
             self._texts.look_at_files(folder, event.text, self._written_for(event))
@@ -113,7 +112,6 @@ class DocumentsPart(PanelPart):
 
 
 def _facts(row: UserDocument, model: str) -> list[str]:
-    """Return what is known of a document, each fact in a few words."""
     facts = [tokens(row.tokens)] if row.tokens else [_("not read to the end")]
     facts += [gigabytes(row.size), _("from {places}").format(places=", ".join(row.sources))]
     if row.trouble:

@@ -313,7 +313,6 @@ def _back_up(data: UserData) -> str:
 
 
 def _places(database: Path, backups: Path) -> str:
-    """Draw the folders of hierchat's data with their sizes."""
     rows = [
         (_("Chats and what was learned"), database),
         (_("Documents"), corpora_dir()),
