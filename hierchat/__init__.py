@@ -17,8 +17,6 @@ lets replies draft later ones):
     print(model.text(drafted), f"{len(drafted) / sum(bool(step.tokens) for step in steps):.2f} tokens per forward")
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

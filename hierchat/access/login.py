@@ -124,12 +124,10 @@ class Throttle:
 def network(client: str) -> str:
     """Return the network of an address, whose attempts and connections count together: an IPv6 user has 2**64
     addresses."""
-    try:
+    with suppress(ValueError):
         address = ipaddress.ip_address(client)
-    except ValueError:
-        return client
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
-        return str(ipaddress.ip_network((address, 64), strict=False))
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+            return str(ipaddress.ip_network((address, 64), strict=False))
     return client
 
 

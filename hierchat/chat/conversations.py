@@ -131,11 +131,10 @@ class Conversations:
 
     def has(self, user_id: int, conversation_id: int) -> bool:
         """Return whether this user has a chat with that id."""
-        try:
+        with suppress(NotFound):
             self._store.chats.get(user_id, conversation_id)
-        except NotFound:
-            return False
-        return True
+            return True
+        return False
 
     def title(self, user_id: int, conversation_id: int) -> str:
         """Return a chat's title; empty if it has none yet. Raises NotFound."""

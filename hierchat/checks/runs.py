@@ -11,8 +11,8 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -235,27 +235,27 @@ def _beginning(text: str, tokens: int, length: Length) -> str:
     return "".join(lines[: bisect_right(counts, tokens, key=lambda count: length("".join(lines[:count])))])
 
 
+@dataclass
 class Dialogue:
     """Holds one conversation as the chat would: every prompt contains all earlier turns. `room`: tokens that
     a prompt leaves for its reply, where the context has them."""
 
-    def __init__(self, served: ServedModel, room: int) -> None:
-        self._served = served
-        self._room = room
-        self._said: list[PromptMessage] = []
-        self._opened = False
-        """Whether the last prompt ended where the model begins to think."""
+    served: ServedModel
+    room: int
+    _said: list[PromptMessage] = field(default_factory=list)
+    _opened: bool = False
+    """Whether the last prompt ended where the model begins to think."""
 
     def ask(self, text: str) -> list[int]:
         """Add a question, and return the token ids of its prompt. Raises MessageTooLong."""
         self._said.append(PromptMessage("user", text))
-        prompt = self._served.prompts.build(self._said, self._room, self._served.end_ids)
+        prompt = self.served.prompts.build(self._said, self.room, self.served.end_ids)
         self._opened = prompt.thinking
         return prompt.ids
 
     def answered(self, reply: Sequence[int]) -> None:
         """Add the model's reply to the conversation."""
-        text = self._served.prompts.thinking.text(reply, opened=self._opened)
+        text = self.served.prompts.thinking.text(reply, opened=self._opened)
         self._said.append(PromptMessage("assistant", text, tuple(reply)))
 
 
@@ -332,14 +332,12 @@ def machine() -> dict[str, str | int | float]:
 def _revision() -> str:
     """Return the commit, and whether the program differs from it; empty outside a clone."""
     git = ["git", "-C", str(Path(__file__).parents[1])]
-    try:
+    with suppress(OSError):
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
         changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True)
-    except OSError:
-        return ""
-    if commit.returncode:
-        return ""
-    return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")
+        if commit.returncode == 0:
+            return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")
+    return ""
 
 
 ERRORS = (RequestError, CorpusError, ModelError, UnsupportedModel, BrokenLogits, OutOfMemory, MemoryError)

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hierchat.models.cache import write_whole
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.texts.build import encoded
 from hierchat.texts.corpora import corpora_dir
@@ -30,7 +31,7 @@ def any_watched() -> bool:
 
 def watch(name: str) -> None:
     """Watch a corpus's files from now on; changes since they were read are seen at the first look."""
-    _write(name, {})
+    write_whole(_file(name), b"{}")
 
 
 def unwatch(name: str) -> None:
@@ -54,7 +55,7 @@ def stamp(sources: Sequence[str]) -> str:
 def was_read(name: str, model: str, state: str) -> None:
     """Record the state of the files (`stamp`) when their texts were read for this model."""
     if is_watched(name):
-        _write(name, _stamps(name) | {model: state})
+        write_whole(_file(name), json.dumps(_stamps(name) | {model: state}).encode())
 
 
 def has_changed(name: str, model: str, state: str) -> bool:
@@ -67,17 +68,10 @@ def _file(name: str) -> Path:
 
 
 def _stamps(name: str) -> dict[str, str]:
-    try:
-        found = json.loads(_file(name).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write(name: str, stamps: dict[str, str]) -> None:
-    part = _file(name).with_suffix(".part")
-    part.write_text(json.dumps(stamps), encoding="utf-8")
-    os.replace(part, _file(name))
+    with suppress(OSError, ValueError):
+        if isinstance(found := json.loads(_file(name).read_bytes()), dict):
+            return found
+    return {}
 
 
 # What files and folders hold, before a corpus is made of them: found by looking at a few files only.

@@ -190,14 +190,13 @@ def _charset(stream: BinaryIO, most: int | None = None) -> str:
 
 def _guess(sample: bytes) -> str:
     """Guess the charset of bytes that are not UTF-8: by the letters that they would be, else Western European."""
-    try:
+    with suppress(ImportError):
         from charset_normalizer import from_bytes
-    except ImportError:
-        return "cp1252"
-    best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best()
-    if best is None or "cp1252" in best.could_be_from_charset:  # as likely as any other
-        return "cp1252"
-    return best.encoding
+
+        best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best()
+        if best is not None and "cp1252" not in best.could_be_from_charset:  # as likely as any other
+            return best.encoding
+    return "cp1252"
 
 
 # What of a JSON value is text: fields that hold text, and conversations in the forms that are about.

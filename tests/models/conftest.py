@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.load import load_model, tokenizer_files
+from hierchat.models.load import tokenizer_files
 from tests.testing.fake_hub import FakeHub
 from tests.testing.tiny_files import of_folder, save_tiny, serving_hub
 
@@ -45,8 +45,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trusted_tokenizers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokenizers are not tried in a process of their own, which takes seconds, but where that is tested."""
     if "hostile" not in request.node.nodeid:
-        for module in (tokenizer_files, load_model):
-            monkeypatch.setattr(module, "require_bounded", lambda folder, *, plainly: None)
+        monkeypatch.setattr(tokenizer_files, "require_bounded", lambda folder, *, plainly: None)
 
 
 @pytest.fixture
