@@ -232,17 +232,18 @@ def test_a_small_archive_that_unpacks_to_more_is_refused(monkeypatch: pytest.Mon
 
 
 def test_addresses_together_have_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one of them fewer."""
+    """And one of them fewer; this machine is counted apart."""
     monkeypatch.setattr(limits._LimitedConnection, "_watch", lambda self: None)
     monkeypatch.setattr(limits, "ALL_ELSEWHERE", 5)
     monkeypatch.setattr(limits, "ELSEWHERE", 3)
+    monkeypatch.setattr(limits, "HERE", 2)
     kind = type("Bounded", (limits._LimitedConnection, Silent), {"held": Counter()})
     let_in = []
-    for address in ["10.0.0.1"] * 5 + ["10.0.0.2"] * 5 + ["127.0.0.1"]:
+    for address in ["10.0.0.1"] * 5 + ["10.0.0.2"] * 5 + ["127.0.0.1"] * 3:
         wire = Wire(address)
         kind().connection_made(wire)  # type: ignore[arg-type]
         let_in.append(not wire.closed)
-    assert let_in == [True] * 3 + [False] * 2 + [True] * 2 + [False] * 3 + [True]
+    assert let_in == [True] * 3 + [False] * 2 + [True] * 2 + [False] * 3 + [True] * 2 + [False]
 
 
 class Silent:
@@ -319,6 +320,16 @@ def test_formulas_beyond_their_bounds_stay_text() -> None:
     for lines, drawn in ((most[1] - 5, True), (most[1] + 5, False)):
         made = render("\\begin{align}\n" + "x\\\\\n" * lines + "\\end{align}")
         assert ("<math" in made) == drawn
+
+
+def test_markdown_beyond_its_bounds_stays_text() -> None:
+    deepest, longest = (value(f"page/markdown/parser: {name}") for name in ("DEEPEST", "_LONGEST_ADDRESS"))
+    for levels, drawn in ((deepest - 3, deepest - 3), (deepest, 0)):
+        assert render("> " * levels + "end").count("<blockquote") == drawn
+    for length in (longest, longest + 1):
+        address = "http://a.example/".ljust(length, "x")
+        for text in (address, f"[a]({address})"):
+            assert ("<a " in render(text)) == (length == longest)
 
 
 def test_of_a_configuration_on_the_hub_so_much_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

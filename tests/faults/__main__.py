@@ -155,7 +155,10 @@ class Campaign:
             owed = Owed()
             owed.take(notes)  # what was deleted later may be gone by now
             since = max((note["t"] for note in notes if note["n"] <= durable), default=0.0)
-            self.take(kind, judged(place / "chat.db", owed, 0.0, since=since), f"cut {number}: ")
+            erased = Owed()
+            erased.take(note for note in notes if note["t"] <= since)
+            found = judged(place / "chat.db", owed, 0.0, since=since, erased=erased)
+            self.take(kind, found, f"cut {number}: ")
             self.counts[kind].cuts += 1
             shutil.rmtree(place)
 
@@ -217,7 +220,10 @@ class Campaign:
         late = max(gaps[-40:], default=0.0) + (killed - notes[-1]["t"] if killed and notes else 0.0)
         if not killed:
             owed.grown.clear()
-        self.take(kind, judged(self.database, owed, killed, since=since, late=late), "")
+        erased = None
+        if since is not None:
+            (erased := Owed()).take(note for note in notes if note["t"] < since)
+        self.take(kind, judged(self.database, owed, killed, since=since, late=late, erased=erased), "")
 
     def take(self, kind: str, found: Any, where: str) -> None:
         count = self.counts[kind]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hierchat.drafting.growing.kernel_arrays import BREAK
+from hierchat.logs import log_path
 from hierchat.store import Mark, Store, StoreError
 from hierchat.store.history import SuffixRun
 from hierchat.store.replies import TOKEN
@@ -100,10 +101,17 @@ class Owed:
 
 
 def judged(
-    path: Path, owed: Owed, killed: float, *, since: float | None = None, late: float = 0.0
+    path: Path,
+    owed: Owed,
+    killed: float,
+    *,
+    since: float | None = None,
+    late: float = 0.0,
+    erased: Owed | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Open the database as the next start does, and yield figures and ("problem", sentence). `since`: only what was
-    told before is owed, for the fault takes the rest; `late`: seconds that the machine kept the service waiting."""
+    told before is owed, for the fault takes the rest, and `erased` is what had been deleted by then; `late`: seconds
+    that the machine kept the service waiting."""
     began = time.monotonic()
     try:
         store = Store.open(path)
@@ -116,13 +124,15 @@ def judged(
             yield from _sound(db)
             yield from _found(db, owed, killed, since, late)
         yield from _index(store)
-    bytes_left = on_disk(path)
-    hidden = {word for word, chats in owed.words.items() if chats and chats <= owed.gone - owed.unsure}
-    if since is None:
-        for word in sorted((hidden | owed.secret) - owed.doubtful - (owed.doubtful - owed.secret)):
-            if word.encode() in bytes_left:
-                yield "problem", f"{word}, which was deleted, stands in the file"
-        yield "erased", len(hidden | owed.secret)
+    bytes_left = on_disk(path) + b"".join(file.read_bytes() for file in log_path().parent.glob("*"))
+    by_then = erased or owed
+    gone = (by_then.gone & owed.gone) - owed.unsure
+    words = {word for word, chats in owed.words.items() if chats and chats <= gone} | by_then.secret
+    words -= owed.doubtful - by_then.secret
+    for word in sorted(words):
+        if word.encode() in bytes_left:
+            yield "problem", f"{word}, which was deleted, stands in the file"
+    yield "erased", len(words)
 
 
 def _sound(db: Any) -> Iterator[tuple[str, Any]]:

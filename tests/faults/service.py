@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 import torch
 
+from hierchat import logs
 from hierchat.api.endpoint import Endpoint
 from hierchat.chat import conversations, titles
 from hierchat.chat.in_progress import Question, ReplyInProgress
@@ -88,6 +89,7 @@ def load(name: str, report: Report) -> ServedModel:
 def run(orders: Orders) -> None:
     """Serve, and use it, until killed."""
     os.umask(0)
+    logs.set_up()
     library = ctypes.CDLL(None)
     library.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with who looks at it
     shim = library if hasattr(library, "faults_mark") else None
