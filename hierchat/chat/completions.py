@@ -256,6 +256,7 @@ class Completions:
             learned.successors,
             learned.levels,
             user_id,
+            self._learned.head(user_id, served),
         )
 
     def keep(self, served: ServedModel | None, *, now: bool = False) -> None:

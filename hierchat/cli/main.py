@@ -1,4 +1,4 @@
-"""Define the command line: hierchat [serve] | chat | models | corpus | learn | keys | users | stats | import | ..."""
+"""Define the command line: hierchat [serve] | chat | models | corpus | learn | head | keys | users | stats | ..."""
 
 import sys
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ _COMMANDS = {
     "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
     "stats": ("stats", "how drafting has fared from day to day"),
     "learn": ("chat", "let the model write for itself now: such texts make later replies faster"),
+    "head": ("chat", "draft heads: a layer that guesses ahead from what the model thinks, trained here"),
     "keys": ("accounts", "keys with which other programs may use the model (serve --api)"),
     "import": ("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
     "export": ("transfer", "your chats as files"),

@@ -330,6 +330,11 @@ class DraftCost:
     def most(self) -> int:
         return self.onward.size
 
+    @property
+    def free(self) -> bool:
+        """Tell whether rows cost nothing: where a width is fixed, all that may draft is asked."""
+        return not self.extra.any()
+
 
 def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
     """Return the path from the root of at most `most` nodes whose expected tokens are worth most more than its rows

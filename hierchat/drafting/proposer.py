@@ -42,6 +42,10 @@ class Proposer(Protocol):
         ...
 
 
+PROMPT_STATES = 64
+"""Tokens at a prompt's end whose hidden states are brought: what stands before is in them."""
+
+
 @runtime_checkable
 class ReadsHidden(Protocol):
     """Propose drafts from the target's hidden states, such as a learned head does."""
@@ -49,9 +53,10 @@ class ReadsHidden(Protocol):
     @property
     def reads_hidden(self) -> bool: ...
 
-    def see(self, hidden: NDArray[np.float32]) -> None:
-        """Take hidden states [tokens, hidden]: what the target's head read where it chose each of the tokens that
-        `observe` gets next; valid until then. Not called where the runner does not bring them, nor for the prompt."""
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:
+        """Take hidden states behind the target's last norm, [tokens, hidden]: of the text's tokens from `position` on,
+        where the target chose what `observe` gets next; valid until then. Before `begin` they are of the prompt's
+        tokens that had to be read, of the last PROMPT_STATES at most. Not called where the runner brings none."""
         ...
 
 
@@ -163,10 +168,10 @@ class JointDrafter:
     def reads_hidden(self) -> bool:
         return any(isinstance(one, ReadsHidden) and one.reads_hidden for one in self._all)
 
-    def see(self, hidden: NDArray[np.float32]) -> None:
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:
         for proposer in self._all:
             if isinstance(proposer, ReadsHidden) and proposer.reads_hidden:
-                proposer.see(hidden)
+                proposer.see(hidden, position)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._partners = [Partner(proposer=proposer) for proposer in self._others]
@@ -178,7 +183,9 @@ class JointDrafter:
         self._tree = first = self.first.propose(limit)
         began = time.perf_counter()
         trees = [
-            partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms, partner.took_ms)
+            partner.ask(limit)
+            for partner in self._partners
+            if cost.free or partner.pays(cost.token_ms, partner.took_ms)
         ]
         tree = first
         if any(trees):

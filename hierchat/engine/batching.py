@@ -254,7 +254,7 @@ class ContinuousBatch:
         chunk = reader.reply.chunk(min(most, CHUNK - width)) if reader else None
         forward = time.perf_counter()
         try:
-            rows = self._runner.forward([*segments, *([chunk] if chunk else [])])[: len(segments)]
+            rows = self._runner.forward([*segments, *([chunk] if chunk else [])])
         except Exception as error:
             for one in (*writing, *([reader] if reader else [])):
                 one.error = error
@@ -265,9 +265,9 @@ class ContinuousBatch:
             waited = max(forward_ms - cost.step_ms(width - roots), 0.0)
             self._prefill.note(len(chunk.tokens), waited)
             with reader.failing():
-                reader.put(reader.reply.take_chunk(len(chunk.tokens), forward_ms))
+                reader.put(reader.reply.take_chunk(len(chunk.tokens), rows[-1], forward_ms))
         steps: list[tuple[_Running, Step]] = []
-        for (one, _), mine in zip(drafted, rows, strict=True):
+        for (one, _), mine in zip(drafted, rows[: len(segments)], strict=True):
             with one.failing():
                 steps.append((one, one.reply.take(mine, alone=False)))
         ended = time.perf_counter()

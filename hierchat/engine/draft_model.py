@@ -170,9 +170,10 @@ class FewerTokens(CachedSequence):
         del self.tokens[length:]
         self._inner.rollback(length)
 
-    def read(self, tokens: Sequence[int]) -> None:
-        self._inner.read(self._own(tokens))
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
+        states = self._inner.read(self._own(tokens), hidden)
         self.tokens += tokens
+        return states
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._segment = tokens

@@ -8,9 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, LatencyCurve
-from hierchat.drafting.proposer import ReadsHidden, Shares
+from hierchat.drafting.proposer import PROMPT_STATES, ReadsHidden, Shares
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
@@ -146,7 +149,8 @@ class Generation:
         """Why it ended; None while it goes on."""
         self.position = len(prompt)
         """Tokens of the text so far."""
-        self._drafter = request.drafter
+        self._drafter = drafter = request.drafter
+        self._reads_hidden = isinstance(drafter, ReadsHidden) and drafter.reads_hidden
         self._latency = latency
         asked = len(prompt) - request.begun
         self._stopping = Stopping(settings, detokenizer, prompt[asked:])
@@ -174,20 +178,29 @@ class Generation:
     def read_chunk(self, most: int = CHUNK) -> Step:
         """Commit the next chunk of the prompt in a forward of its own."""
         began = time.perf_counter()
-        chunk = self.chunk(most).tokens
-        self.sequence.read(chunk)
-        return self._after_reading(len(chunk), (time.perf_counter() - began) * 1e3)
+        chunk, position = self.chunk(most), len(self.sequence.tokens)
+        self._see(self.sequence.read(chunk.tokens, chunk.hidden), position)
+        return self._after_reading(len(chunk.tokens), (time.perf_counter() - began) * 1e3)
 
     def chunk(self, most: int) -> Segment:
         """Return the next chunk of the prompt for a forward that others share; then call `take_chunk`."""
-        held = len(self.sequence.tokens)
-        chunk = self.prompt_ids[held : min(held + most, len(self.prompt_ids) - 1)]
-        return Segment(self.sequence, chunk, range(-1, len(chunk) - 1), logits=False)
+        held, end = len(self.sequence.tokens), len(self.prompt_ids) - 1
+        if self._reads_hidden and held < (near := end - PROMPT_STATES):
+            end = near  # states of what stands before are not wanted
+        chunk = self.prompt_ids[held : min(held + most, end)]
+        hidden = self._reads_hidden and held >= len(self.prompt_ids) - 1 - PROMPT_STATES
+        return Segment(self.sequence, chunk, range(-1, len(chunk) - 1), logits=False, hidden=hidden)
 
-    def take_chunk(self, count: int, forward_ms: float) -> Step:
-        """Commit a chunk of so many tokens, read in a forward that took `forward_ms`."""
+    def take_chunk(self, count: int, rows: Rows, forward_ms: float) -> Step:
+        """Commit a chunk of so many tokens, read in a forward that brought `rows` and took `forward_ms`."""
+        self._see(rows.hidden(range(count)) if self._reads_hidden else None, len(self.sequence.tokens))
         self.sequence.commit(range(count))
         return self._after_reading(count, forward_ms)
+
+    def _see(self, hidden: NDArray[np.float32] | None, position: int) -> None:
+        """Show the drafter the hidden states of tokens from `position` on."""
+        if hidden is not None and isinstance(self._drafter, ReadsHidden):
+            self._drafter.see(hidden, position)
 
     def _after_reading(self, count: int = 0, ms: float = 0.0) -> Step:
         """Report how much is read; once that is all but the last token, which opens the first segment, drafting
@@ -262,12 +275,9 @@ class Generation:
         nodes = found.nodes[: len(kept)]
         asked = self.settings.logprobs
         likely = () if asked is None else logprobs(rows, nodes, kept, asked)
+        self._see(rows.hidden(nodes) if self._reads_hidden else None, len(self.sequence.tokens))
         self.sequence.commit(nodes)
         if drafter:
-            if isinstance(drafter, ReadsHidden) and drafter.reads_hidden:
-                hidden = rows.hidden(nodes)
-                if hidden is not None:
-                    drafter.see(hidden)
             drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
             if self._latency and alone and not rows.recorded:
                 own_ms = (forwarded - self._began) * 1e3 - drafts.models_ms

@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hierchat.engine.verification import Rows
 
 
@@ -32,8 +35,9 @@ class CachedSequence(ABC):
         """Forget all but the first `length` committed tokens."""
 
     @abstractmethod
-    def read(self, tokens: Sequence[int]) -> None:
-        """Commit a chunk of the prompt, in a forward without logits."""
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
+        """Commit a chunk of the prompt, in a forward without logits. Return its hidden states behind the last norm
+        [tokens, hidden] if they are wanted (`hidden`) and the runner brings them; valid until its next forward."""
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
@@ -62,7 +66,11 @@ class Segment(NamedTuple):
     tokens: Sequence[int]
     parents: Sequence[int]
     logits: bool = True
-    """False: a piece of a prompt, of which nobody reads the rows; they need not be computed."""
+    """False: a piece of a prompt, of which nobody reads logits; they need not be computed."""
+    hidden: bool = False
+    """Whether hidden states are wanted even without logits; they come where the runner can bring them."""
+    embeddings: NDArray[np.float32] | None = None
+    """[tokens, hidden]: what the rows begin with in place of the tokens' own embeddings; for draft heads."""
 
 
 class Runner(ABC):

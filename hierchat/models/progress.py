@@ -11,7 +11,7 @@ from tqdm.std import tqdm  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from rich.console import Console
 
-Phase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting"]
+Phase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting", "training"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.proposer import JointDrafter, Proposer, path_of
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
+from hierchat.engine.draft_head import DraftHead, HeadDrafter
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply, FewerTokens
 from hierchat.engine.engine import TARGET, Step, UnsupportedModel
 from hierchat.engine.local import LocalEngine
@@ -247,6 +248,8 @@ class Memory:
     """Acceptance of the databases below each draft model."""
     user: int | None = None
     """Whose it is; None where there is one user only."""
+    head: DraftHead | None = None
+    """Draft head that was trained for this user and model."""
 
 
 def default_drafter(
@@ -267,9 +270,10 @@ def reply_drafter(
     if not width and served.levels and served.levels.models:
         drafter = with_models(served, memory, settings, stop, served.levels)
         databases = drafter.retrieval or databases
-    if not served.proposers:
-        return drafter
-    return JointDrafter(drafter, [make() for make in served.proposers], databases.cost)
+    others = [make() for make in served.proposers]
+    if memory.head:
+        others.append(HeadDrafter(memory.head, databases.cost, settings))
+    return JointDrafter(drafter, others, databases.cost) if others else drafter
 
 
 def with_models(
@@ -347,7 +351,7 @@ def chosen_drafter(
     if drafting == ALL:
         return reply_drafter(served, memory, settings, stop)
     if not drafting.draft_models:
-        served = replace(served, levels=None, proposers=())
+        served, memory = replace(served, levels=None, proposers=()), replace(memory, head=None)
     if drafting.databases == "none":
         if served.levels is None or not served.levels.models:
             return None
@@ -356,7 +360,7 @@ def chosen_drafter(
         # What is learned of plans belongs to all databases: fewer of them begin as after loading.
         served = replace(served, levels=served.levels.only(retrieval=True))
     if drafting.databases == "chat":
-        memory = replace(memory, history=[], successors=Successors())
+        memory = replace(memory, history=[], successors=Successors(), head=None)
     if drafting.databases != "texts":
         served = replace(served, statistics=())
     return reply_drafter(served, memory, settings, stop)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,9 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.head_files import read_head
+from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store, StoreError
 from hierchat.store.history import LearnedValues
@@ -21,7 +25,11 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
+    from hierchat.engine.draft_head import DraftHead
     from hierchat.runtime.drafters import Levels
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,8 @@ class ServedModel:
     """Entry of engine/backends.py that computes it."""
     activations: str = ""
     """What our kernels multiply weights by, int8 or int16; empty where other code computes it."""
+    heads: dict[int, tuple[int, DraftHead | None]] = field(default_factory=dict)
+    """Draft heads by user, each with the number of deletions when it was loaded (Learned.head)."""
     drafting_ready: threading.Event = field(default_factory=lambda: _set(threading.Event()))
     """Set once what drafts is compiled: before, replies are written without drafts."""
 
@@ -97,7 +107,9 @@ class NotLocal(ValueError):
 SAVE_SECONDS = 30.0
 MOST = 16
 """States held at once, some megabytes each; one that goes is written down."""
-ACCEPTANCE, SUCCESSORS, LEVELS = "acceptance", "successors", "levels"
+MOST_HEADS = 4
+"""Draft heads of users held at once."""
+ACCEPTANCE, SUCCESSORS, LEVELS, HEAD = "acceptance", "successors", "levels", "head"
 
 
 @dataclass(slots=True)
@@ -139,6 +151,21 @@ class Learned:
                 del self._held[oldest]
         return state
 
+    def head(self, user_id: int, served: ServedModel) -> DraftHead | None:
+        """Return the draft head that was trained for a user and model; None where there is none, or, as the log then
+        says, it cannot be used. It is dropped like all that was learned once something is deleted."""
+        model = getattr(served.local.runner, "model", None) if served.is_local else None
+        if not isinstance(model, BlockModel):
+            return None
+        with self._lock:
+            deletions, held = self._store.users.deletions(user_id), served.heads.pop(user_id, None)
+            if held is None or held[0] != deletions:
+                held = deletions, _loaded_head(self._store, user_id, served, model)
+            served.heads[user_id] = held
+            for oldest in list(served.heads)[:-MOST_HEADS]:
+                del served.heads[oldest]
+            return held[1]
+
     def forget(self, user_id: int) -> None:
         """Drop all learned states of a user who is gone from the store."""
         with self._lock:
@@ -179,6 +206,17 @@ class Learned:
                 if kind != LEVELS or state.levels:
                     value = write(getattr(state, kind))
                     self._store.learned.keep(*key, kind, value, deletions=state.deletions)
+
+
+def _loaded_head(store: Store, user_id: int, served: ServedModel, model: BlockModel) -> DraftHead | None:
+    from hierchat.engine.draft_head import DraftHead  # compiles: only where there is a head
+
+    try:
+        if value := store.learned.get(user_id, served.model_key, HEAD):
+            return DraftHead(read_head(value, model), served.local.context_length, served.local.places)
+    except (ModelError, StoreError, MemoryError) as error:
+        log.warning("The draft head of %s is not used: %s", served.name, error)
+    return None
 
 
 def _set(event: threading.Event) -> threading.Event:

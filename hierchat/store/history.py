@@ -301,6 +301,14 @@ class LearnedValues(Repository):
             ).rowcount
         return changed > 0
 
+    def drop(self, user_id: int, model_key: str, kind: str) -> None:
+        """Delete a learned value."""
+        with self._connection.write() as db:
+            db.execute(
+                "DELETE FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?",
+                [user_id, model_key, kind],
+            )
+
     def forget(self, user_id: int) -> None:
         """Delete all values learned from this user's replies, with every model."""
         with self._connection.write() as db:

@@ -43,7 +43,7 @@ class Toy:
     def rollback(self, length: int) -> None:
         del self.tokens[length:], self.marks[length:]
 
-    def read(self, tokens: Sequence[int]) -> None:
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> None:
         self.tokens += tokens
         self.marks += [float(len(tokens))] * len(tokens) if self.fault == "committed in pieces" else []
 

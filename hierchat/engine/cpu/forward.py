@@ -86,8 +86,9 @@ def forward(  # type: ignore[no-untyped-def]
 
     `run`: phases.Run, with a counter for each phase of each layer and of one more. `shapes` and `slots`: of each kind
     of layers (memory.Shape, memory.KeyValues). `identity` int32 [CHUNK], the numbers from 0 on. `texts` (memory.Texts):
-    the sequences that the blocks belong to, one behind the other. `logits` float32 [`wanted` padded to ROWS,
-    vocabulary]: those of the first `wanted` rows; of the others only keys and values are wanted. `chosen` int64
+    the sequences that the blocks belong to, one behind the other. `logits` float32 [rows padded to ROWS,
+    vocabulary]: those of the first rows. Of the first `wanted` rows, as many or more, the hidden states are left in
+    work.input.plain; of the others only keys and values are wanted. `chosen` int64
     [layers, rows, active]: the experts that each row is routed to are written here; None where layers have none.
     `dense`, `inputs`: memory.DenseMlp, memory.Inputs, or None. No other forward may use any of these. Every thread of
     the team calls it; it returns when all is done.
@@ -156,7 +157,9 @@ def forward(  # type: ignore[no-untyped-def]
     before, factor = weights.leaving_norms[layers - 1], weights.scales[layers - 1]
     norm, forms = weights.last_norm, head[FORM]
     norm_phase(run, phase + phases.HEAD_NORM, rows, shape, work, forms, none, before, norm, True, factor)
-    product_phase(run, phase + phases.HEAD, head, rows, work.input, logits)
+    if not logits.shape[0]:
+        return
+    product_phase(run, phase + phases.HEAD, head, min(rows, logits.shape[0]), work.input, logits)
     if shape.logit_cap:
         phases.cap_phase(run, phase + phases.CAP, rows, shape.logit_cap, logits)
 

@@ -9,6 +9,7 @@ from math import sqrt
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hierchat.engine.cpu import memory
 from hierchat.engine.cpu.attention import lay_out
@@ -111,13 +112,17 @@ class CpuRunner(Runner):
         self._opened -= 1
 
     def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        logits = self.run(blocks)
-        hidden = self._work.input.plain[: len(logits) * self.shape.hidden].reshape(len(logits), -1)
-        ends = np.cumsum([len(block.tokens) if block.logits else 0 for block in blocks]).tolist()
-        return [
-            ArrayRows(logits[begin:end], hidden[begin:end])
-            for begin, end in zip([0, *ends], ends, strict=False)
-        ]
+        # Rows with logits come first, then those of which hidden states alone are wanted.
+        order = sorted(range(len(blocks)), key=lambda at: (not blocks[at].logits, not blocks[at].hidden))
+        logits, hidden = self.run([blocks[at] for at in order])
+        found: list[Rows] = [ArrayRows(logits[:0])] * len(blocks)
+        begin = 0
+        for at in order:
+            end = begin + len(blocks[at].tokens)
+            brought = blocks[at].logits or blocks[at].hidden
+            found[at] = ArrayRows(logits[begin:end], hidden[begin:end] if brought else None)
+            begin = end
+        return found
 
     @contextmanager
     def profile(self) -> Iterator[dict[str, float]]:
@@ -137,16 +142,17 @@ class CpuRunner(Runner):
         return max(1, min(MOST_ROWS, ATTENDED // (self._attended * chunks)))
 
     @clear_memory_errors()
-    def run(self, blocks: Sequence[Segment]) -> Any:
-        """Compute one forward: logits [nodes of all blocks that want them, vocabulary]; nobody needs a prompt's own."""
-        blocks = sorted(blocks, key=lambda block: not block.logits)
-        wanted = sum(len(block.tokens) for block in blocks if block.logits)
+    def run(self, blocks: Sequence[Segment]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Compute one forward: logits [nodes of all blocks that want them, vocabulary], which stand first, and hidden
+        states behind the last norm [nodes of all blocks that want logits or those, hidden], valid until the next."""
+        scored = sum(len(block.tokens) for block in blocks if block.logits)
+        wanted = sum(len(block.tokens) for block in blocks if block.logits or block.hidden)
         sequences = [cast(CpuSequence, block.sequence) for block in blocks]
         tokens = [token for block in blocks for token in block.tokens]
         rows = len(tokens)
         if not 0 < rows <= MOST_ROWS:
             raise ValueError(f"A forward over {rows} positions: at most {MOST_ROWS} at a time.")
-        if min(tokens) < 0 or max(tokens) >= self.vocabulary:
+        if blocks[0].embeddings is None and (min(tokens) < 0 or max(tokens) >= self.vocabulary):
             raise ValueError(f"A token is none of the model's {self.vocabulary}.")
         for sequence, block in zip(sequences, blocks, strict=True):
             start, width = len(sequence.tokens), len(block.tokens)
@@ -175,13 +181,16 @@ class CpuRunner(Runner):
         needed *= rows * self._attended
         if work.attended.size < needed:
             work = self._work = work._replace(attended=np.zeros(2 * needed, np.float32))
-        embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
-        np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
+        if blocks[0].embeddings is None:
+            embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
+            np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
+        else:
+            np.concatenate([cast(Any, block.embeddings) for block in blocks], out=work.x[:rows])
         if self._inputs and self.model.layer_embedding:  # the tokens' part of the inputs of all layers
             own = self.model.layer_embedding.floats(np.asarray(tokens, np.int64))
             inputs = self._inputs.layers[:rows]
             np.multiply(own.reshape(inputs.shape), np.float32(sqrt(inputs.shape[2] / 2)), out=inputs)
-        padded = -(-wanted // ROWS) * ROWS if wanted > 1 else wanted
+        padded = -(-scored // ROWS) * ROWS if scored > 1 else scored
         out = np.empty((padded, self.vocabulary), np.float32)
         layers, chosen = self.shape.layers, None
         if self.shape.experts:
@@ -197,7 +206,8 @@ class CpuRunner(Runner):
             )  # fmt: skip
 
         self.team.run(job)
-        return out[:wanted]
+        size = self.shape.hidden
+        return out[:scored], work.input.plain[: wanted * size].reshape(wanted, size)
 
 
 _BY_LAYER = (

@@ -6,6 +6,9 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hierchat.engine.cpu.memory import CHUNK, KeyValues
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.verification import Rows
@@ -83,12 +86,14 @@ class CpuSequence(CachedSequence):
         with self.runner.pages.lock:
             self._keep(-(-length // CHUNK))
 
-    def read(self, tokens: Sequence[int]) -> None:
-        rows = self.runner.rows_that_fit(len(self.tokens), len(tokens))
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
+        rows, states = self.runner.rows_that_fit(len(self.tokens), len(tokens)), list[NDArray[np.float32]]()
         for begin in range(0, len(tokens), rows):
             part = tokens[begin : begin + rows]
-            self.runner.run([Segment(self, part, range(-1, len(part) - 1), logits=False)])
+            segment = Segment(self, part, range(-1, len(part) - 1), logits=False, hidden=hidden)
+            states.append(self.runner.run([segment])[1].copy())
             self.tokens.extend(part)
+        return np.concatenate(states) if hidden and states else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         return self.runner.forward([Segment(self, tokens, parents)])[0]

@@ -330,7 +330,7 @@ class CudaSequence(SlottedSequence):
     runner: CudaRunner
     slots: StaticSlots
 
-    def read(self, tokens: Sequence[int]) -> None:
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> None:
         widest = self.runner.widest
         for begin in range(0, len(tokens), widest):
             part = self.segment = list(tokens[begin : begin + widest])

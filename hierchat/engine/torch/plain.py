@@ -139,7 +139,7 @@ class PlainSequence(CachedSequence):
         self._segment: Sequence[int] = ()
         self._nodes: list[TextState] = []
 
-    def read(self, tokens: Sequence[int]) -> None:
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> None:
         self.tokens.extend(tokens)
         if self.runner.way == "pieces" and tokens:
             self._state, _ = self.runner.read(self.tokens, self._state)

@@ -8,7 +8,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
@@ -152,7 +154,8 @@ class TorchRunner(Runner):
     def run(
         self, slots: TorchSlots, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
     ) -> torch.Tensor:
-        """Compute logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
+        """Compute logits [nodes, vocabulary], or without them hidden states [nodes, hidden]: a prompt's own logits are
+        never needed."""
         ids, follows = list(tokens), list(parents)
         while padded and len(ids) % self.quantum:
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
@@ -171,7 +174,7 @@ class TorchRunner(Runner):
             found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
         hidden = self.hidden if logits else found.last_hidden_state
         slots.spoilt = not bool(hidden.isfinite().all())
-        out = found.logits[0, : len(tokens)] if logits else torch.empty(0)
+        out = (found.logits if logits else hidden)[0, : len(tokens)]
         if self.device.type == "cpu":
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
         return out
@@ -194,10 +197,11 @@ class TorchSequence(SlottedSequence):
     runner: TorchRunner
     slots: TorchSlots
 
-    def read(self, tokens: Sequence[int]) -> None:
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
         self._catch_up()
-        self._read(tokens)
+        states = self._read(tokens)
         self.tokens.extend(tokens)
+        return states.float().numpy(force=True) if hidden else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._catch_up()
@@ -211,9 +215,10 @@ class TorchSequence(SlottedSequence):
         for at in range(self.slots.length, len(self.tokens), CHUNK):
             self._read(self.tokens[at : at + CHUNK])
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
+    def _read(self, tokens: Sequence[int]) -> torch.Tensor:
+        states = self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
         self.slots.commit(list(range(len(tokens))))
+        return states
 
 
 def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, slots: TorchSlots, segment: Any) -> Any:

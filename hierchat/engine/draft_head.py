@@ -1,0 +1,327 @@
+"""Draft by a learned head: one decoder layer that reads the target's hidden states (models/formats/head_files.py)."""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Sequence
+from math import exp, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftCost, DraftTree
+from hierchat.drafting.proposer import PROMPT_STATES
+from hierchat.engine.cpu.multiply import Multiplier
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.runner import CachedSequence, Segment
+from hierchat.engine.sampling import gumbel
+from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
+from hierchat.engine.verification import Rows
+from hierchat.models.formats.blocks import pack
+from hierchat.models.formats.head_files import HeadWeights
+
+logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float32]
+
+SOURCE = "head"
+"""What drafts of a head are called."""
+CHILDREN = 4
+"""Tokens that are proposed behind a place, at most."""
+WIDEST_LEVEL = 4
+"""Places of a depth that are looked behind, at most."""
+DEEPEST = 8
+CANDIDATES = 64
+"""Likeliest tokens of a place among which noise decides where the reply is sampled."""
+ROWS_AT_ONCE = 8
+"""Cells new to the cache that go into a forward with logits; more are read before."""
+RATE = 0.02
+"""Weight of a place in what is learned of how often the head is right."""
+
+
+class DraftHead:
+    """Compute a draft head on the CPU engine, for up to `sequences` replies; what is learned of it is shared by all."""
+
+    def __init__(self, weights: HeadWeights, context_length: int, sequences: int = 1) -> None:
+        self.card = weights.card
+        self.known = weights.known
+        self.runner = CpuRunner(
+            weights.layer, context_length=context_length, sequences=sequences, activations="int8"
+        )
+        self._embedding = weights.layer.embedding
+        self._norms = weights.embedding_norm, weights.hidden_norm
+        self._fc = pack(weights.fc, 8)
+        self._multiply = Multiplier(self.runner.team.threads)
+        self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
+        self._free: list[CachedSequence] = []
+        self.right = [0.5] * DEEPEST
+        """How often its first choice is right at each depth, where all before it were."""
+        self.slope, self.bias = 1.0, 0.0
+        """Of the logit of its probability, to the logit of the chance that the target chooses the token."""
+        self.forward_ms = 0.0
+        """Milliseconds of a forward of its own, on average."""
+        self.broken = False
+        """Whether it computed no numbers: then it drafts nothing."""
+
+    def open(self) -> CachedSequence:
+        """Return an empty sequence; give it back by `close`. Raises TooManySequences."""
+        return self._free.pop() if self._free else self.runner.open()
+
+    def close(self, sequence: CachedSequence) -> None:
+        """Take a sequence back, to be emptied by who gets it next."""
+        self._free.append(sequence)
+
+    def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
+        """Return what the layer reads of tokens and the states before them [tokens, hidden]: [tokens, hidden]."""
+        embedded = self._embedding.floats(np.asarray(tokens, np.int64))
+        both = [self._normed(x, norm) for x, norm in zip((embedded, states), self._norms, strict=True)]
+        return self._multiply(self._fc, np.ascontiguousarray(np.concatenate(both, 1)), len(tokens))
+
+    def _normed(self, x: Floats, weight: Floats) -> Floats:
+        root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + self._epsilon)
+        return x / root[:, None] * weight
+
+    def numbers(self, tokens: Sequence[int]) -> list[int]:
+        """Return the outputs of those of these tokens that it knows."""
+        if self.known is None:
+            return list(tokens)
+        places = np.searchsorted(self.known, tokens).clip(max=len(self.known) - 1)
+        return places[self.known[places] == np.asarray(tokens)].tolist() if len(places) else []
+
+    def chance(self, probability: float) -> float:
+        """Estimate how often the target chooses a token that has this probability here."""
+        p = min(max(probability, 1e-4), 1.0 - 1e-4)
+        return 1.0 / (1.0 + exp(-self.bias - self.slope * log(p / (1.0 - p))))
+
+    def learn(self, probability: float, right: bool) -> None:
+        """Learn from a token that had this probability here, whether the target chose it."""
+        p = min(max(probability, 1e-4), 1.0 - 1e-4)
+        error = RATE * (float(right) - self.chance(probability))
+        self.bias += error
+        self.slope = min(max(self.slope + error * log(p / (1.0 - p)) / 4.0, 0.2), 2.0)
+
+
+class HeadDrafter:
+    """Propose trees of drafts for one reply by a DraftHead: several first tokens, and chains behind them.
+
+    A cell of the head's cache holds a token and the target's state before it, as far as those were brought; cells of a
+    tree have the head's own states in their place. `cost` has the prices of rows and tokens."""
+
+    top = 0
+    reads_hidden = True
+
+    def __init__(self, head: DraftHead, cost: DraftCost, settings: GenerationSettings | None = None) -> None:
+        self._head, self._cost = head, cost
+        self._settings = (settings or GenerationSettings()).model_copy(update={"logit_bias": {}})
+        self._sequence: CachedSequence | None = None
+        self._text: list[int] = []
+        self._start = 0
+        """Position of the first state that is held."""
+        self._states: list[Floats] = []
+        self._counts = Counts()
+        self._tree = DraftTree()
+        self._places: dict[int, list[tuple[int, float]]] = {}
+        """By node, -1 at the root: the tokens behind it and their probabilities."""
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Begin a new reply after `prompt`, of which states may have been seen already."""
+        self._text = list(prompt)
+        self._counts = Counts(self._head.numbers(prompt))
+        self._tree = DraftTree()
+        if self._start + len(self._states) != len(prompt) - 1:  # of another text
+            self._states.clear()
+
+    def see(self, hidden: Floats, position: int) -> None:
+        """Keep the states of the text's tokens from `position` on."""
+        if position != self._start + len(self._states) or not self._states:
+            self._start, self._states = position, []
+            if self._sequence:
+                self._sequence.rollback(0)
+        self._states += list(hidden.copy())
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        """Take the tokens that were committed, and learn how good the drafts were."""
+        self._learn(tokens)
+        self._text += tokens
+        for number in self._head.numbers(tokens):
+            self._counts.add(number)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        """Return a tree of at most `limit` nodes; empty where no states were brought, or it would not pay."""
+        self._tree, self._places = DraftTree(), {}
+        most = self._cost.most if limit is None else min(limit, self._cost.most)
+        if most <= 0 or self._head.broken or not (rows := self._catch_up()):
+            return self._tree
+        root = len(rows) - 1
+        grown = _Growth(most)
+        self._branch(grown, -1, rows[root], rows.hidden([root]))
+        while grown.depth < DEEPEST and not self._head.broken:
+            chosen = self._worth_a_forward(grown)
+            if not chosen:
+                break
+            self._look_behind(grown, chosen)
+        self._tree = grown.tree()
+        return self._tree
+
+    def _catch_up(self) -> Rows | None:
+        """Add cells for all tokens whose states were brought; return the rows of the last of them, None where there are
+        none."""
+        head = self._head
+        if not self._states:
+            return None
+        if self._sequence is None:
+            self._sequence = head.open()
+            self._sequence.rollback(0)
+            weakref.finalize(self, head.close, self._sequence)
+        first, end = self._start + 1 + len(self._sequence.tokens), len(self._text)
+        if end - first > PROMPT_STATES:  # long not asked
+            self._drop(end - PROMPT_STATES - 1)
+            first = self._start + 1
+        if first >= end or end - 1 - self._start > len(self._states):
+            return None
+        tokens = self._text[first:end]
+        states = np.stack(self._states[first - 1 - self._start : end - 1 - self._start])
+        inputs = head.joined(tokens, states)
+        before = len(tokens) - 1 if len(tokens) > ROWS_AT_ONCE else 0
+        if before:
+            chain = range(-1, before - 1)
+            head.runner.forward(
+                [Segment(self._sequence, tokens[:before], chain, False, False, inputs[:before])]
+            )
+            self._sequence.commit(range(before))
+        rows = self._forward(tokens[before:], range(-1, len(tokens) - before - 1), inputs[before:])
+        self._sequence.commit(range(len(tokens) - before))
+        return rows
+
+    def _drop(self, start: int) -> None:
+        """Begin anew with the states from a position on."""
+        assert self._sequence
+        self._states = self._states[start - self._start :]
+        self._start = start
+        self._sequence.rollback(0)
+
+    def _forward(self, tokens: Sequence[int], parents: Sequence[int], inputs: Floats) -> Rows:
+        assert self._sequence
+        began = time.perf_counter()
+        segment = Segment(self._sequence, tokens, parents, embeddings=inputs)
+        rows = self._head.runner.forward([segment])[0]
+        took = (time.perf_counter() - began) * 1e3
+        self._head.forward_ms += (took - self._head.forward_ms) * (0.05 if self._head.forward_ms else 1.0)
+        return rows
+
+    def _branch(self, grown: _Growth, node: int, logits: Floats, state: Floats | None) -> None:
+        """Add the likeliest tokens behind a node, -1 at the root; `state` [1, hidden] is the head's own there."""
+        head = self._head
+        places = top_tokens(logits, CANDIDATES)
+        places = places[places >= 0]
+        tokens = places if head.known is None else head.known[places]
+        row = adjusted(logits, self._settings, self._counts)[places].astype(np.float64)
+        if not np.isfinite(row).all():
+            head.broken = True
+            logger.warning("The draft head computed no numbers, and drafts no more.")
+            return
+        if self._settings.temperature:
+            key = gumbel.stream(self._settings.seed, len(self._text) + grown.depth_of(node))
+            row = processed(row, self._settings) + gumbel.gumbel(key, tokens.astype(np.int64))
+            rest = 0.0
+        else:
+            rest = float(np.exp(logits - logits.max()).sum()) - float(np.exp(row - logits.max()).sum())
+        weights = np.exp(row - row.max())
+        weights /= weights.sum() + max(rest, 0.0)
+        best = np.argsort(-weights, kind="stable")[:CHILDREN]
+        self._places[node] = [(int(tokens[one]), float(weights[one])) for one in best]
+        grown.states[node] = state
+        for token, probability in self._places[node]:
+            grown.add(node, token, head.chance(probability))
+
+    def _worth_a_forward(self, grown: _Growth) -> list[int]:
+        """Return the nodes of the deepest level behind which to look next; none where that would not pay."""
+        right, worth = self._head.right[grown.depth], self._cost.token_ms
+        level = sorted(grown.level, key=lambda node: -grown.chances[node])[:WIDEST_LEVEL]
+        row_ms = self._cost.onward[0] if self._cost.most else 0.0
+        level = [node for node in level if grown.chances[node] * right * worth > row_ms]
+        gain = sum(grown.chances[node] for node in level) * right * worth
+        return level if self._cost.free or gain > self._head.forward_ms else []
+
+    def _look_behind(self, grown: _Growth, chosen: Sequence[int]) -> None:
+        """Compute the cells of nodes, and add what may follow them."""
+        head = self._head
+        for node in chosen:
+            parent = grown.parents[node]
+            grown.cells[node] = len(grown.inputs)
+            grown.cell_parents.append(grown.cells.get(parent, -1))
+            grown.cell_tokens.append(grown.tokens[node])
+            state = grown.states[parent]
+            assert state is not None
+            grown.inputs.append(state[0])
+        new = len(chosen)
+        joined = head.joined(grown.cell_tokens[-new:], np.stack(grown.inputs[-new:]))
+        grown.joined = joined if grown.joined is None else np.concatenate([grown.joined, joined])
+        rows = self._forward(grown.cell_tokens, grown.cell_parents, grown.joined)
+        states = rows.hidden(range(len(rows)))
+        assert states is not None
+        grown.level, grown.depth = [], grown.depth + 1
+        for node in chosen:
+            cell = grown.cells[node]
+            self._branch(grown, node, rows[cell], states[cell : cell + 1].copy())
+
+    def _learn(self, tokens: Sequence[int]) -> None:
+        """Learn at every place that was looked behind and that the committed tokens passed."""
+        node, head = -1, self._head
+        for depth, token in enumerate(tokens):
+            proposed = self._places.get(node)
+            if not proposed or depth >= DEEPEST:
+                return
+            for one, probability in proposed[:2]:
+                head.learn(probability, one == token)
+            head.right[depth] += RATE * (float(proposed[0][0] == token) - head.right[depth])
+            links = zip(self._tree.parents, self._tree.tokens, strict=True)
+            node = next((at for at, link in enumerate(links) if link == (node, token)), -2)
+
+
+class _Growth:
+    """Hold a head's tree while it grows: nodes, and cells of those that were looked behind."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.chances: list[float] = []
+        """Estimated probability that the node and all above it are accepted."""
+        self.level: list[int] = []
+        """Nodes of the deepest level."""
+        self.depth = 0
+        self._depths = {-1: 0}
+        self.states: dict[int, Floats | None] = {}
+        self.cells: dict[int, int] = {}
+        self.cell_tokens: list[int] = []
+        self.cell_parents: list[int] = []
+        self.inputs: list[Floats] = []
+        self.joined: Floats | None = None
+
+    def depth_of(self, node: int) -> int:
+        """Return how many drafts stand before what follows a node."""
+        return self._depths[node]
+
+    def add(self, parent: int, token: int, chance: float) -> None:
+        """Add a node that follows another with this chance."""
+        node = len(self.tokens)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.chances.append(chance * (self.chances[parent] if parent >= 0 else 1.0))
+        self._depths[node] = self._depths[parent] + 1
+        self.level.append(node)
+
+    def tree(self) -> DraftTree:
+        """Return the likeliest nodes."""
+        order = sorted(range(len(self.tokens)), key=lambda node: -self.chances[node])[: self._most]
+        tree = DraftTree(
+            tuple(self.tokens),
+            tuple(self.parents),
+            (SOURCE,) * len(self.tokens),
+            tuple(self.chances),
+        )
+        return tree.select(order)
