@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,56 @@ class Shares(Protocol):
     def cut(self, nodes: int) -> None:
         """Keep the first `nodes` of the tree: the others do not go through the forward."""
         ...
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """Tell how likely any token is, beside proposing some: what others propose is judged by it, too."""
+
+    blend: Blend
+
+    def probability(self, node: int, token: int) -> float | None:
+        """Return the probability of a token behind a node of its latest tree, -1 at the root; None where it did not
+        look."""
+        ...
+
+
+@dataclass(slots=True)
+class Blend:
+    """Estimate how likely a draft is to be accepted from what the databases say and what a model says of it: by
+    logistic regression over both, which goes on learning from where `benchmarks/makers` fitted it."""
+
+    both: NDArray[np.float64] = field(default_factory=lambda: np.array([-0.6, 0.7, 0.5]))
+    """Of 1, the databases' logit and the model's, where both are there."""
+    alone: NDArray[np.float64] = field(default_factory=lambda: np.array([-1.0, 0.9]))
+    """Of 1 and the model's logit, for what the databases do not propose."""
+
+    def chance(self, database: float | None, model: float) -> float:
+        """Return the chance of a draft whose parent is accepted."""
+        weights, inputs = self._inputs(database, model)
+        return 1.0 / (1.0 + math.exp(-float(weights @ inputs)))
+
+    def learn(self, database: float | None, model: float, right: bool) -> None:
+        """Learn whether a draft was what the target chose."""
+        error = float(right) - self.chance(database, model)
+        weights, inputs = self._inputs(database, model)
+        weights += BLEND_RATE * error * inputs
+
+    def _inputs(
+        self, database: float | None, model: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if database is None:
+            return self.alone, np.array([1.0, logit(model)])
+        return self.both, np.array([1.0, logit(database), logit(model)])
+
+
+BLEND_RATE = 0.005
+
+
+def logit(probability: float) -> float:
+    """Return the log odds of a probability, kept within bounds."""
+    p = min(max(probability, 1e-3), 0.999)
+    return math.log(p / (1.0 - p))
 
 
 ENTRY_POINTS = "hierchat.proposers"
@@ -159,6 +210,7 @@ class JointDrafter:
         self._cost = cost
         self._partners: list[Partner] = []
         self._tree = DraftTree()
+        self._judged: dict[int, list[tuple[int, int, float | None, float]]] = {}
 
     @property
     def top(self) -> int:
@@ -179,7 +231,7 @@ class JointDrafter:
             proposer.begin(prompt)
 
     def propose(self, limit: int | None = None) -> DraftTree:
-        cost = self._cost
+        cost, self._judged = self._cost, {}
         self._tree = first = self.first.propose(limit)
         began = time.perf_counter()
         trees = [
@@ -190,7 +242,15 @@ class JointDrafter:
         tree = first
         if any(trees):
             most = cost.most if limit is None else min(limit, cost.most)
-            tree = merge([first, *trees], cost.onward, cost.token_ms, most)
+            judge = next(
+                (one.proposer for one in self._partners if one.tree and isinstance(one.proposer, Judges)),
+                None,
+            )
+            if judge and len(trees) == 1:
+                self._judged, tree = judged(first, trees[0], judge)
+                tree = pruned(tree, cost.onward, cost.token_ms, most)
+            else:
+                tree = merge([first, *trees], cost.onward, cost.token_ms, most)
         return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
@@ -208,8 +268,65 @@ class JointDrafter:
         without = len(path_of(self._tree, tokens))
         for partner in self._partners:
             partner.learn(tokens, without)
+            if self._judged and isinstance(partner.proposer, Judges):
+                self._teach(partner.proposer.blend, tokens)
         for proposer in self._all:
             proposer.observe(tokens, None if top is None or not proposer.top else top[:, : proposer.top])
+
+    def _teach(self, blend: Blend, tokens: Sequence[int]) -> None:
+        """Learn at each place of the joint tree that the committed tokens passed."""
+        place = -1
+        for token in tokens:
+            following = -2
+            for node, drafted, database, model in self._judged.get(place, ()):
+                blend.learn(database, model, drafted == token)
+                following = node if drafted == token else following
+            if (place := following) == -2:
+                return
+
+
+def judged(
+    first: DraftTree, other: DraftTree, judge: Judges
+) -> tuple[dict[int, list[tuple[int, int, float | None, float]]], DraftTree]:
+    """Join the databases' tree and a model's into one, each node with the chance that both together give it.
+
+    Beside the tree, return for each place where the model looked the drafts behind it: node, token, and the
+    probabilities of databases (None: not proposed) and model."""
+    links: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+    own: list[dict[int, int]] = [{-1: -1}, {-1: -1}]  # node of the joint tree -> node of each tree
+    for which, tree in enumerate((first, other)):
+        joint = {-1: -1}
+        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+            at = joint[node] = links.setdefault((joint[parent], token), len(links))
+            own[which][at] = node
+    places: dict[int, list[tuple[int, int, float | None, float]]] = {}
+    chances: list[float] = []
+    for (parent, token), node in links.items():
+        database = first.chance(own[0][node]) if node in own[0] else None
+        model = judge.probability(own[1][parent], token) if parent in own[1] else None
+        if model is None:
+            chance = database or 0.0
+        else:
+            chance = judge.blend.chance(database, model)
+            places.setdefault(parent, []).append((node, token, database, model))
+        chances.append(chance * (chances[parent] if parent >= 0 else 1.0))
+    parents, tokens = zip(*links, strict=True) if links else ((), ())
+    sources = tuple(
+        first.sources[own[0][at]] if at in own[0] else other.sources[own[1][at]] for at in range(len(links))
+    )
+    matches = tuple(first.match(own[0][at]) if at in own[0] else NO_MATCH for at in range(len(links)))
+    return places, DraftTree(tokens, parents, sources, tuple(chances), matches=matches)
+
+
+def pruned(tree: DraftTree, onward_ms: NDArray[np.float64], token_ms: float, most: int) -> DraftTree:
+    """Keep the nodes that pay for their row, at most `most`, likeliest first; see `merge`."""
+    # A node is never likelier than its parent and stands behind it, so parents come first.
+    order = sorted(range(len(tree)), key=lambda node: -tree.probabilities[node])[:most]
+    for drafts, node in enumerate(order):
+        if tree.probabilities[node] * token_ms <= onward_ms[drafts]:
+            order = order[:drafts]
+            break
+    return tree.select(order)
 
 
 def merge(
@@ -231,14 +348,9 @@ def merge(
             elif tree.probabilities[node] > chances[at]:
                 sources[at], chances[at] = tree.sources[node], tree.probabilities[node]
                 matches[at] = tree.match(node)
-    # A node is never likelier than its parent and was entered after it, so parents come first.
-    order = sorted(range(len(chances)), key=lambda node: -chances[node])[:most]
-    for drafts, node in enumerate(order):
-        if chances[node] * token_ms <= onward_ms[drafts]:
-            order = order[:drafts]
-            break
     parents, tokens = zip(*places, strict=True) if places else ((), ())
-    return DraftTree(tokens, parents, tuple(sources), tuple(chances), matches=tuple(matches)).select(order)
+    tree = DraftTree(tokens, parents, tuple(sources), tuple(chances), matches=tuple(matches))
+    return pruned(tree, onward_ms, token_ms, most)
 
 
 def path_of(tree: DraftTree, tokens: Sequence[int]) -> list[int]:

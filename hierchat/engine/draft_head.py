@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
-from hierchat.drafting.proposer import PROMPT_STATES
+from hierchat.drafting.proposer import PROMPT_STATES, Blend
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Segment
@@ -61,6 +61,7 @@ class DraftHead:
         """How often its first choice is right at each depth, where all before it were."""
         self.slope, self.bias = 1.0, 0.0
         """Of the logit of its probability, to the logit of the chance that the target chooses the token."""
+        self.blend = Blend()
         self.forward_ms = 0.0
         """Milliseconds of a forward of its own, on average."""
         self.broken = False
@@ -123,8 +124,11 @@ class HeadDrafter:
         self._states: list[Floats] = []
         self._counts = Counts()
         self._tree = DraftTree()
-        self._places: dict[int, list[tuple[int, float]]] = {}
-        """By node, -1 at the root: the tokens behind it and their probabilities."""
+        self.blend = head.blend
+        self._likely: dict[int, dict[int, float]] = {}
+        """By node of what was grown, -1 at the root: the likeliest tokens behind it in order, with probabilities."""
+        self._order = [-1]
+        """Node of what was grown of each node of the tree; -1 at the end, where -1 finds it."""
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Begin a new reply after `prompt`, of which states may have been seen already."""
@@ -151,7 +155,7 @@ class HeadDrafter:
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """Return a tree of at most `limit` nodes; empty where no states were brought, or it would not pay."""
-        self._tree, self._places = DraftTree(), {}
+        self._tree, self._likely, self._order = DraftTree(), {}, [-1]
         most = self._cost.most if limit is None else min(limit, self._cost.most)
         if most <= 0 or self._head.broken or not (rows := self._catch_up()):
             return self._tree
@@ -163,8 +167,16 @@ class HeadDrafter:
             if not chosen:
                 break
             self._look_behind(grown, chosen)
-        self._tree = grown.tree()
+        self._order, self._tree = grown.tree()
         return self._tree
+
+    def probability(self, node: int, token: int) -> float | None:
+        """Return the probability of a token behind a node of the latest tree, as Judges has it; None also where the
+        head does not know the token."""
+        likely = self._likely.get(self._order[node])
+        if likely is None or (token not in likely and not self._head.numbers([token])):
+            return None
+        return likely.get(token, 0.0)
 
     def _catch_up(self) -> Rows | None:
         """Add cells for all tokens whose states were brought; return the rows of the last of them, None where there are
@@ -231,10 +243,10 @@ class HeadDrafter:
             rest = float(np.exp(logits - logits.max()).sum()) - float(np.exp(row - logits.max()).sum())
         weights = np.exp(row - row.max())
         weights /= weights.sum() + max(rest, 0.0)
-        best = np.argsort(-weights, kind="stable")[:CHILDREN]
-        self._places[node] = [(int(tokens[one]), float(weights[one])) for one in best]
+        best = np.argsort(-weights, kind="stable")
+        self._likely[node] = dict(zip(tokens[best].tolist(), weights[best].tolist(), strict=True))
         grown.states[node] = state
-        for token, probability in self._places[node]:
+        for token, probability in list(self._likely[node].items())[:CHILDREN]:
             grown.add(node, token, head.chance(probability))
 
     def _worth_a_forward(self, grown: _Growth) -> list[int]:
@@ -271,15 +283,16 @@ class HeadDrafter:
     def _learn(self, tokens: Sequence[int]) -> None:
         """Learn at every place that was looked behind and that the committed tokens passed."""
         node, head = -1, self._head
-        for depth, token in enumerate(tokens):
-            proposed = self._places.get(node)
-            if not proposed or depth >= DEEPEST:
+        links = {link: at for at, link in enumerate(zip(self._tree.parents, self._tree.tokens, strict=True))}
+        for depth, token in enumerate(tokens[:DEEPEST]):
+            likely = list(self._likely.get(self._order[node], {}).items())
+            if not likely:
                 return
-            for one, probability in proposed[:2]:
+            for one, probability in likely[:2]:
                 head.learn(probability, one == token)
-            head.right[depth] += RATE * (float(proposed[0][0] == token) - head.right[depth])
-            links = zip(self._tree.parents, self._tree.tokens, strict=True)
-            node = next((at for at, link in enumerate(links) if link == (node, token)), -2)
+            head.right[depth] += RATE * (float(likely[0][0] == token) - head.right[depth])
+            if (node := links.get((node, token), -2)) == -2:
+                return
 
 
 class _Growth:
@@ -315,8 +328,8 @@ class _Growth:
         self._depths[node] = self._depths[parent] + 1
         self.level.append(node)
 
-    def tree(self) -> DraftTree:
-        """Return the likeliest nodes."""
+    def tree(self) -> tuple[list[int], DraftTree]:
+        """Return the likeliest nodes with a -1 behind them, and their tree."""
         order = sorted(range(len(self.tokens)), key=lambda node: -self.chances[node])[: self._most]
         tree = DraftTree(
             tuple(self.tokens),
@@ -324,4 +337,4 @@ class _Growth:
             (SOURCE,) * len(self.tokens),
             tuple(self.chances),
         )
-        return tree.select(order)
+        return [*order, -1], tree.select(order)
