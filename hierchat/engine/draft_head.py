@@ -16,7 +16,7 @@ from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.proposer import PROMPT_STATES, Blend
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.runner import CachedSequence, Segment
+from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.sampling import gumbel
 from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
 from hierchat.engine.verification import Rows
@@ -69,7 +69,9 @@ class DraftHead:
 
     def open(self) -> CachedSequence:
         """Return an empty sequence; give it back by `close`. Raises TooManySequences."""
-        return self._free.pop() if self._free else self.runner.open()
+        sequence = self._free.pop() if self._free else self.runner.open()
+        sequence.rollback(0)
+        return sequence
 
     def close(self, sequence: CachedSequence) -> None:
         """Take a sequence back, to be emptied by who gets it next."""
@@ -120,8 +122,9 @@ class HeadDrafter:
         self._sequence: CachedSequence | None = None
         self._text: list[int] = []
         self._start = 0
-        """Position of the first state that is held."""
+        """Position of the state that the first cell reads; a cell for each token behind it."""
         self._states: list[Floats] = []
+        """States of the tokens from the last cell's on, which no cell has read yet."""
         self._counts = Counts()
         self._tree = DraftTree()
         self.blend = head.blend
@@ -135,16 +138,33 @@ class HeadDrafter:
         self._text = list(prompt)
         self._counts = Counts(self._head.numbers(prompt))
         self._tree = DraftTree()
-        if self._start + len(self._states) != len(prompt) - 1:  # of another text
-            self._states.clear()
+        if self._end != len(prompt) - 1:  # states of another text
+            self._restart(len(prompt) - 1)
 
     def see(self, hidden: Floats, position: int) -> None:
         """Keep the states of the text's tokens from `position` on."""
-        if position != self._start + len(self._states) or not self._states:
-            self._start, self._states = position, []
-            if self._sequence:
-                self._sequence.rollback(0)
+        if position != self._end:
+            self._restart(position)
         self._states += list(hidden.copy())
+        if len(self._states) > 2 * PROMPT_STATES:  # long not asked: what stands before is in the later ones
+            kept, end = self._states[-PROMPT_STATES:], self._end
+            self._restart(end - PROMPT_STATES)
+            self._states = kept
+
+    @property
+    def _end(self) -> int:
+        """Return the position of the next state that is to be seen."""
+        return self._start + self._cells + len(self._states)
+
+    @property
+    def _cells(self) -> int:
+        return len(self._sequence.tokens) if self._sequence else 0
+
+    def _restart(self, position: int) -> None:
+        """Begin anew, with the state of the token at a position."""
+        self._start, self._states = position, []
+        if self._sequence:
+            self._sequence.rollback(0)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, and learn how good the drafts were."""
@@ -185,17 +205,17 @@ class HeadDrafter:
         if not self._states:
             return None
         if self._sequence is None:
-            self._sequence = head.open()
-            self._sequence.rollback(0)
+            try:
+                self._sequence = head.open()
+            except TooManySequences:  # of replies that have just ended
+                return None
             weakref.finalize(self, head.close, self._sequence)
-        first, end = self._start + 1 + len(self._sequence.tokens), len(self._text)
-        if end - first > PROMPT_STATES:  # long not asked
-            self._drop(end - PROMPT_STATES - 1)
-            first = self._start + 1
-        if first >= end or end - 1 - self._start > len(self._states):
+        first = self._start + self._cells + 1
+        tokens = self._text[first : first + len(self._states)]
+        if not tokens:
             return None
-        tokens = self._text[first:end]
-        states = np.stack(self._states[first - 1 - self._start : end - 1 - self._start])
+        states = np.stack(self._states[: len(tokens)])
+        del self._states[: len(tokens)]
         inputs = head.joined(tokens, states)
         before = len(tokens) - 1 if len(tokens) > ROWS_AT_ONCE else 0
         if before:
@@ -207,13 +227,6 @@ class HeadDrafter:
         rows = self._forward(tokens[before:], range(-1, len(tokens) - before - 1), inputs[before:])
         self._sequence.commit(range(len(tokens) - before))
         return rows
-
-    def _drop(self, start: int) -> None:
-        """Begin anew with the states from a position on."""
-        assert self._sequence
-        self._states = self._states[start - self._start :]
-        self._start = start
-        self._sequence.rollback(0)
 
     def _forward(self, tokens: Sequence[int], parents: Sequence[int], inputs: Floats) -> Rows:
         assert self._sequence

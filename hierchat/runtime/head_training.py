@@ -235,6 +235,10 @@ class HeadTraining:
         self.known = np.array(sorted(token for token, _ in counts.most_common(VOCABULARY)), np.int64)
         self.config = _layer_config(self._loaded)
         self.module = self._begun(begun)
+        self._fresh = cycle(self._pieces)
+        self._optimizer = torch.optim.AdamW(
+            self.module.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01
+        )
         self._held: list[Piece] = []
         self._numbers = np.full(
             served.local.runner.vocabulary, -100, np.int64
@@ -268,35 +272,39 @@ class HeadTraining:
     ) -> HeadCard:
         """Train for so many minutes or until `stop` is set; `keep` gets the head every SAVE_SECONDS and at the end.
         `report` gets seconds, done and in all."""
-        began, seconds = time.monotonic(), minutes * 60
-        before, saved = self.card, began
-        optimizer = torch.optim.AdamW(self.module.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
-        fresh, trained = cycle(self._pieces), 0
+        began, seconds, before = time.monotonic(), minutes * 60, self.card.minutes
+        saved = began
         while (passed := time.monotonic() - began) < seconds and not (stop and stop.is_set()):
             share = passed / seconds
-            optimizer.param_groups[0]["lr"] = RATE * min(share / WARM_UP + 0.1, 1.0) * max(1.0 - share, 0.02)
-            for _ in range(BATCH):
-                self._held.append(look(self._sequence, next(fresh)))
-                trained += len(self._held[-1].tokens)
-            most = HELD // (WINDOW * self.config["hidden_size"])
-            del self._held[: max(len(self._held) - most, 0)]
-            for _ in range(REUSED):
-                loss = self._loss(self._random.choices(self._held, k=BATCH))
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            done = min(time.monotonic() - began, seconds)
-            self.card = before.model_copy(
-                update={"tokens": before.tokens + trained, "minutes": round(before.minutes + done / 60, 2)}
+            loss = self.round(RATE * min(share / WARM_UP + 0.1, 1.0) * max(1.0 - share, 0.02))
+            passed = min(time.monotonic() - began, seconds)
+            self.card = self.card.model_copy(update={"minutes": round(before + passed / 60, 2)})
+            report(
+                Progress(
+                    "training", int(passed), int(seconds), f"{self.card.tokens:,} tokens, loss {loss:.2f}"
+                )
             )
-            said = f"{trained:,} tokens, loss {float(loss.detach()):.2f}"
-            report(Progress("training", int(done), int(seconds), said))
             if time.monotonic() - saved > SAVE_SECONDS:
                 keep(self.to_bytes())
                 saved = time.monotonic()
         self.card = self.card.model_copy(update={"accuracy": self.accuracy()})
         keep(self.to_bytes())
         return self.card
+
+    def round(self, rate: float) -> float:
+        """Have the target read a batch of pieces, and take REUSED steps over those that are held. Return the loss."""
+        fresh = [look(self._sequence, next(self._fresh)) for _ in range(BATCH)]
+        most = HELD // (WINDOW * self.config["hidden_size"])
+        self._held = [*self._held, *fresh][-most:]
+        self._optimizer.param_groups[0]["lr"] = rate
+        for _ in range(REUSED):
+            loss = self._loss(self._random.choices(self._held, k=BATCH))
+            self._optimizer.zero_grad()
+            loss.backward()
+            self._optimizer.step()
+        tokens = self.card.tokens + sum(len(piece.tokens) for piece in fresh)
+        self.card = self.card.model_copy(update={"tokens": tokens})
+        return float(loss.detach())
 
     def to_bytes(self) -> bytes:
         """Return the head as it stands."""
