@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Protocol
 
@@ -154,6 +154,9 @@ OWN: dict[str, Drafting | None] = {
     ),
     "hierchat": lambda served, memory, width, settings: reply_drafter(
         served, memory, settings, Event(), width
+    ),
+    "head": lambda served, memory, width, settings: reply_drafter(
+        served, replace(memory, head=served.heads[0][1]), settings, Event(), width
     ),
     "hsd": None,
     **dict.fromkeys(PUBLISHED),

@@ -17,6 +17,7 @@ SOURCES = {
     "context": later("this chat"),
     "history": later("your earlier chats"),
     "statistics": later("phrases and files"),
+    "head": later("draft head"),
 }
 """In the order of lists; every other source is a draft model's name."""
 NO_MODEL = later("No model is loaded. Choose one above, or download one under Models.")
