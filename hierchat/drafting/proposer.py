@@ -166,35 +166,49 @@ class Payoff:
         return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
 
 
-@dataclass(slots=True)
-class Partner(Payoff):
-    """Ask a proposer beside the first, and learn what asking it takes and brings beyond that one's tree."""
+SURE = (0.3, 0.7)
+"""Chances of the first proposer's likeliest draft between which what others bring is averaged apart."""
 
-    proposer: Proposer = field(kw_only=True)
+
+@dataclass(slots=True)
+class Partner:
+    """Ask a proposer beside the first, and learn what asking takes and brings beyond that one's tree: apart for steps
+    in which the first is unsure, and in which it is sure, where little is left to bring."""
+
+    proposer: Proposer
+    payoffs: tuple[Payoff, ...] = field(default_factory=lambda: tuple(Payoff() for _ in range(len(SURE) + 1)))
+    now: Payoff = field(default_factory=Payoff)
+    """The one of this step."""
     scale: float = 1.0
     """Accepted tokens of its drafts / those that its probabilities expected."""
     took_ms: float = 0.0
     tree: DraftTree | None = None
     """Its draft tree for this step."""
 
+    def pays(self, first: DraftTree, token_ms: float) -> bool:
+        """Tell whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
+        sure = max(first.probabilities, default=0.0)
+        self.now = self.payoffs[sum(sure >= border for border in SURE)]
+        return self.now.pays(token_ms, self.took_ms)
+
     def ask(self, limit: int | None) -> DraftTree:
         """Return the proposer's tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
         self.tree = tree = self.proposer.propose(limit)
-        self.took_ms = self.moved(self.took_ms, (time.perf_counter() - began) * 1e3)
-        self.asked, self.silent = self.asked + 1, 0
+        self.now.asked, self.now.silent = self.now.asked + 1, 0
+        self.took_ms = self.now.moved(self.took_ms, (time.perf_counter() - began) * 1e3)
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
     def learn(self, tokens: Sequence[int], without: int) -> None:
         """Learn from committed `tokens`, of which the first proposer's drafts alone would have brought `without`."""
         if (tree := self.tree) is None:
-            self.silent += 1
+            self.now.silent += 1
             return
         self.tree = None
         accepted = len(path_of(tree, tokens))
-        self.brought = self.moved(self.brought, max(accepted - without, 0))
+        self.now.brought = self.now.moved(self.now.brought, max(accepted - without, 0))
         if expected := sum(tree.probabilities):
-            self.scale = self.moved(self.scale, accepted / expected)
+            self.scale = self.now.moved(self.scale, accepted / expected)
 
 
 class JointDrafter:
@@ -226,7 +240,7 @@ class JointDrafter:
                 proposer.see(hidden, position)
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._partners = [Partner(proposer=proposer) for proposer in self._others]
+        self._partners = [Partner(proposer) for proposer in self._others]
         for proposer in self._all:
             proposer.begin(prompt)
 
@@ -237,7 +251,7 @@ class JointDrafter:
         trees = [
             partner.ask(limit)
             for partner in self._partners
-            if cost.free or partner.pays(cost.token_ms, partner.took_ms)
+            if partner.pays(first, cost.token_ms) or cost.free
         ]
         tree = first
         if any(trees):
