@@ -187,7 +187,7 @@ head_command = Group("head")
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="a file in place of the database"
 )
 @with_store
-def train_head(store: Store, minutes: float, model: str | None, user: str | None, out: Path | None) -> None:
+def train_head(store: "Store", minutes: float, model: str | None, user: str | None, out: Path | None) -> None:
     # These take seconds to import: only when they are needed
     from hierchat.models.catalogue import read_catalogue
     from hierchat.models.progress import terminal_progress
@@ -230,7 +230,7 @@ def train_head(store: Store, minutes: float, model: str | None, user: str | None
 @head_command.command("list", help="the draft heads that there are, and how good they are")
 @click.option("--user", metavar="NAME", help="whose: local (the default), or an account's name")
 @with_store
-def list_heads(store: Store, user: str | None) -> None:
+def list_heads(store: "Store", user: str | None) -> None:
     from hierchat.models.formats.head_files import card_of
     from hierchat.runtime.served_model import HEAD
 
@@ -248,7 +248,7 @@ def list_heads(store: Store, user: str | None) -> None:
 @click.argument("model")
 @click.option("--user", metavar="NAME", help="whose: local (the default), or an account's name")
 @with_store
-def remove_head(store: Store, model: str, user: str | None) -> None:
+def remove_head(store: "Store", model: str, user: str | None) -> None:
     from hierchat.models.formats.head_files import card_of
     from hierchat.runtime.served_model import HEAD
 
@@ -267,11 +267,11 @@ def remove_head(store: Store, model: str, user: str | None) -> None:
     print(_("The draft head of {model} is removed.").format(model=model))
 
 
-def _is_of(card: HeadCard | None, model: str, key: str) -> bool:
+def _is_of(card: "HeadCard | None", model: str, key: str) -> bool:
     return card.model == model if card else key.startswith(model)
 
 
-def head_words(card: HeadCard) -> str:
+def head_words(card: "HeadCard") -> str:
     """Say how good a draft head is, and what it was trained on."""
     right = ", ".join(percent(one) for one in card.accuracy)
     return _(
