@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from pathlib import Path
 
@@ -64,7 +63,7 @@ def fill(talk: Talk, folder: Path, word: str, seed: int) -> tuple[list[bytes], l
     question = store.messages.path(user, talk.conversation)[0].id
     text, deletions = GeneratedText(0, tuple(by_itself), True), store.users.deletions(user)
     store.generated.keep(user, talk.model.model_key, word, text, question, deletions=deletions)
-    logging.getLogger("hierchat").warning("a reply was written")
+    logs.error_message(ValueError(f"no {word} in {said[0]}"))
     service.completions.keep(talk.model, now=True)
     held = service._histories.held(user, talk.model.model_key, tokenizer().encode)
     held.wait()
