@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.proposer import PROMPT_STATES, Blend
-from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.sampling import gumbel
 from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
 from hierchat.engine.verification import Rows
-from hierchat.models.formats.blocks import pack
+from hierchat.jit import Kernels
 from hierchat.models.formats.head_files import HeadWeights
 
 logger = logging.getLogger(__name__)
+kernel = Kernels(__file__)
 
 Floats = NDArray[np.float32]
 
@@ -53,8 +53,7 @@ class DraftHead:
         )
         self._embedding = weights.layer.embedding
         self._norms = weights.embedding_norm, weights.hidden_norm
-        self._fc = pack(weights.fc, 8)
-        self._multiply = Multiplier(self.runner.team.threads)
+        self._fc = np.ascontiguousarray(weights.fc.T)
         self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
         self._free: list[CachedSequence] = []
         self.right = [0.5] * DEEPEST
@@ -81,7 +80,9 @@ class DraftHead:
         """Return what the layer reads of tokens and the states before them [tokens, hidden]: [tokens, hidden]."""
         embedded = self._embedding.floats(np.asarray(tokens, np.int64))
         both = [self._normed(x, norm) for x, norm in zip((embedded, states), self._norms, strict=True)]
-        return self._multiply(self._fc, np.ascontiguousarray(np.concatenate(both, 1)), len(tokens))
+        out = np.zeros((len(tokens), self._fc.shape[1]), np.float32)
+        _multiply(np.concatenate(both, 1), self._fc, out)
+        return out
 
     def _normed(self, x: Floats, weight: Floats) -> Floats:
         root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + self._epsilon)
@@ -105,6 +106,18 @@ class DraftHead:
         error = RATE * (float(right) - self.chance(probability))
         self.bias += error
         self.slope = min(max(self.slope + error * log(p / (1.0 - p)) / 4.0, 0.2), 2.0)
+
+
+@kernel
+def _multiply(x, matrix, out):  # type: ignore[no-untyped-def]
+    """Add to out [rows, outputs] the product of x [rows, inputs] and a matrix [inputs, outputs], which is read once.
+    On this thread alone: those of BLAS go on waiting for work on the cores that compute forwards."""
+    for column in range(matrix.shape[0]):
+        weights = matrix[column]
+        for row in range(x.shape[0]):
+            factor = x[row, column]
+            for place in range(weights.shape[0]):
+                out[row, place] += factor * weights[place]
 
 
 class HeadDrafter:
