@@ -52,7 +52,12 @@ NOBODY_S = 10**9
 
 def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[Any]:
     """What an attacker would give for a parameter: ids of the other one's, and harmless values for the rest."""
-    kind, spelled = str(parameter.annotation), parameter.name
+    annotation, spelled = parameter.annotation, parameter.name
+    kind = (
+        annotation.__name__
+        if isinstance(annotation, type)
+        else str(annotation).removeprefix("collections.abc.")
+    )
     if spelled in ("conversation_id", "wanted") or (spelled, kind) == ("chat", "int"):
         return [ids["chat"], ids["hidden"], ids["incognito"]]
     if spelled in ("message_id", "parent_id", "leaf_id"):
