@@ -132,7 +132,7 @@ def test_neither_arm_profits_from_the_other(talk: Talk, order: tuple[Arm, Arm]) 
     first = talk.send("one")
     held = len(talk.sequence.tokens)
     read: list[int] = []
-    spy(talk.sequence, "read", lambda tokens: read.append(len(tokens)))
+    spy(talk.sequence, "read", lambda tokens, hidden: read.append(len(tokens)))
     last = list(talk.comparing("What is the longest river?", first.message_id))[-1]
     assert read == [last.arms["first"].prompt_tokens - 1 - held] * 2
 

@@ -195,7 +195,7 @@ def test_the_next_turn_reads_only_what_is_new(talk: Talk) -> None:
     first = talk.send(LONG[:200])
     read: list[int] = []
     kept: list[int] = []
-    spy(talk.sequence, "read", lambda tokens: read.append(len(tokens)))
+    spy(talk.sequence, "read", lambda tokens, hidden: read.append(len(tokens)))
     spy(talk.sequence, "rollback", kept.append)
     second = talk.send("more", first.message_id)
     assert second.finish == "length"
@@ -298,7 +298,7 @@ def test_stop_before_the_model_is_ready(store: Store) -> None:
 def test_stop_while_the_prompt_is_read(talk: Talk) -> None:
     read: list[int] = []
 
-    def reading(tokens: Sequence[int]) -> None:
+    def reading(tokens: Sequence[int], hidden: bool) -> None:
         if not read:
             talk.stop.set()
         read.append(len(tokens))

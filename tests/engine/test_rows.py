@@ -177,10 +177,12 @@ class Reader(Drafter):
         super().__init__(width=6)
         self.reads_hidden = reads
         self.seen: list[NDArray[np.float32]] = []
+        self.positions: list[int] = []
         self.committed: list[int] = []
 
-    def see(self, hidden: NDArray[np.float32]) -> None:
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:
         self.seen.append(hidden.copy())
+        self.positions += range(position, position + len(hidden))
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         super().observe(tokens, top)
@@ -242,7 +244,11 @@ def test_a_proposer_sees_one_for_each_committed_token(sequence: CachedSequence, 
     if not reads:
         assert reader.seen == []
         return
-    states = np.concatenate(reader.seen)
+    text = [*prompt, *tokens]
+    assert reader.positions == list(
+        range(len(text) - 1)
+    )  # of the prompt, too; behind the last token nothing is
+    states = np.concatenate(reader.seen)[len(prompt) - 1 :]
     assert len(states) == len(tokens)
     best = (states @ head_of(sequence).T).argmax(axis=1)
     assert (best == tokens).mean() > 0.9  # rounding may turn a tie

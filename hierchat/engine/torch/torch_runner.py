@@ -172,7 +172,7 @@ class TorchRunner(Runner):
         began = time.perf_counter()
         with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
             found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
-        hidden = self.hidden if logits else found.last_hidden_state
+        hidden = getattr(found, "last_hidden_state", self.hidden)  # else what its head read
         slots.spoilt = not bool(hidden.isfinite().all())
         out = (found.logits if logits else hidden)[0, : len(tokens)]
         if self.device.type == "cpu":

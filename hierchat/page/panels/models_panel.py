@@ -21,7 +21,7 @@ from hierchat.page.page_sessions import UNKNOWN, Session
 from hierchat.page.panels.models_view import HUB, MODELS, Present, models
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.views import Update
-from hierchat.runtime.model_manager import Failures, ModelRow
+from hierchat.runtime.model_manager import Failures, ModelManager, ModelRow
 
 _OTHERS = later(
     "Only the owner of this hierchat downloads, adds, ejects and removes models. You can load those that are here."
@@ -44,10 +44,13 @@ class ModelsPanel(Panel):
 
     def __init__(self, service: ChatService, shared: Callable[[], bool]) -> None:
         super().__init__(service)
-        self._manager = service.models
         self._shared = shared
         self._seen: Failures = (None, ())
         """What had gone wrong when the view was drawn last."""
+
+    @property
+    def _manager(self) -> ModelManager:
+        return self._service.models
 
     def build(self) -> None:
         self._said = gr.HTML("", elem_id="hc-models-said")

@@ -9,7 +9,7 @@ from hierchat.store import Chat, ChatMessage
 from hierchat.texts.importers.tree import array, chat, label, labels, message_of, name, record, seconds, text
 
 NAME = "Open WebUI"
-_CALL = re.compile(r'<details type="tool_calls"[^>]*>(?:(?!</?details).)*+</details>\n?', re.DOTALL)
+_CALL = re.compile(r'<details type="tool_calls"[^>]*>[^<]*(?:<(?!/?details)[^<]*)*</details>\n?')
 
 
 def recognises(value: Any) -> bool:
