@@ -79,6 +79,8 @@ class Judges(Protocol):
     """Tell how likely any token is, beside proposing some: what others propose is judged by it, too."""
 
     blend: Blend
+    payoffs: tuple[Payoff, ...]
+    """What asking it brought in earlier replies."""
 
     def probability(self, node: int, token: int) -> float | None:
         """Return the probability of a token behind a node of its latest tree, -1 at the root; None where it did not
@@ -148,17 +150,21 @@ RATE = 0.1
 
 @dataclass(slots=True)
 class Payoff:
-    """Estimate what asking for drafts brings in one reply."""
+    """Estimate what asking for drafts brings, in one reply or in several."""
 
     brought: float = 1.0
     """Tokens of a step, on average."""
     asked: int = 0
     silent: int = 0
     """Steps since drafts were asked for."""
+    vain: int = 0
+    """Times in a row that asking again did not pay: each doubles the steps to the next."""
+    took_ms: float = 0.0
+    """Milliseconds of asking and of the rows that come of it, on average."""
 
     def pays(self, token_ms: float, took_ms: float) -> bool:
         """Tell whether to ask now, which takes `took_ms`. `token_ms`: what a token is worth."""
-        tried = self.asked >= TRIALS and self.silent < AGAIN
+        tried = self.asked >= TRIALS and self.silent < AGAIN << min(self.vain, 5)
         return not tried or self.brought * token_ms > took_ms
 
     def moved(self, average: float, value: float) -> float:
@@ -170,18 +176,23 @@ SURE = (0.3, 0.7)
 """Chances of the first proposer's likeliest draft between which what others bring is averaged apart."""
 
 
+def untried() -> tuple[Payoff, ...]:
+    """Return the payoffs of a proposer that was not asked yet, by how sure the first one is."""
+    return tuple(Payoff() for _ in range(len(SURE) + 1))
+
+
 @dataclass(slots=True)
 class Partner:
     """Ask a proposer beside the first, and learn what asking takes and brings beyond that one's tree: apart for steps
     in which the first is unsure, and in which it is sure, where little is left to bring."""
 
     proposer: Proposer
-    payoffs: tuple[Payoff, ...] = field(default_factory=lambda: tuple(Payoff() for _ in range(len(SURE) + 1)))
+    payoffs: tuple[Payoff, ...] = field(default_factory=untried)
     now: Payoff = field(default_factory=Payoff)
     """The one of this step."""
     scale: float = 1.0
     """Accepted tokens of its drafts / those that its probabilities expected."""
-    took_ms: float = 0.0
+    asked_ms: float = 0.0
     tree: DraftTree | None = None
     """Its draft tree for this step."""
 
@@ -189,24 +200,27 @@ class Partner:
         """Tell whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
         sure = max(first.probabilities, default=0.0)
         self.now = self.payoffs[sum(sure >= border for border in SURE)]
-        return self.now.pays(token_ms, self.took_ms)
+        return self.now.pays(token_ms, self.now.took_ms)
 
     def ask(self, limit: int | None) -> DraftTree:
         """Return the proposer's tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
         self.tree = tree = self.proposer.propose(limit)
+        self.now.vain = self.now.vain + 1 if self.now.silent else 0
         self.now.asked, self.now.silent = self.now.asked + 1, 0
-        self.took_ms = self.now.moved(self.took_ms, (time.perf_counter() - began) * 1e3)
+        self.asked_ms = (time.perf_counter() - began) * 1e3
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
-    def learn(self, tokens: Sequence[int], without: int) -> None:
-        """Learn from committed `tokens`, of which the first proposer's drafts alone would have brought `without`."""
+    def learn(self, tokens: Sequence[int], without: int, joint: int, rows_ms: float) -> None:
+        """Learn from committed `tokens`, of which the first proposer's drafts alone would have brought `without`. The
+        joint tree brought `joint`, for rows that cost `rows_ms` more."""
         if (tree := self.tree) is None:
             self.now.silent += 1
             return
         self.tree = None
         accepted = len(path_of(tree, tokens))
-        self.now.brought = self.now.moved(self.now.brought, max(accepted - without, 0))
+        self.now.brought = self.now.moved(self.now.brought, min(max(accepted, without), joint) - without)
+        self.now.took_ms = self.now.moved(self.now.took_ms, self.asked_ms + rows_ms)
         if expected := sum(tree.probabilities):
             self.scale = self.now.moved(self.scale, accepted / expected)
 
@@ -223,7 +237,7 @@ class JointDrafter:
         self._others = others
         self._cost = cost
         self._partners: list[Partner] = []
-        self._tree = DraftTree()
+        self._tree = self._joint = DraftTree()
         self._judged: dict[int, list[tuple[int, int, float | None, float]]] = {}
 
     @property
@@ -240,7 +254,10 @@ class JointDrafter:
                 proposer.see(hidden, position)
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._partners = [Partner(proposer) for proposer in self._others]
+        self._partners = [
+            Partner(proposer, proposer.payoffs) if isinstance(proposer, Judges) else Partner(proposer)
+            for proposer in self._others
+        ]
         for proposer in self._all:
             proposer.begin(prompt)
 
@@ -265,23 +282,27 @@ class JointDrafter:
                 tree = pruned(tree, cost.onward, cost.token_ms, most)
             else:
                 tree = merge([first, *trees], cost.onward, cost.token_ms, most)
+        self._joint = tree
         return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
         """Return the first one's drafts, if it can share a forward; the others rest where rows are dear."""
         self._tree = self.first.propose_beside(cost, limit) if isinstance(self.first, Shares) else DraftTree()
+        self._joint = self._tree
         return self._tree
 
     def cut(self, nodes: int) -> None:
         """Keep the first `nodes` of the tree: the others do not go through the forward."""
-        self._tree = self._tree.cut(nodes)
+        self._tree = self._joint = self._tree.cut(nodes)
         if isinstance(self.first, Shares):
             self.first.cut(nodes)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        without = len(path_of(self._tree, tokens))
+        first, joint, extra = self._tree, self._joint, self._cost.extra
+        without, brought = len(path_of(first, tokens)), len(path_of(joint, tokens))
+        rows_ms = float(extra[min(len(joint), len(extra) - 1)] - extra[min(len(first), len(extra) - 1)])
         for partner in self._partners:
-            partner.learn(tokens, without)
+            partner.learn(tokens, without, brought, rows_ms)
             if self._judged and isinstance(partner.proposer, Judges):
                 self._teach(partner.proposer.blend, tokens)
         for proposer in self._all:

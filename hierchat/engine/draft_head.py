@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
-from hierchat.drafting.proposer import PROMPT_STATES, Blend
+from hierchat.drafting.proposer import PROMPT_STATES, Blend, untried
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.sampling import gumbel
@@ -60,7 +60,7 @@ class DraftHead:
         """How often its first choice is right at each depth, where all before it were."""
         self.slope, self.bias = 1.0, 0.0
         """Of the logit of its probability, to the logit of the chance that the target chooses the token."""
-        self.blend = Blend()
+        self.blend, self.payoffs = Blend(), untried()
         self.forward_ms = 0.0
         """Milliseconds of a forward of its own, on average."""
         self.broken = False
@@ -140,7 +140,7 @@ class HeadDrafter:
         """States of the tokens from the last cell's on, which no cell has read yet."""
         self._counts = Counts()
         self._tree = DraftTree()
-        self.blend = head.blend
+        self.blend, self.payoffs = head.blend, head.payoffs
         self._likely: dict[int, dict[int, float]] = {}
         """By node of what was grown, -1 at the root: the likeliest tokens behind it in order, with probabilities."""
         self._order = [-1]

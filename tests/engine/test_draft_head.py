@@ -86,10 +86,20 @@ def test_states_of_a_prompt_are_those_of_its_rows_alone_and_beside_others() -> N
     one.rollback(0)
     chunk = Segment(one, text, range(-1, 29), logits=False, hidden=True)
     without = Segment(other, [3, 4], [-1, 0], logits=False)
-    for order in ([chunk, Segment(other, [5], [-1])], [Segment(other, [5], [-1]), chunk], [without, chunk]):
-        rows = runner.forward(order)
-        np.testing.assert_array_equal(rows[order.index(chunk)].hidden(range(30)), expected)
+    rows = runner.forward([without, chunk])
+    np.testing.assert_array_equal(rows[1].hidden(range(30)), expected)
     assert rows[0].hidden([0]) is None
+    for width in (1, 2, 3, 7, 8, 9, 17):
+        writing = Segment(other, random_tokens(width, 1), range(-1, width - 1))
+        alone = np.array(runner.forward([writing])[0])
+        for length in (1, 2, 6, 7, 8, 30):
+            chunk = Segment(one, text[:length], range(-1, length - 1), logits=False, hidden=True)
+            for order in ([chunk, writing], [writing, chunk]):
+                rows = runner.forward(order)
+                np.testing.assert_array_equal(
+                    rows[order.index(chunk)].hidden(range(length)), expected[:length]
+                )
+                np.testing.assert_array_equal(np.array(rows[order.index(writing)]), alone)
 
 
 def test_it_computes_what_its_training_computes() -> None:

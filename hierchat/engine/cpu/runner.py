@@ -190,7 +190,8 @@ class CpuRunner(Runner):
             own = self.model.layer_embedding.floats(np.asarray(tokens, np.int64))
             inputs = self._inputs.layers[:rows]
             np.multiply(own.reshape(inputs.shape), np.float32(sqrt(inputs.shape[2] / 2)), out=inputs)
-        padded = -(-scored // ROWS) * ROWS if scored > 1 else scored
+        # Whole tiles, in which rows lie alike however many there are; a row alone lies by itself.
+        padded = -(-scored // ROWS) * ROWS if wanted > 1 else scored
         out = np.empty((padded, self.vocabulary), np.float32)
         layers, chosen = self.shape.layers, None
         if self.shape.experts:
