@@ -234,6 +234,8 @@ class JointDrafter:
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
         self.first = first
         self._all = [first, *others]
+        self._readers = [one for one in self._all if isinstance(one, ReadsHidden) and one.reads_hidden]
+        self.reads_hidden = bool(self._readers)
         self._others = others
         self._cost = cost
         self._partners: list[Partner] = []
@@ -244,14 +246,9 @@ class JointDrafter:
     def top(self) -> int:
         return max(proposer.top for proposer in self._all)
 
-    @property
-    def reads_hidden(self) -> bool:
-        return any(isinstance(one, ReadsHidden) and one.reads_hidden for one in self._all)
-
     def see(self, hidden: NDArray[np.float32], position: int) -> None:
-        for proposer in self._all:
-            if isinstance(proposer, ReadsHidden) and proposer.reads_hidden:
-                proposer.see(hidden, position)
+        for reader in self._readers:
+            reader.see(hidden, position)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._partners = [
