@@ -78,7 +78,7 @@ class Talk(ABC):
     kept: "KeptChats | None" = field(default=None, kw_only=True)
     """The user's chats, where this one is stored."""
     number: int | None = field(default=None, kw_only=True)
-    """Of the chat there that goes on."""
+    """The number, in the database, of the chat that goes on."""
 
     @property
     def settings(self) -> ChatSettings:

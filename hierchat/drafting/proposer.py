@@ -94,9 +94,9 @@ class Blend:
     logistic regression over both, which goes on learning from what 1,400 tokens of the default model taught it."""
 
     both: NDArray[np.float64] = field(default_factory=lambda: np.array([-0.1, 0.73, 0.14]))
-    """Of 1, the databases' logit and the model's, where both are there."""
+    """Weights of three inputs where both propose a draft: 1, the log odds by the databases and those by the model."""
     alone: NDArray[np.float64] = field(default_factory=lambda: np.array([-1.16, 0.83]))
-    """Of 1 and the model's logit, for what the databases do not propose."""
+    """Weights of two inputs where the databases do not propose it: 1, and the log odds by the model."""
 
     def chance(self, database: float | None, model: float) -> float:
         """Return the chance of a draft whose parent is accepted."""
@@ -228,7 +228,8 @@ class Partner:
 class JointDrafter:
     """Join proposers. `first` is always asked, `others` where they pay; `cost` has the prices of rows and tokens.
 
-    A draft stands in the merged tree once, with the highest chance of all trees, if it pays its row.
+    A draft stands in the merged tree once, if it pays its row: with the highest chance of all trees, or with what the
+    databases and the one of `others` that judges say of it together.
     """
 
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
@@ -265,7 +266,8 @@ class JointDrafter:
         trees = [
             partner.ask(limit)
             for partner in self._partners
-            if partner.pays(first, cost.token_ms) or cost.free
+            if partner.pays(first, cost.token_ms)
+            or cost.free  # in this order: it notes how sure the first is
         ]
         tree = first
         if any(trees):
@@ -296,7 +298,9 @@ class JointDrafter:
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         first, joint, extra = self._tree, self._joint, self._cost.extra
-        without, brought = len(path_of(first, tokens)), len(path_of(joint, tokens))
+        without = brought = len(path_of(first, tokens))
+        if joint is not first:
+            brought = len(path_of(joint, tokens))
         rows_ms = float(extra[min(len(joint), len(extra) - 1)] - extra[min(len(first), len(extra) - 1)])
         for partner in self._partners:
             partner.learn(tokens, without, brought, rows_ms)

@@ -6,14 +6,14 @@ import logging
 import time
 import weakref
 from collections.abc import Sequence
-from math import exp, log
+from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
-from hierchat.drafting.proposer import PROMPT_STATES, Blend, untried
+from hierchat.drafting.proposer import PROMPT_STATES, Blend, logit, untried
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.sampling import gumbel
@@ -59,7 +59,7 @@ class DraftHead:
         self.right = [0.5] * DEEPEST
         """How often its first choice is right at each depth, where all before it were."""
         self.slope, self.bias = 1.0, 0.0
-        """Of the logit of its probability, to the logit of the chance that the target chooses the token."""
+        """What turns the log odds of a token here into those of the target choosing it: slope * logit + bias."""
         self.blend, self.payoffs = Blend(), untried()
         self.forward_ms = 0.0
         """Milliseconds of a forward of its own, on average."""
@@ -97,15 +97,13 @@ class DraftHead:
 
     def chance(self, probability: float) -> float:
         """Estimate how often the target chooses a token that has this probability here."""
-        p = min(max(probability, 1e-4), 1.0 - 1e-4)
-        return 1.0 / (1.0 + exp(-self.bias - self.slope * log(p / (1.0 - p))))
+        return 1.0 / (1.0 + exp(-self.bias - self.slope * logit(probability)))
 
     def learn(self, probability: float, right: bool) -> None:
         """Learn from a token that had this probability here, whether the target chose it."""
-        p = min(max(probability, 1e-4), 1.0 - 1e-4)
         error = RATE * (float(right) - self.chance(probability))
         self.bias += error
-        self.slope = min(max(self.slope + error * log(p / (1.0 - p)) / 4.0, 0.2), 2.0)
+        self.slope = min(max(self.slope + error * logit(probability) / 4.0, 0.2), 2.0)
 
 
 @kernel
@@ -262,7 +260,7 @@ class HeadDrafter:
             logger.warning("The draft head computed no numbers, and drafts no more.")
             return
         if self._settings.temperature:
-            key = gumbel.stream(self._settings.seed, len(self._text) + grown.depth_of(node))
+            key = gumbel.stream(self._settings.seed, len(self._text) + grown.depth)
             row = processed(row, self._settings) + gumbel.gumbel(key, tokens.astype(np.int64))
             rest = 0.0
         else:
@@ -279,24 +277,22 @@ class HeadDrafter:
         """Return the nodes of the deepest level behind which to look next; none where that would not pay."""
         right, worth = self._head.right[grown.depth], self._cost.token_ms
         level = sorted(grown.level, key=lambda node: -grown.chances[node])[:WIDEST_LEVEL]
-        row_ms = self._cost.onward[0] if self._cost.most else 0.0
-        level = [node for node in level if grown.chances[node] * right * worth > row_ms]
+        level = [node for node in level if grown.chances[node] * right * worth > self._cost.onward[0]]
         gain = sum(grown.chances[node] for node in level) * right * worth
         return level if self._cost.free or gain > self._head.forward_ms else []
 
     def _look_behind(self, grown: _Growth, chosen: Sequence[int]) -> None:
         """Compute the cells of nodes, and add what may follow them."""
-        head = self._head
+        before = list[Floats]()
         for node in chosen:
             parent = grown.parents[node]
-            grown.cells[node] = len(grown.inputs)
+            grown.cells[node] = len(grown.cell_tokens)
             grown.cell_parents.append(grown.cells.get(parent, -1))
             grown.cell_tokens.append(grown.tokens[node])
             state = grown.states[parent]
             assert state is not None
-            grown.inputs.append(state[0])
-        new = len(chosen)
-        joined = head.joined(grown.cell_tokens[-new:], np.stack(grown.inputs[-new:]))
+            before.append(state)
+        joined = self._head.joined(grown.cell_tokens[-len(chosen) :], np.concatenate(before))
         grown.joined = joined if grown.joined is None else np.concatenate([grown.joined, joined])
         rows = self._forward(grown.cell_tokens, grown.cell_parents, grown.joined)
         states = rows.hidden(range(len(rows)))
@@ -333,26 +329,19 @@ class _Growth:
         self.level: list[int] = []
         """Nodes of the deepest level."""
         self.depth = 0
-        self._depths = {-1: 0}
+        """Drafts that stand before what follows the nodes that are looked behind."""
         self.states: dict[int, Floats | None] = {}
         self.cells: dict[int, int] = {}
         self.cell_tokens: list[int] = []
         self.cell_parents: list[int] = []
-        self.inputs: list[Floats] = []
         self.joined: Floats | None = None
-
-    def depth_of(self, node: int) -> int:
-        """Return how many drafts stand before what follows a node."""
-        return self._depths[node]
 
     def add(self, parent: int, token: int, chance: float) -> None:
         """Add a node that follows another with this chance."""
-        node = len(self.tokens)
+        self.level.append(len(self.tokens))
         self.tokens.append(token)
         self.parents.append(parent)
         self.chances.append(chance * (self.chances[parent] if parent >= 0 else 1.0))
-        self._depths[node] = self._depths[parent] + 1
-        self.level.append(node)
 
     def tree(self) -> tuple[list[int], DraftTree]:
         """Return the likeliest nodes with a -1 behind them, and their tree."""

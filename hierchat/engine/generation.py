@@ -152,7 +152,6 @@ class Generation:
         self._drafter = drafter = request.drafter
         # Asked once: looking for a protocol's members takes a tenth of a millisecond.
         self._reader = drafter if isinstance(drafter, ReadsHidden) and drafter.reads_hidden else None
-        self._reads_hidden = self._reader is not None
         self._latency = latency
         asked = len(prompt) - request.begun
         self._stopping = Stopping(settings, detokenizer, prompt[asked:])
@@ -187,15 +186,14 @@ class Generation:
     def chunk(self, most: int) -> Segment:
         """Return the next chunk of the prompt for a forward that others share; then call `take_chunk`."""
         held, end = len(self.sequence.tokens), len(self.prompt_ids) - 1
-        if self._reads_hidden and held < (near := end - PROMPT_STATES):
-            end = near  # states of what stands before are not wanted
-        chunk = self.prompt_ids[held : min(held + most, end)]
-        hidden = self._reads_hidden and held >= len(self.prompt_ids) - 1 - PROMPT_STATES
+        near = end - PROMPT_STATES if self._reader else end
+        hidden = held >= near  # states of what stands before are not wanted
+        chunk = self.prompt_ids[held : min(held + most, end if hidden else near)]
         return Segment(self.sequence, chunk, range(-1, len(chunk) - 1), logits=False, hidden=hidden)
 
     def take_chunk(self, count: int, rows: Rows, forward_ms: float) -> Step:
         """Commit a chunk of so many tokens, read in a forward that brought `rows` and took `forward_ms`."""
-        self._see(rows.hidden(range(count)) if self._reads_hidden else None, len(self.sequence.tokens))
+        self._see(rows.hidden(range(count)) if self._reader else None, len(self.sequence.tokens))
         self.sequence.commit(range(count))
         return self._after_reading(count, forward_ms)
 
@@ -277,7 +275,7 @@ class Generation:
         nodes = found.nodes[: len(kept)]
         asked = self.settings.logprobs
         likely = () if asked is None else logprobs(rows, nodes, kept, asked)
-        self._see(rows.hidden(nodes) if self._reads_hidden else None, len(self.sequence.tokens))
+        self._see(rows.hidden(nodes) if self._reader else None, len(self.sequence.tokens))
         self.sequence.commit(nodes)
         if drafter:
             drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)

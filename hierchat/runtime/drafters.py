@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from threading import Event
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.proposer import JointDrafter, Proposer, path_of
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
-from hierchat.engine.draft_head import DraftHead, HeadDrafter
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply, FewerTokens
 from hierchat.engine.engine import TARGET, Step, UnsupportedModel
 from hierchat.engine.local import LocalEngine
@@ -45,6 +44,9 @@ from hierchat.store import StoreError
 from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
+
+if TYPE_CHECKING:
+    from hierchat.engine.draft_head import DraftHead
 
 SAMPLES, SAMPLE = 4, 96
 """Texts, and tokens of each, over which models are compared after loading."""
@@ -272,6 +274,10 @@ def reply_drafter(
         databases = drafter.retrieval or databases
     others = [make() for make in served.proposers]
     if memory.head:
+        from hierchat.engine.draft_head import (
+            HeadDrafter,
+        )  # with the CPU engine, which takes a third of a second
+
         others.append(HeadDrafter(memory.head, databases.cost, settings))
     return JointDrafter(drafter, others, databases.cost) if others else drafter
 

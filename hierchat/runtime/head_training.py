@@ -217,9 +217,8 @@ class HeadTraining:
         A core is left to others: torch's threads wait for each other busily, which on a busy machine takes longer."""
         torch.set_num_threads(max(torch.get_num_threads() - 1, 1))
         self._sequence = served.local.sequence
-        self._loaded: Any = getattr(
-            served.local.runner, "model", None
-        )  # a BlockModel, or transformers' module
+        # A BlockModel, or transformers' module
+        self._loaded: Any = getattr(served.local.runner, "model", None)
         self._random = random.Random(seed)
         torch.manual_seed(seed)
         pieces = pieces_of(texts)
@@ -240,26 +239,22 @@ class HeadTraining:
             self.module.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01
         )
         self._held: list[Piece] = []
-        self._numbers = np.full(
-            served.local.runner.vocabulary, -100, np.int64
-        )  # torch leaves these out of a loss
+        # Tokens that it does not know have a number that torch leaves out of a loss
+        self._numbers = np.full(served.local.runner.vocabulary, -100, np.int64)
         self._numbers[self.known] = np.arange(len(self.known))
 
     def _begun(self, begun: bytes | None) -> HeadModule:
         """Return the head to go on with, or a new one where there is none that fits."""
-        card = card_of(begun) if begun else None
-        module = None
+        card, module = card_of(begun) if begun else None, HeadModule(self.config, len(self.known))
         if begun and card and card.target == self.card.target:
             with suppress(BrokenFileError, LookupError, RuntimeError):  # damaged, or of another form
                 kept = tensors_of(begun)
-                module = HeadModule(self.config, len(kept[KNOWN]))
+                fitting = HeadModule(self.config, len(kept[KNOWN]))
                 state = {
                     name: torch.tensor(kept[theirs]).float() for name, theirs in HeadModule.NAMES.items()
                 }
-                module.load_state_dict(state, strict=False)
-                self.card, self.known = card, kept[KNOWN]
-        if module is None or not self.card.tokens:
-            module = HeadModule(self.config, len(self.known))
+                fitting.load_state_dict(state, strict=False)
+                self.card, self.known, module = card, kept[KNOWN], fitting
         module.out.copy_(torch.from_numpy(_output_rows(self._loaded, self.known)))
         return module.to(self._device)
 
