@@ -49,7 +49,7 @@ from hierchat.checks.runs import (
 )
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.draft_head import DraftHead
+from hierchat.engine.draft_head import TrainedHead
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.formats.head_files import read_head
@@ -89,7 +89,7 @@ def _decode(args: argparse.Namespace) -> int:
     served = request.load()
     if args.head:
         weights = read_head(args.head.read_bytes(), cast(CpuRunner, served.local.runner).model)
-        served.heads[0] = 0, DraftHead(weights, served.local.context_length, served.local.places)
+        served.heads[0] = 0, TrainedHead(weights, served.local.context_length, served.local.places)
     result = decode.Measured(args.json, {**request.head(served), "busy_percent": busy}, names)
     found = request.earlier(result.head)
     if found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import exp
 
@@ -15,7 +16,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.proposer import PROMPT_STATES, Blend, logit, untried
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
+from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
 from hierchat.engine.sampling import gumbel
 from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
 from hierchat.engine.verification import Rows
@@ -42,19 +43,12 @@ RATE = 0.02
 """Weight of a place in what is learned of how often the head is right."""
 
 
-class DraftHead:
-    """Compute a draft head on the CPU engine, for up to `sequences` replies; what is learned of it is shared by all."""
+class DraftHead(ABC):
+    """Draft by one layer that `runner` computes, for as many replies as that has sequences; what is learned of it is
+    shared by all. `known` [outputs]: the token of each output, None where all are there."""
 
-    def __init__(self, weights: HeadWeights, context_length: int, sequences: int = 1) -> None:
-        self.card = weights.card
-        self.known = weights.known
-        self.runner = CpuRunner(
-            weights.layer, context_length=context_length, sequences=sequences, activations="int8"
-        )
-        self._embedding = weights.layer.embedding
-        self._norms = weights.embedding_norm, weights.hidden_norm
-        self._fc = np.ascontiguousarray(weights.fc.T)
-        self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
+    def __init__(self, runner: Runner, known: NDArray[np.int64] | None = None) -> None:
+        self.runner, self.known = runner, known
         self._free: list[CachedSequence] = []
         self.right = [0.5] * DEEPEST
         """How often its first choice is right at each depth, where all before it were."""
@@ -76,17 +70,9 @@ class DraftHead:
         """Take a sequence back, to be emptied by who gets it next."""
         self._free.append(sequence)
 
+    @abstractmethod
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
         """Return what the layer reads of tokens and the states before them [tokens, hidden]: [tokens, hidden]."""
-        embedded = self._embedding.floats(np.asarray(tokens, np.int64))
-        both = [self._normed(x, norm) for x, norm in zip((embedded, states), self._norms, strict=True)]
-        out = np.zeros((len(tokens), self._fc.shape[1]), np.float32)
-        _multiply(np.concatenate(both, 1), self._fc, out)
-        return out
-
-    def _normed(self, x: Floats, weight: Floats) -> Floats:
-        root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + self._epsilon)
-        return x / root[:, None] * weight
 
     def numbers(self, tokens: Sequence[int]) -> list[int]:
         """Return the outputs of those of these tokens that it knows."""
@@ -104,6 +90,32 @@ class DraftHead:
         error = RATE * (float(right) - self.chance(probability))
         self.bias += error
         self.slope = min(max(self.slope + error * logit(probability) / 4.0, 0.2), 2.0)
+
+
+class TrainedHead(DraftHead):
+    """Compute a head that was trained for a target on the CPU engine, for up to `sequences` replies."""
+
+    def __init__(self, weights: HeadWeights, context_length: int, sequences: int = 1) -> None:
+        runner = CpuRunner(
+            weights.layer, context_length=context_length, sequences=sequences, activations="int8"
+        )
+        super().__init__(runner, weights.known)
+        self.card = weights.card
+        self._embedding = weights.layer.embedding
+        self._norms = weights.embedding_norm, weights.hidden_norm
+        self._fc = np.ascontiguousarray(weights.fc.T)
+        self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
+
+    def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
+        embedded = self._embedding.floats(np.asarray(tokens, np.int64))
+        both = [self._normed(x, norm) for x, norm in zip((embedded, states), self._norms, strict=True)]
+        out = np.zeros((len(tokens), self._fc.shape[1]), np.float32)
+        _multiply(np.concatenate(both, 1), self._fc, out)
+        return out
+
+    def _normed(self, x: Floats, weight: Floats) -> Floats:
+        root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + self._epsilon)
+        return x / root[:, None] * weight
 
 
 @kernel

@@ -25,7 +25,7 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
-    from hierchat.engine.draft_head import DraftHead
+    from hierchat.engine.draft_head import TrainedHead
     from hierchat.runtime.drafters import Levels
 
 
@@ -57,7 +57,7 @@ class ServedModel:
     """Entry of engine/backends.py that computes it."""
     activations: str = ""
     """What our kernels multiply weights by, int8 or int16; empty where other code computes it."""
-    heads: dict[int, "tuple[int, DraftHead | None]"] = field(default_factory=dict)
+    heads: dict[int, "tuple[int, TrainedHead | None]"] = field(default_factory=dict)
     """Draft heads by user, each with the number of deletions when it was loaded (Learned.head)."""
     drafting_ready: threading.Event = field(default_factory=lambda: _set(threading.Event()))
     """Set once what drafts is compiled: before, replies are written without drafts."""
@@ -151,7 +151,7 @@ class Learned:
                 del self._held[oldest]
         return state
 
-    def head(self, user_id: int, served: ServedModel) -> "DraftHead | None":
+    def head(self, user_id: int, served: ServedModel) -> "TrainedHead | None":
         """Return the draft head that was trained for a user and model; None where there is none, or, as the log then
         says, it cannot be used. It is dropped like all that was learned once something is deleted."""
         model = getattr(served.local.runner, "model", None) if served.is_local else None
@@ -208,12 +208,12 @@ class Learned:
                     self._store.learned.keep(*key, kind, value, deletions=state.deletions)
 
 
-def _loaded_head(store: Store, user_id: int, served: ServedModel, model: BlockModel) -> "DraftHead | None":
-    from hierchat.engine.draft_head import DraftHead  # compiles: only where there is a head
+def _loaded_head(store: Store, user_id: int, served: ServedModel, model: BlockModel) -> "TrainedHead | None":
+    from hierchat.engine.draft_head import TrainedHead  # compiles: only where there is a head
 
     try:
         if value := store.learned.get(user_id, served.model_key, HEAD):
-            return DraftHead(read_head(value, model), served.local.context_length, served.local.places)
+            return TrainedHead(read_head(value, model), served.local.context_length, served.local.places)
     except (ModelError, StoreError, MemoryError) as error:
         log.warning("The draft head of %s is not used: %s", served.name, error)
     return None

@@ -15,7 +15,7 @@ from hierchat.drafting.draft_tree import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import PROMPT_STATES, JointDrafter
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.draft_head import SOURCE, DraftHead, HeadDrafter
+from hierchat.engine.draft_head import SOURCE, HeadDrafter, TrainedHead
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment
@@ -59,8 +59,8 @@ def file(made: HeadModule, **changed: Any) -> bytes:
     return to_bytes(HeadCard(target="tiny"), CONFIG, {**tensors(made), **changed})
 
 
-def head(seed: int = 0, sequences: int = 4) -> DraftHead:
-    return DraftHead(read_head(file(module(seed)), TARGET), CONTEXT, sequences)
+def head(seed: int = 0, sequences: int = 4) -> TrainedHead:
+    return TrainedHead(read_head(file(module(seed)), TARGET), CONTEXT, sequences)
 
 
 def engine(places: int = 1) -> LocalEngine:
@@ -69,7 +69,7 @@ def engine(places: int = 1) -> LocalEngine:
     )
 
 
-def drafter(of: DraftHead, settings: GenerationSettings | None = None, width: int = 8) -> HeadDrafter:
+def drafter(of: TrainedHead, settings: GenerationSettings | None = None, width: int = 8) -> HeadDrafter:
     return HeadDrafter(of, DraftCost(FreeRows(width)), settings)
 
 
@@ -110,7 +110,7 @@ def test_it_computes_what_its_training_computes() -> None:
     before = torch.from_numpy(np.concatenate([np.zeros((1, SIZE), np.float32), states[:-1]]))[None]
     with torch.no_grad():
         places = list(made(embedded, before, 3))
-    ours = DraftHead(read_head(file(made), TARGET), CONTEXT)
+    ours = TrainedHead(read_head(file(made), TARGET), CONTEXT)
     sequence = ours.open()
 
     def step(token: int, state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -243,7 +243,7 @@ def test_a_head_that_computes_no_numbers_drafts_no_more() -> None:
     made = module()
     with torch.no_grad():
         made.norm.mul_(3e38)  # finite in the file
-    local, broken = engine(), DraftHead(read_head(file(made), TARGET), CONTEXT)
+    local, broken = engine(), TrainedHead(read_head(file(made), TARGET), CONTEXT)
     settings = GenerationSettings(max_new_tokens=20)
     prompt = random_tokens(20)
     plain = tokens_of(local.generate(GenerationRequest(prompt, settings)))
