@@ -3,9 +3,8 @@
 `_("A sentence with a {value}.").format(value=...)` is a sentence for a user. Which language it is depends on who asks:
 whoever answers a request does so inside of `spoken`.
 
-The layers below raise errors and give reasons in English, as f-strings, and need not know who reads them; logs and the
-endpoint keep them so. `error_words` finds the sentence of the catalogue by which such a text was formed, and forms it
-anew."""
+The layers below raise errors and give reasons in English, as f-strings, and need not know who reads them; logs and
+endpoint keep them. `error_words` finds the catalogue's sentence by which such a text was formed, and forms it anew."""
 
 import gettext
 import html

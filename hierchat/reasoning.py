@@ -1,7 +1,6 @@
 """Split the text of a reply into what the model thought before it answered, and the answer.
 
-Whatever marks a model's family has, a reply's text says it one way: the thought stands first, between <think> and
-</think>."""
+Whatever marks a model's family has, a reply's text says it one way: the thought first, between <think> and </think>."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

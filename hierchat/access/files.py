@@ -156,8 +156,7 @@ files = Files()
 
 
 async def take_in(request: Request) -> Response:
-    """Store the request's body as a file and answer with its ticket. It is written as it comes, never whole
-    in memory."""
+    """Store the request's body as a file and answer with its ticket. It is never whole in memory."""
     path = None
     try:
         path = await run_in_threadpool(files.place, request.query_params.get("name", ""))

@@ -1,5 +1,4 @@
-"""Guard the page by a login: its form, which works without scripts, the password page, and waits after wrong
-passwords."""
+"""Guard the page by a login: a form that works without scripts, the password page, waits after wrong passwords."""
 
 import html
 import ipaddress
@@ -122,8 +121,7 @@ class Throttle:
 
 
 def network(client: str) -> str:
-    """Return the network of an address, whose attempts and connections count together: an IPv6 user has 2**64
-    addresses."""
+    """Return the network of an address, whose attempts and connections count together: IPv6 users have 2**64."""
     with suppress(ValueError):
         address = ipaddress.ip_address(client)
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:

@@ -380,8 +380,7 @@ class PlanView:
 
 
 def plan_view(served: ServedModel | None) -> PlanView | None:
-    """Return the plan at a context of CONTEXT tokens; None if the model has no draft models, not even such as
-    are left out."""
+    """Return the plan at a context of CONTEXT tokens; None if the model has no draft models, left out ones neither."""
     if served is None or served.levels is None or not (served.levels.sequences or served.levels.left_out):
         return None
     hierarchy, context = served.levels.hierarchy, min(CONTEXT, served.local.context_length)

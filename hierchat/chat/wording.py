@@ -133,8 +133,7 @@ def seconds_words(seconds: float) -> str:
 
 
 def share_words(shares: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return the sources of a reply's tokens with their shares in words, the model itself last; empty if
-    nothing was drafted."""
+    """Return the sources of a reply's tokens with their shares in words, the model itself last; none without drafts."""
     named = [one for one in in_order(shares) if shares[one] > 0]
     return [(one, f"{source_words(one)} {percent(shares[one])}") for one in named] if named[:-1] else []
 

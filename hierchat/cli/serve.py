@@ -119,8 +119,7 @@ def serve_vllm_command(
 ) -> int:
     """Start vLLM for MODEL, and the chat over it; both end together.
 
-    MODEL is a name from `models list`, a folder, or OWNER/NAME on the hub.
-    """
+    MODEL is a name from `models list`, a folder, or OWNER/NAME on the hub."""
     if os.name == "nt":
         raise CommandError("vLLM does not run on Windows. Use WSL, or a machine with Linux.")
     if tensor_parallel < 1:

@@ -132,8 +132,7 @@ class CostEstimate:
 
     The costs at some numbers of rows are estimated. Their increments are independent a priori. So rows never seen lie
     on a line between those that were, and steps in the curve appear where they are measured. Forgetting draws the
-    certainty back to the prior, not the costs.
-    """
+    certainty back to the prior, not the costs."""
 
     noise = 0.04
     """Standard deviation of a single forward."""
@@ -207,8 +206,7 @@ class LatencyCurve(CostEstimate):
         """Begin where an earlier run ended. Raises ValueError if its state is damaged.
 
         Costs are taken over in proportion to each other; the first step noted sets the scale in milliseconds. Only a
-        part of the certainty is taken over, so that a machine that has become slower is soon measured anew.
-        """
+        part of the certainty is taken over, so that a machine that has become slower is soon measured anew."""
         try:
             read = json.loads(state)
             mean = np.array(read["mean"], np.float64)

@@ -42,9 +42,8 @@ class Drafter:
     """Draft from the context, always, and any other databases. `successors`, if given, learn the target's next tokens.
 
     The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
-    `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost.
-    `settings` of the reply: where it is sampled, drafts are chosen by the sampler's own noise.
-    """
+    `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost. `settings` of the reply:
+    where it is sampled, drafts are chosen by the sampler's own noise."""
 
     def __init__(
         self,
@@ -165,8 +164,7 @@ class Drafter:
         self._context.append(tokens)
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        """Keep the first `length` tokens of what was observed, prompt included, then append these. Learns
-        nothing."""
+        """Keep the first `length` tokens of what was observed, prompt included, then append these. Learns nothing."""
         self._grown = False
         self._context.rollback(length)
         self._context.append(tokens)

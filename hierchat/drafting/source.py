@@ -147,8 +147,7 @@ class Successors:
     are ours.
 
     `single` [tokens, TOP] grows to the largest token seen. `pair_keys` [PAIRS] (see pair_key, -1: empty) and `pairs`
-    [PAIRS, TOP] keep their place in memory; find_pair says where a pair lies.
-    """
+    [PAIRS, TOP] keep their place in memory; find_pair says where a pair lies."""
 
     def __init__(self) -> None:
         self.single: NDArray[np.int32] = np.full((0, TOP), -1, np.int32)
@@ -159,8 +158,7 @@ class Successors:
     def update(self, path: Sequence[int], top: NDArray[np.int32]) -> None:
         """Note that `top[i]` [TOP] may follow path[i + 1], which stood behind path[i] (-1: behind nothing).
 
-        After a step that is: path = the text's last two tokens and all but the last that were committed.
-        """
+        After a step that is: path = the text's last two tokens and all but the last that were committed."""
         if top.shape != (len(path) - 1, TOP):
             raise ValueError(f"{len(path)} tokens need [{len(path) - 1}, {TOP}] successors, not {top.shape}.")
         if (largest := max(path)) >= len(self.single):

@@ -2,8 +2,7 @@
 
 The log is in runs, each with an order of its suffixes. A new text is a run of its own. Neighbours of similar size are
 merged. So there are only a few runs, each several times the size of the next. Small merges are made at once. Large ones
-are made by a thread, which computes beside the lookups and takes the lock to put its result in place.
-"""
+are made by a thread, which computes beside the lookups and takes the lock to put its result in place."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ class SortedRun:
 class SuffixIndex:
     """Hold texts of tokens and the orders of their suffixes.
 
-    Hold `lock` while reading what `arrays` holds; from one thread all calls follow each other anyway.
-    """
+    Hold `lock` while reading what `arrays` holds; from one thread all calls follow each other anyway."""
 
     def __init__(self, room: int = 0) -> None:
         """Start empty, with `room`: how many tokens to expect."""

@@ -44,10 +44,9 @@ def select_implementation(
 ) -> Selected:
     """Find the fastest runner that computes the model right, with room for so many sequences if memory allows it.
 
-    Of a model of transformers, implementations are tried in order, and a record of that is kept. `only`: this one
-    alone is tried, and no record is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or
-    DoesNotFitError where the processor does not.
-    """
+    Of a model of transformers, implementations are tried in order, and a record of that is kept. `only`: this one alone
+    is tried, and no record is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or
+    DoesNotFitError where the processor does not."""
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.llvm import is_compiled
         from hierchat.engine.cpu.runner import CpuRunner
@@ -121,8 +120,7 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
 
 
 def implementations(loaded: LoadedModel) -> list[Implementation]:
-    """List the implementations that a model allows on its device, the fastest first. Making one changes the model's
-    attention."""
+    """List the implementations that a model allows on its device, fastest first. Making one changes its attention."""
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
     if loaded.quantisation == "nf4" and loaded.device.startswith("cuda"):
@@ -204,8 +202,7 @@ def _failure(loaded: LoadedModel, device: str, error: NoImplementation, on_gpu: 
 
 
 def _answers(device: torch.device) -> bool:
-    """Tell whether a GPU still computes: after a kernel that hangs or reads where it must not, it does nothing more for
-    this process."""
+    """Tell whether a GPU still computes: after a kernel that hangs or reads elsewhere, it does nothing more."""
     import torch
 
     def add() -> bool:

@@ -18,8 +18,7 @@ TARGET = "target"
 """The source of a token that no draft proposed."""
 
 Finish = Literal["end", "stop", "loop", "length", "context", "stopped"]
-"""Why a reply ended: end-of-text token, stop string, it repeated itself, token limit, context full, or the user pressed
-Stop."""
+"""Why a reply ended: end-of-text token, stop string, it repeated itself, token limit, context full, or Stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,7 @@ class Engine(Protocol):
         """Return how many replies may be in progress at once."""
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of one reply; the last one has `finish`. Called from several threads, up to `places` at
-        once."""
+        """Yield the steps of one reply; the last has `finish`. Called from several threads, up to `places` at once."""
 
 
 @runtime_checkable

@@ -123,8 +123,7 @@ class Generation:
     """Generate one reply over one sequence of a runner.
 
     `propose` and `segment` stand before a forward, which several replies may share, and `take` behind it. Where the
-    forward was this reply's alone, `latency` learns what the step cost. `grammar` stands behind the reply so far.
-    """
+    forward was this reply's alone, `latency` learns what the step cost. `grammar` stands behind the reply so far."""
 
     def __init__(
         self,
@@ -203,8 +202,7 @@ class Generation:
             self._reader.see(hidden, position)
 
     def _after_reading(self, count: int = 0, ms: float = 0.0) -> Step:
-        """Report how much is read; once that is all but the last token, which opens the first segment, drafting
-        begins."""
+        """Report how much is read; once that is all but the last token, of the first segment, drafting begins."""
         if not self.left and not self._read:
             self._read = True
             if self._drafter:

@@ -24,8 +24,7 @@ class LocalEngine:
     """Generate replies on this machine, with all abilities of an engine.Engine; up to `places` at a time.
 
     `sequence` is the first of its runner; `decode` turns token ids into text; `grammars` serves settings that name a
-    grammar, which are refused without. `latency` is what a step costs, refined by every step that might have drafted.
-    """
+    grammar, which are refused without. `latency` is what a step costs, refined by steps that might have drafted."""
 
     def __init__(
         self,
@@ -64,8 +63,7 @@ class LocalEngine:
 
         Without a drafter, unpadded, this is the baseline of every speed-up. Slots in which this user's texts hold a
         common prefix with the prompt are reused. From any thread; replies in progress share their forwards. Raises
-        PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory.
-        """
+        PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory."""
         if not self.runner.drafts:
             request = replace(request, drafter=None)
         with clear_memory_errors(), self._pool.sequence(request.prompt_ids, request.user) as sequence:
@@ -79,8 +77,7 @@ class LocalEngine:
                     sequence.rollback(0)
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
-        """Decode one reply plainly and exactly; yield each step with the rows that it chose from, valid until the
-        next."""
+        """Decode one reply plainly and exactly; yield each step with the rows that it chose from, valid until then."""
         with self._pool.sequence(prompt_ids) as sequence:
             reply = self._begin(sequence, GenerationRequest(prompt_ids, settings))
             for _ in reply.read():

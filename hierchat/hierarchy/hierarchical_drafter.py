@@ -29,8 +29,7 @@ def merge(
     """Put branches of the databases' tree beside the chain of the highest draft model, where they pay for their row.
 
     Each token of the chain is accepted with probability `accepted`. `onward_ms` [n]: what one more row costs behind n
-    drafts. `token_ms`: what a token is worth.
-    """
+    drafts. `token_ms`: what a token is worth."""
     tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
     matches = [chain.match(node) for node in range(len(chain))]
     chances = [accepted ** (depth + 1) for depth in range(len(chain))]
@@ -173,8 +172,7 @@ class HierarchicalDrafter:
     """Propose drafts by a stack of draft models and databases.
 
     `retrieval` drafts for the target. `stacked` [level] has each draft model, and what drafts for it from databases of
-    the same kind. `plan` fixes what `hierarchy` would choose.
-    """
+    the same kind. `plan` fixes what `hierarchy` would choose."""
 
     def __init__(
         self,

@@ -76,8 +76,7 @@ class LevelStack:
     """Costs and acceptance rates of all levels, from the smallest draft model to the target, which is the last."""
 
     forward_ms: Sequence[Sequence[float]]
-    """[level][positions - 1]: milliseconds of a forward. Beyond the last width, each row costs what the last one
-    did."""
+    """[level][positions - 1]: milliseconds of a forward. Beyond the last width each row costs what the last did."""
     acceptance: Sequence[Sequence[TokenAcceptance]]
     """[level below][level above]."""
     retrieval_levels: Sequence[RetrievalLevel | None] = ()
@@ -95,8 +94,7 @@ class LevelStack:
         return known[-1] + (positions - len(known)) * row
 
     def retrieval_level(self, level: int, retrieval: bool) -> RetrievalLevel:
-        """Return the lowest level of a plan, with the databases or without. Raises ValueError where none draft for
-        it."""
+        """Return the lowest level of a plan, with the databases or without. Raises ValueError if none draft for it."""
         if not retrieval:
             return RetrievalLevel(ALONE, self.cost(level, 1))
         found = self.retrieval_levels[level] if level < len(self.retrieval_levels) else None
@@ -195,9 +193,8 @@ def pass_up(corrected, bonus, least, if_kept, if_corrected, if_bonus):  # type: 
     """Follow a draft of at least `least` tokens, made of forwards (Yield), to a level that accepts tokens by how they
     came about.
 
-    Returns the forwards that it takes on average; the chances of its sizes least, least + 1, ... [longest run]; and
-    the run of the level above, (corrected, bonus) [largest size + 1].
-    """
+    Returns the forwards that it takes on average; the chances of its sizes least, least + 1, ... [longest run]; and the
+    run of the level above, (corrected, bonus) [largest size + 1]."""
     longest = len(corrected)
     most = least - 1 + longest
     reached = np.zeros(most + 1)  # that the draft is so long after some forward

@@ -50,8 +50,7 @@ class Agreement:
         self._right = prior * self._seen
 
     def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        """Note that the first `accepted` tokens, of these kinds, were accepted, and the next, if there is one,
-        refused."""
+        """Note that the first `accepted` tokens, of these kinds, were accepted, and the next, if any, refused."""
         for number, kind in enumerate(kinds[: accepted + 1]):
             self._seen *= 1.0 - FORGET
             self._right *= 1.0 - FORGET
@@ -148,8 +147,7 @@ class Hierarchy:
     """Learn a model's costs and acceptance by level, from the smallest draft model to the target, from reply to reply,
     and plan with them.
 
-    `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading.
-    """
+    `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading."""
 
     def __init__(
         self,
@@ -228,8 +226,7 @@ class Hierarchy:
         than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it.
 
         A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the tree
-        must be expected to bring no fewer tokens than the plan's draft.
-        """
+        must be expected to bring no fewer tokens than the plan's draft."""
         tokens, ms = self._came / self._expected * tree
         if tokens < plan.lengths[-1] + 1.0:
             return False
@@ -394,8 +391,7 @@ class Learner:
             self.hierarchy.retrieval_estimate(self.level, self.context).note(kept, bonus, ms)
 
     def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        """Note that the level above accepted so many of a draft's tokens from its beginning on, and refused the
-        next."""
+        """Note that the level above accepted so many of a draft's tokens from its beginning, and refused the next."""
         self.hierarchy.agreement(self.level, self.above, self.context).note(kinds, accepted)
 
     def leave_out(self) -> None:

@@ -138,7 +138,7 @@ def fields(data: Any) -> EventFields:
     if not isinstance(data, dict):
         return EventFields()
     return EventFields(
-        {name: read(data[name]) for name, read in _FIELDS.items() if data.get(name) is not None},
+        {name: read(data[name]) for name, read in _FIELDS.items() if data.get(name) is not None}
     )
 
 

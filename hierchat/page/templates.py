@@ -53,8 +53,7 @@ class _Folded(Extension):
 
 
 class _Compiled(FileSystemBytecodeCache):
-    """Keeps compiled templates in the cache, where it can be written: a start that compiles them takes half a
-    second longer."""
+    """Keeps compiled templates in the cache, where it can be written: compiling them takes half a second of a start."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
@@ -70,11 +69,7 @@ environment = Environment(
     loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False,
     extensions=[_Folded], bytecode_cache=_Compiled(str(cache_dir() / "templates" / __version__)),
 )  # fmt: skip
-environment.globals |= {
-    "_": lambda text: Sentence(_(text)),
-    "plural": _plural,
-    "button": button,
-}
+environment.globals |= {"_": lambda text: Sentence(_(text)), "plural": _plural, "button": button}
 environment.filters["error_words"] = lambda text: text if isinstance(text, Markup) else error_words(text)
 
 

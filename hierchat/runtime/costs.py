@@ -1,5 +1,4 @@
-"""Learn what a model's steps cost on this machine: measure after loading, refine by every reply, keep for the next
-run."""
+"""Learn what a model's steps cost on this machine: measure after loading, refine by every reply, keep for later."""
 
 import json
 import platform

@@ -29,8 +29,7 @@ Bring = Callable[[ModelEntry, Report], None]
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """State of a model's download. `done` of `total` bytes while downloading, else as in models.progress; `speed`:
-    bytes a second."""
+    """State of a model's download. `done` of `total` bytes, later as in models.progress; `speed`: bytes a second."""
 
     name: str
     phase: DownloadPhase

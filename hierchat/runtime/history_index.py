@@ -156,8 +156,7 @@ _BATCH = 64
 
 
 class UserHistory:
-    """Index the history of one user and model: what the model wrote, imported replies too, what it wrote for itself,
-    and what the user wrote."""
+    """Index the history of one user and model: what it wrote, imported or for itself, too, and what the user wrote."""
 
     def __init__(self, store: Store, user_id: int, model_key: str) -> None:
         self._store = store
@@ -307,8 +306,7 @@ class DraftOrigins:
     prompt: int
 
     def of(self, match: Match, chance: float | None) -> Origin:
-        """Find the origin of an accepted token. Ask while its reply is written: later the databases hold other
-        texts."""
+        """Find the origin of an accepted token, while its reply is written: later the databases hold other texts."""
         if match.slot < 0:
             return Origin(chance=chance)
         found = Origin(SLOT_NAMES[match.slot], match.length, chance)

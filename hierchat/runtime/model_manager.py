@@ -45,8 +45,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """Row of the list of models. `size`: bytes of its files; `have`: of them those that are here; `own`: the user added
-    it."""
+    """Row of the list of models. `size`: bytes of its files; `have`: those that are here; `own`: the user added it."""
 
     name: str
     licence: str
@@ -96,8 +95,7 @@ class ModelManager:
 
     @property
     def names(self) -> list[str]:
-        """Return models that can be chosen: those that are here, the default first, and the one that is loaded or
-        comes."""
+        """Return models that can be chosen: those here, the default first, and the one that is loaded or comes."""
         entry = self._slot.catalogue.entry
         return [
             name for name in self._slot.names if name == self._coming or is_fetched(entry(name), self._device)
@@ -333,8 +331,7 @@ class ModelManager:
         return fit(entry, self._device, self._slot.backend, self._held)
 
     def _suits(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> bool:
-        """Tell whether a model suits this machine, not by free memory or speeds of replies, which change by hour and
-        user."""
+        """Tell whether a model suits this machine, not by free memory or measured speeds, which vary."""
         if entry.draft_only or not entry.size or not fits_every_day(found, self._device):
             return False
         on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast

@@ -37,8 +37,7 @@ class SlotStatus:
     done: int = 0
     total: int | None = None
     message: str = ""
-    """What went wrong in phase "failed"; in "ready", why another model did not come, or why it is not at its
-    fastest."""
+    """What went wrong in phase "failed"; in "ready", why another model did not come, or is not at its fastest."""
     exact: bool | None = field(default=None, compare=False)
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
     drafts: bool = True
@@ -74,8 +73,7 @@ class ModelSlot:
         added: Mapping[str, ModelEntry] | None = None,
         costs: LearnedValues | None = None,
     ) -> None:
-        """Start empty. `added`: models that stand in no file; `costs`: where costs of steps are kept from run to
-        run."""
+        """Start empty. `added`: models that stand in no file; `costs`: where costs of steps are kept."""
         self._added = added or {}
         self.catalogue = catalogue
         self.backend = backend

@@ -183,8 +183,7 @@ class Messages(Repository):
             return edited
 
     def set_summary(self, user_id: int, message_id: int, text: str) -> None:
-        """Set the summary that replaces a message and all above it in the prompt; an empty one removes it.
-        Raises NotFound."""
+        """Set the summary that replaces a message and all above it in the prompt; empty: none. Raises NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             db.execute("DELETE FROM summaries WHERE message_id = ?", [message_id])

@@ -60,8 +60,7 @@ class Presets(Repository):
         self._changed(user_id)
 
     def set_default(self, user_id: int, preset_id: int | None) -> None:
-        """Set the preset that new chats begin with; None: the model's own values. Raises StoreError where it is
-        gone."""
+        """Set the preset that new chats begin with; None: the model's own values. Raises StoreError if it is gone."""
         with self._connection.write() as db:
             if preset_id is not None:
                 _owned(db, user_id, preset_id)

@@ -55,8 +55,7 @@ class Projects(Repository):
         return saved
 
     def add_missing(self, user_id: int, project: Project, preset: str = "") -> bool:
-        """Add a project from a file, with the preset of that name; return whether it is new. An existing one
-        stays as it is."""
+        """Add a project from a file, with the preset of that name; return whether it is new. An existing one stays."""
         with self._connection.write() as db:
             before = project_named(db, user_id, project.name)
             new = replace(project, preset_id=preset_named(db, user_id, preset))

@@ -12,8 +12,7 @@ FinalState = Literal["complete", "stopped", "interrupted"]
 State = Literal["complete", "stopped", "interrupted", "writing"]
 Baseline = Literal["measured", "estimated"]
 DraftsFrom = Literal["all", "chat", "none"]
-"""All that is stored of this user and all corpora; the chat itself alone, and draft models; no text: the model writes
-alone."""
+"""All that is stored of this user and all corpora; the chat itself alone, and draft models; nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,8 +150,7 @@ class Replies(Repository):
     ) -> None:
         """Record the final text, how the reply ended and its figures. Raises NotFound.
 
-        A reply that this cannot record counts as interrupted from now on; the file says so as soon as it can be
-        written."""
+        A reply that this cannot record counts as interrupted; the file says so as soon as it can be written."""
         sources = {name: _columns(count) for name, count in figures.sources.items()}
         encoded = {"sources": sources, "plan": figures.plan, "loading": figures.loading}
         values = _columns(figures) | {

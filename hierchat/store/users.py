@@ -220,8 +220,7 @@ class Accounts(Repository):
 
     def add(self, name: str, password: str, *, owner: bool = False) -> Account:
         """Add an account. The first becomes an owner, and so does that of the page without a login. The chats of a user
-        of that name belong to it. Raises StoreError where there is one of that name, or of a name that looks like
-        it."""
+        of that name belong to it. Raises StoreError where there is one of that name, or that looks like it."""
         with self._connection.write() as db:
             _require_free(db, name)
             first = not db.execute("SELECT 1 FROM accounts").fetchone()

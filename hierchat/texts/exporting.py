@@ -108,10 +108,7 @@ def _markdown(chat: Chat) -> str:
         said, text = split_reasoning(message.text), message.text
         if message.role == "assistant" and said.thought:  # becomes a part that can be opened
             text = f"<details>\n<summary>Thoughts</summary>\n\n{said.thought}\n\n</details>\n\n{said.answer}"
-        parts += [
-            f"## {writer}, {_time(message.created_at)}",
-            with_files(text.strip(), message.attachments),
-        ]
+        parts += [f"## {writer}, {_time(message.created_at)}", with_files(text.strip(), message.attachments)]
         if call := message.call:
             name = f"{call.tool} of {call.server} with {call.arguments}: {call.state}"
             parts.append(with_files("", [Attachment(name, 0, call.result)]))

@@ -209,8 +209,7 @@ def _add_occurrence(at, slot, token, length, first):  # type: ignore[no-untyped-
 
 @kernel
 def _count(at, slot, follow, suffix, population):  # type: ignore[no-untyped-def]
-    """Count the tokens that follow the shorter suffix. A token that was seen once is no candidate by that alone, but by
-    its noise."""
+    """Count the tokens that follow the shorter suffix. A token seen once is no candidate by that, but by its noise."""
     places, place = at.places, at.place
     sampled = np.empty(len(follow), np.int32)
     counts = np.empty(len(follow), np.int64)

@@ -1,10 +1,9 @@
-"""Grow the draft tree best-first by path probability for as long as a node can pay: how likely each candidate is to
-be accepted, given all the evidence, and what is learned from what followed.
+"""Grow the draft tree best-first by path probability for as long as a node can pay: how likely each candidate is to be
+accepted, given all the evidence, and what is learned from what followed.
 
 A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax. Below
 it stands a small hidden layer, fitted beforehand. The regression goes on learning from every place where it is known
-what followed, drafted or not, and drifts back to what was fitted.
-"""
+what followed, drafted or not, and drifts back to what was fitted."""
 
 from __future__ import annotations
 
@@ -226,8 +225,7 @@ TAIL = MAX_MATCH + 1
 
 @kernel
 def grow(databases, growth, scorer, prices, tail):  # type: ignore[no-untyped-def]
-    """Grow a tree behind `tail`, the end of the committed text; return how many nodes to keep and how many places were
-    looked at."""
+    """Grow a tree behind `tail`, the end of the committed text; return how many nodes to keep, and places looked at."""
     places, tree, considered = growth.places, growth.tree, growth.considered
     length, worth = len(tail), prices.token_ms
     text = np.empty(length + NODES, np.int32)

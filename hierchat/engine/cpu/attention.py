@@ -1,8 +1,7 @@
 """Compute attention over paged keys and values, chunk by chunk of absolute positions, added in order of position.
 
 Each row of a block attends alone: to a chunk's keys one by one in order of position, whether they are committed slots
-or nodes of the tree, so that a row's bits depend on its own path and on nothing else.
-"""
+or nodes of the tree, so that a row's bits depend on its own path and on nothing else."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ def lay_out(parents, start, pages, stride, positions, order, places):  # type: i
     """Set the positions of a block's nodes, and for each the slots of its path from the last whole chunk on (Work).
 
     parents int64 [n], -1 for what follows the committed text; node i lies in slot start + i. pages int64 [chunks] of
-    the text; `stride`: slots of all heads and layers in a page.
-    """
+    the text; `stride`: slots of all heads and layers in a page."""
     base = start // CHUNK * CHUNK
     for node in range(parents.shape[0]):
         parent = parents[node]
@@ -41,8 +39,7 @@ def lay_out(parents, start, pages, stride, positions, order, places):  # type: i
 
 @kernel
 def store(head, numbers, scales, slot, along):  # type: ignore[no-untyped-def]
-    """Store one key (along=0: a column of numbers [head_dim, CHUNK]) or value (1: a row of [CHUNK, head_dim]) as
-    int16."""
+    """Store one key (along=0: a column of [head_dim, CHUNK]) or value (1: a row of [CHUNK, head_dim]) as int16."""
     most, nothing = ZERO, ZERO
     for j in range(head.shape[0]):
         value = abs(head[j])
@@ -77,9 +74,8 @@ def attend_chunk(  # type: ignore[no-untyped-def]
 ):
     """Let all rows of a block attend to a whole chunk of committed slots, for the `group` query heads of one kv head.
 
-    `page`: where that chunk lies. `cap`: of the scores; 0: none. queries [rows, at least heads, head_dim];
-    positions [rows]; attended [rows, heads, chunks, head_dim + 2].
-    """
+    `page`: where that chunk lies. `cap`: of the scores; 0: none. queries [rows, at least heads, head_dim]; positions
+    [rows]; attended [rows, heads, chunks, head_dim + 2]."""
     size = queries.shape[2]
     keys, key_scales = slots.keys[page, layer, head], slots.key_scales[page, layer, head]
     values, gains = slots.values[page, layer, head], slots.value_scales[page, layer, head]

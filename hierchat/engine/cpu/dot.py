@@ -42,11 +42,10 @@ def build(
     """Build the module with the function `product`: out[row, n] for `rows` rows of activations, one of isa.rows, and
     `count` rows of weights of block type `name`. All arguments int64, most of them addresses:
 
-    weights: of the first panel; x: int16 [blocks, rows, 32], or float32 [rows, 32 blocks] for plain types;
-    scales: float32 [groups, rows], the scales of x; sums: [blocks, SUMS, rows], 4 bytes each; blocks: of 32, in a
-    row; out: float32, `stride` bytes from one row of activations to the next. Where takes_int8: x int8, scales [blocks,
-    rows], sums [blocks, BYTE_SUMS, rows].
-    """
+    weights: of the first panel; x: int16 [blocks, rows, 32], or float32 [rows, 32 blocks] for plain types; scales:
+    float32 [groups, rows], the scales of x; sums: [blocks, SUMS, rows], 4 bytes each; blocks: of 32, in a row; out:
+    float32, `stride` bytes from one row of activations to the next. Where takes_int8: x int8, scales [blocks, rows],
+    sums [blocks, BYTE_SUMS, rows]."""
     product = _ByteProduct if takes_int8(name, isa, activations) else _Product
     module = ir.Module(f"product_{name}")
     kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
@@ -251,8 +250,7 @@ class _ByteProduct(_Product):
     """Emit the product of int8 activations, which have a scale for each block of 32.
 
     Where an instruction adds four products, every block is scaled for itself. Where pairs are added to int16, these are
-    multiplied by the integer scales of a super-block, which so takes one float multiplication.
-    """
+    multiplied by the integer scales of a super-block, which so takes one float multiplication."""
 
     def _totals(self, base: ir.Value, per_block: int) -> list[ir.Value]:
         b, isa, reader = self.b, self.isa, self.reader

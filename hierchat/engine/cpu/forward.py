@@ -86,13 +86,12 @@ def forward(  # type: ignore[no-untyped-def]
 
     `run`: phases.Run, with a counter for each phase of each layer and of one more. `shapes` and `slots`: of each kind
     of layers (memory.Shape, memory.KeyValues). `identity` int32 [CHUNK], the numbers from 0 on. `texts` (memory.Texts):
-    the sequences that the blocks belong to, one behind the other. `logits` float32 [rows padded to ROWS,
-    vocabulary]: those of the first rows. Of the first `wanted` rows, as many or more, the hidden states are left in
-    work.input.plain; of the others only keys and values are wanted. `chosen` int64
-    [layers, rows, active]: the experts that each row is routed to are written here; None where layers have none.
-    `dense`, `inputs`: memory.DenseMlp, memory.Inputs, or None. No other forward may use any of these. Every thread of
-    the team calls it; it returns when all is done.
-    """
+    the sequences that the blocks belong to, one behind the other. `logits` float32 [rows padded to ROWS, vocabulary]:
+    those of the first rows. Of the first `wanted` rows, as many or more, the hidden states are left in
+    work.input.plain; of the others only keys and values are wanted. `chosen` int64 [layers, rows, active]: the experts
+    that each row is routed to are written here; None where layers have none. `dense`, `inputs`: memory.DenseMlp,
+    memory.Inputs, or None. No other forward may use any of these. Every thread of the team calls it; it returns when
+    all is done."""
     layers, last_kept = shapes[0].layers, shapes[0].last_kept
     rows = all_rows = texts.rows[-1]
     chunks = 0
@@ -180,8 +179,7 @@ def cores() -> int:
 class Team:
     """Run jobs in `threads` threads, the caller one of them. A helper that is late finds the work done and sleeps on.
 
-    Between jobs it holds nothing of its owner's, so that a model that is replaced leaves the memory.
-    """
+    Between jobs it holds nothing of its owner's, so that a model that is replaced leaves the memory."""
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or cores()

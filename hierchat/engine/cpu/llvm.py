@@ -185,8 +185,7 @@ def atomic_add(b: ir.IRBuilder, address: ir.Value, amount: ir.Value) -> ir.Value
 
 @emits(types.int64, types.int64)
 def atomic_load(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """Emit an atomic load of the int64 at an address; all that was written before that was set is visible
-    afterwards."""
+    """Emit an atomic load of the int64 at an address; all that was written before it was set is visible then."""
     return b.load_atomic(b.inttoptr(address, I64.as_pointer()), "acquire", 8)
 
 

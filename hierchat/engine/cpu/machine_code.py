@@ -1,5 +1,4 @@
-"""Compile product kernels to machine code, for one block type at a time, when a model first needs it, and keep it on
-disk."""
+"""Compile product kernels to machine code, a block type at a time, when a model first needs it, and keep it on disk."""
 
 from __future__ import annotations
 
@@ -28,11 +27,7 @@ _LOCK = threading.Lock()
 _ADDRESSES: dict[tuple[str, str, bool], int] = {}
 _ENGINES: list[Any] = []
 """Own the code: it stays for as long as the process lives."""
-_WITHOUT = {
-    "avx512": ("avx512vnni", "avxvnni"),
-    "avxvnni": ("avx512",),
-    "avx2": ("avx512", "avxvnni"),
-}
+_WITHOUT = {"avx512": ("avx512vnni", "avxvnni"), "avxvnni": ("avx512",), "avx2": ("avx512", "avxvnni")}
 """Features that begin so are left out, where an instruction set is chosen that has less than the processor."""
 
 

@@ -85,9 +85,8 @@ class Weights(NamedTuple):
     head_dim] or, of all heads together, [layers, heads * head_dim] and [layers, kv heads * head_dim], and biases of
     queries, keys and values [layers, heads + 2 kv heads, head_dim], empty where there are none; so are biases of the
     output [layers, hidden], of the router [layers, experts] and of the experts [layers, experts, inner or hidden], and
-    the sinks [layers, heads]. Cosines and sines [rotations, positions, most rotary pairs of a head]. Query and
-    key norms may be longer than a head where others are larger. `value_norms` [head_dim], or empty.
-    """
+    the sinks [layers, heads]. Cosines and sines [rotations, positions, most rotary pairs of a head]. Query and key
+    norms may be longer than a head where others are larger. `value_norms` [head_dim], or empty."""
 
     matrices: Integers
     attention_norms: Floats

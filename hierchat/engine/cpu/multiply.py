@@ -22,8 +22,7 @@ Floats = NDArray[np.float32]
 
 
 def room(rows: int) -> int:
-    """Return how many places `rows` rows of one matrix take: a pass computes some too many where there is no kernel for
-    so few."""
+    """Return how many places `rows` rows of one matrix take: a pass computes too many where no kernel has so few."""
     return rows // ROWS * ROWS + int(PASS_ROWS[rows % ROWS])
 
 
@@ -50,8 +49,7 @@ class Multiplier:
         x: Floats,
     ) -> Floats:
         """Multiply matrices of `outputs` rows that lie one behind the other: matrix numbers[n] times the rows of x
-        [places, columns] from begins[n] on, counts[n] of them; float32 [places, outputs]. `begins` leave each its
-        `room`."""
+        [places, columns] from begins[n] on, counts[n] of them; float32 [places, outputs]. `begins` leave `room`."""
         assert x.shape[1] == matrix.columns
         assert x.flags.c_contiguous
         places = max(len(x), begins[-1] + room(counts[-1]))

@@ -91,8 +91,7 @@ else:
 
 @njit(error_model="numpy")  # not kept on disk: numba cannot use a generator that it has read
 def tasks(counters, phase, count):  # type: ignore[no-untyped-def]
-    """Iterate over the tasks 0 .. count - 1 of a phase that this thread takes; each is done when the next is asked
-    for."""
+    """Iterate over the tasks 0 .. count - 1 of a phase that this thread takes; each ends when the next is asked for."""
     counter = counters + phase * COUNTER * 8
     task = atomic_add(counter, 1)
     while task < count:
@@ -121,9 +120,8 @@ def wait(run, phase, count):  # type: ignore[no-untyped-def]
 def norm_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, shape, work, forms, bias, before, norm, adding, factor
 ):
-    """Add the last product to the residual stream (`adding`), multiply that by `factor`, normalise and quantise it, in
-    the `forms` that products want. The product itself gets `bias` and is normalised by `before`. An empty array leaves
-    its step out."""
+    """Add the last product to the residual stream (`adding`), multiply that by `factor`, normalise and quantise it in
+    `forms`. The product itself gets `bias` and is normalised by `before`. Empty arrays leave steps out."""
     scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
     for row in tasks(run.counters, phase, rows):
@@ -409,8 +407,7 @@ def grouped(rows, shape, routed, chosen, rank):  # type: ignore[no-untyped-def]
     the one that has most.
 
     `chosen` belongs to this forward and layer alone: a thread that comes late must count the tasks of each phase as the
-    others did, also when these are layers or a forward ahead.
-    """
+    others did, also when these are layers or a forward ahead."""
     counts, begins, used = routed.counts[rank], routed.begins[rank], routed.used[rank]
     counts[:] = 0
     for row in range(rows):

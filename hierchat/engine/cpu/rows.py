@@ -51,8 +51,7 @@ def product(matrix, part, first, last, place, rows, given, out, stride):  # type
     (memory.ProductInput) that begin at `place`.
 
     matrix int64 [6], see memory; part, first: multiples of LANES; out: address of float32 [rows padded to ROWS, ...],
-    `stride` bytes from row to row.
-    """
+    `stride` bytes from row to row."""
     blocks = matrix[BLOCKS]
     groups = (blocks + 7) // 8
     for row in range(0, rows, ROWS):
@@ -99,9 +98,8 @@ def round_block(
 ) -> None:
     """Emit: 32 float32 at address `x` times `inverse`, rounded to the nearest, ties to even, into int16 at `out`.
 
-    At `sums`: all of them added up, as float32; `stride` bytes further on the first half times -32, as int32, and
-    again so far the second.
-    """
+    At `sums`: all of them added up, as float32; `stride` bytes further on the first half times -32, as int32, and again
+    so far the second."""
     floats = llvm.vector(F32, BLOCK)
     scaled = b.fmul(llvm.load(b, floats, x, 4), llvm.broadcast(b, inverse, BLOCK))
     numbers = b.fptosi(llvm.call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), llvm.vector(I32, BLOCK))
@@ -197,8 +195,7 @@ def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-unt
     """Quantise x to int8 with a scale per BLOCK.
 
     The rows that one pass computes lie side by side: given.bytes [blocks, these, BLOCK], given.byte_scales [blocks,
-    these], given.byte_sums [blocks, BYTE_SUMS, these]; pass after pass.
-    """
+    these], given.byte_sums [blocks, BYTE_SUMS, these]; pass after pass."""
     blocks = n // BLOCK
     first = row // ROWS * ROWS
     these, at = pass_rows(first, rows), row % ROWS

@@ -43,8 +43,7 @@ class CpuRunner(Runner):
     sequences go through the same forward.
 
     Slots for up to `sequences` texts, as many as SHARE of the free memory holds: the system hands it out only for those
-    that are written.
-    """
+    that are written."""
 
     shares_forward = True
 
@@ -59,8 +58,7 @@ class CpuRunner(Runner):
         sequences: int = 1,
         activations: Activations = "int16",
     ) -> None:
-        """`activations`: what products read; types of weights that gain nothing by int8 keep int16, and float weights
-        float32."""
+        """`activations`: what products read; weights that gain nothing by int8 keep int16, floats float32."""
         config = model.config
         architecture = ARCHITECTURES[config["model_type"]]
         self.model = model

@@ -1,8 +1,7 @@
 """Compute the inner loops of attention, in LLVM: scores of queries over a chunk of keys, and weighted sums of values.
 
 Keys and values are int16 with a scale per slot and are turned into floats in registers, once for several queries: what
-bounds attention is reading them. No query's bits depend on how many are computed together.
-"""
+bounds attention is reading them. No query's bits depend on how many are computed together."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     """Emit out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for `queries` queries.
 
     `given`: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK]; size; address
-    of out [queries, CHUNK], its rows `stride` bytes apart.
-    """
+    of out [queries, CHUNK], its rows `stride` bytes apart."""
     query, keys, scales, size, out, stride = given
     registers = _registers(queries)
     for first in range(0, CHUNK, registers * LANES):
@@ -93,8 +91,7 @@ def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     `given`: address of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first` to before
     `count`, overwritten; addresses of float32 gains [CHUNK], the scale of each position's value, of int16 values
     [slots, size], size a multiple of 16, and of int32 order [count], the slot of each position; size; address of out
-    float32 [queries, size + 2], rows `out_stride` bytes apart.
-    """
+    float32 [queries, size + 2], rows `out_stride` bytes apart."""
     scores, stride, first, count, gains, values, order, size, out, out_stride = given
     rows = [b.add(scores, b.mul(stride, i64(q))) for q in range(queries)]
     outs = [b.add(out, b.mul(out_stride, i64(q))) for q in range(queries)]

@@ -19,11 +19,10 @@ from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS, WIDE
 class Isa:
     """Describe an instruction set for `build` in dot.
 
-    `rows`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs
-    of int16 and adds them to int32 ("vnni"), only adds the two products ("madd"), or none ("plain" and "lanes").
-    `octets`: the one that multiplies bytes, weights by activations, and adds four products to int32 ("vpdpbusd",
-    "usdot" and "sdot") or two to int16 ("pmaddubsw"), or none ("").
-    """
+    `rows`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs of
+    int16 and adds them to int32 ("vnni"), only adds the two products ("madd"), or none ("plain" and "lanes"). `octets`:
+    the one that multiplies bytes, weights by activations, and adds four products to int32 ("vpdpbusd", "usdot" and
+    "sdot") or two to int16 ("pmaddubsw"), or none ("")."""
 
     name: str
     lanes: int

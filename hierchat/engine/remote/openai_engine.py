@@ -79,8 +79,7 @@ class Thoughts:
 
 
 BYTES = 3
-"""Of text in UTF-8 that count as one token: fewer than a token has in most languages, so that what is thought to fit
-does fit."""
+"""Of text in UTF-8 that count as one token: fewer than in most languages, so that what is thought to fit does fit."""
 MOST_CHARACTERS = 64
 """The characters that a reply may have for each token that was asked for: a server that writes on and on is left."""
 NOTHING = 0

@@ -23,8 +23,7 @@ class GrammarError(ValueError):
 
 
 class Grammars:
-    """Make grammars over the bytes of each of a model's tokens, which are collected at the first use, in about a
-    second."""
+    """Make grammars over the bytes of a model's tokens, which are collected at the first use, in about a second."""
 
     def __init__(self, tokenizer: Any, end_ids: Collection[int], vocabulary: int) -> None:
         """Take a tokenizer; `end_ids`: tokens that may end a reply; `vocabulary`: length of a row of logits."""

@@ -96,8 +96,7 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
 def bring(
     entry: ModelEntry, progress: Report = silent, device: str | None = None, backend: Backend | None = None
 ) -> Path:
-    """Fetch and convert what loading a model on this device needs: what is left of loading is to read it. Returns where
-    it lies."""
+    """Fetch and convert what loading a model on this device needs, so that it is read alone. Returns where it lies."""
     on_cpu = (device or best_device()).startswith("cpu")
     if backend in (None, "blocks") and on_cpu and has_blocks(entry):
         try:

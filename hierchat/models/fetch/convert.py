@@ -351,8 +351,7 @@ class Facts:
 
 
 def read_folder(folder: Path) -> Facts:
-    """Read facts about a folder of safetensors. Raises MissingError, BrokenFileError or UnsupportedError, with the
-    file."""
+    """Read facts about a folder of safetensors. Raises MissingError, BrokenFileError or UnsupportedError."""
     config = causal_config(folder, folder.name)
     numels = {name: numel for shard in _shards(folder) for name, numel in _tensors(shard).items()}
     unquantised = [n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name]

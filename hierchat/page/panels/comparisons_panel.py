@@ -157,10 +157,7 @@ def picture(result: comparison.Comparison) -> Markup:
     day = time.strftime("%Y-%m-%d", time.localtime(result.at))
     where = _("{models} on {machine}").format(models=models, machine=result.machine)
     runs = _("one run of each{others}").format(others=busy(result))
-    foot = [
-        textwrap.shorten(where, 92, placeholder=" …"),
-        f"{day}, hierchat {result.hierchat}, {runs}",
-    ]
+    foot = [textwrap.shorten(where, 92, placeholder=" …"), f"{day}, hierchat {result.hierchat}, {runs}"]
     return _drawn.picture(len(lines) * 46 + 56, lines, headline(result), bars, foot)
 
 
