@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -325,13 +325,9 @@ def find_server(flags: ChatFlags) -> ServerModel | None:
     """Return the server of `--url`, else a hierchat that runs on this machine and has the model; None without one."""
     key = flags.key or os.environ.get(KEY_VARIABLE)
     server = ServerModel(flags.url or USUAL_URL, key)
-    if flags.url:
+    if not flags.url and (flags.alone or flags.backend or not server.is_hierchat()):
+        return None
+    with nullcontext() if flags.url else suppress(CommandError):  # it has not that model
         server.choose(flags.model)
         return server
-    if flags.alone or flags.backend or not server.is_hierchat():
-        return None
-    try:
-        server.choose(flags.model)
-    except CommandError:  # it has not that model
-        return None
-    return server
+    return None

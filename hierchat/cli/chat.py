@@ -13,17 +13,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from hierchat.chat.wording import percent
 from hierchat.cli import options
-from hierchat.cli.options import (
-    Command,
-    CommandError,
-    Group,
-    backend_option,
-    catalogue_name,
-    database_option,
-    minutes,
-    model_option,
-    with_store,
-)
 from hierchat.language import _, number
 from hierchat.models.cache import gigabytes, write_whole
 from hierchat.models.catalogue import Backend
@@ -60,12 +49,12 @@ class ChatFlags:
 
 @click.command(
     "chat",
-    cls=Command,
+    cls=options.Command,
     help="A chat in the terminal. With a MESSAGE, or with text on standard input, it answers once.",
     epilog="Where a hierchat with `--api` runs on this machine, it answers; else this process loads the model.",
 )
 @click.argument("message", nargs=-1)
-@model_option
+@options.model_option
 @click.option("--system", metavar="TEXT", help="the system prompt of this chat")
 @click.option("--temperature", type=options.temperature, metavar="N", help="0 takes the likeliest token")
 @click.option("--seed", type=options.seed, metavar="N", help="same seed, same words")
@@ -82,12 +71,12 @@ class ChatFlags:
     "--alone", is_flag=True, help="load the model here, even where a hierchat runs that could answer"
 )
 @click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
-@backend_option
-@database_option
+@options.backend_option
+@options.database_option
 def chat_command(model: str | None, url: str | None, **flags: Any) -> int:
     from hierchat.cli.interactive import run  # this takes a second
 
-    return run(ChatFlags(model=model if url else catalogue_name(model), url=url, **flags))
+    return run(ChatFlags(model=model if url else options.catalogue_name(model), url=url, **flags))
 
 
 # `hierchat learn`
@@ -98,15 +87,15 @@ LINE_SECONDS = 60.0
 
 @click.command(
     "learn",
-    cls=Command,
+    cls=options.Command,
     help="The model answers questions like yours, and prompts that come with hierchat. What it writes drafts your "
     "later replies; it stands in no chat. Ctrl-C stops it; the same command goes on.",
 )
-@click.option("--minutes", type=minutes, default="10", metavar="N", help="how long (10)")
-@model_option
+@click.option("--minutes", type=options.minutes, default="10", metavar="N", help="how long (10)")
+@options.model_option
 @click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
-@backend_option
-@with_store
+@options.backend_option
+@options.with_store
 def learn_command(
     store: "Store", minutes: float, model: str | None, user: str | None, backend: Backend | None
 ) -> None:
@@ -120,13 +109,13 @@ def learn_command(
     from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.runtime.model_slot import PLACES
 
-    entry = read_catalogue().entry(catalogue_name(model))
+    entry = read_catalogue().entry(options.catalogue_name(model))
     owner = _user(store, user)
     with terminal_progress() as report:
         served = load_served_model(entry, LoadOptions(backend, places=PLACES, costs=store.learned), report)
     room = store.users.idle_settings(owner).most_tokens - store.generated.size(owner, served.model_key).tokens
     if room <= 0:
-        raise CommandError(FULL)
+        raise options.CommandError(FULL)
     stop = Event()
     with stopped_by_signals(stop):
         writer = Writer(store, served, owner, makers_sampling(entry), stop)
@@ -166,9 +155,9 @@ def _user(store: "Store", name: str | None) -> int:
     elif store.accounts.find(name) is not None:
         user = store.users.ensure(name)
     else:
-        raise CommandError(f"There is no user {name!r}. `hierchat users list` names the accounts.")
+        raise options.CommandError(f"There is no user {name!r}. `hierchat users list` names the accounts.")
     if store.users.drafts_from(user) != "all":
-        raise CommandError(
+        raise options.CommandError(
             "Earlier texts may not make replies faster: that was chosen in Settings. Allow it there first; nothing "
             "would come of what is written."
         )
@@ -176,17 +165,15 @@ def _user(store: "Store", name: str | None) -> int:
 
 
 # `hierchat head`
-head_command = Group("head")
+head_command = options.Group("head")
 
 
 @head_command.command("train", help="train a draft head; the same command goes on with it")
 @click.argument("model", required=False)
-@click.option("--minutes", type=minutes, default="30", metavar="N", help="how long (30)")
+@click.option("--minutes", type=options.minutes, default="30", metavar="N", help="how long (30)")
 @click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="a file in place of the database"
-)
-@with_store
+@click.option("--out", type=options.FILE, metavar="FILE", help="a file in place of the database")
+@options.with_store
 def train_head(store: "Store", minutes: float, model: str | None, user: str | None, out: Path | None) -> None:
     # These take seconds to import: only when they are needed
     from hierchat.models.catalogue import read_catalogue
@@ -195,7 +182,7 @@ def train_head(store: "Store", minutes: float, model: str | None, user: str | No
     from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.runtime.served_model import HEAD
 
-    entry = read_catalogue().entry(catalogue_name(model))
+    entry = read_catalogue().entry(options.catalogue_name(model))
     owner = _user(store, user)
     deletions = store.users.deletions(owner)
     with terminal_progress() as report:
@@ -206,7 +193,7 @@ def train_head(store: "Store", minutes: float, model: str | None, user: str | No
             if out:
                 write_whole(out, head)
             elif not store.learned.keep(owner, served.model_key, HEAD, head, deletions=deletions):
-                raise CommandError(
+                raise options.CommandError(
                     _(
                         "A text that it is trained on was deleted meanwhile, so the head is dropped. Train again."
                     )
@@ -215,7 +202,7 @@ def train_head(store: "Store", minutes: float, model: str | None, user: str | No
         try:
             training = HeadTraining(served, texts_of(store, owner, served), begun)
         except TooFewTexts as error:
-            raise CommandError(str(error)) from error
+            raise options.CommandError(str(error)) from error
         stop = Event()
         with stopped_by_signals(stop):
             card = training.run(minutes, keep, report, stop)
@@ -229,7 +216,7 @@ def train_head(store: "Store", minutes: float, model: str | None, user: str | No
 
 @head_command.command("list", help="the draft heads that there are, and how good they are")
 @click.option("--user", metavar="NAME", help="whose: local (the default), or an account's name")
-@with_store
+@options.with_store
 def list_heads(store: "Store", user: str | None) -> None:
     from hierchat.models.formats.head_files import card_of
     from hierchat.runtime.served_model import HEAD
@@ -247,7 +234,7 @@ def list_heads(store: "Store", user: str | None) -> None:
 @head_command.command("remove", help="delete a model's draft head")
 @click.argument("model")
 @click.option("--user", metavar="NAME", help="whose: local (the default), or an account's name")
-@with_store
+@options.with_store
 def remove_head(store: "Store", model: str, user: str | None) -> None:
     from hierchat.models.formats.head_files import card_of
     from hierchat.runtime.served_model import HEAD
@@ -256,19 +243,15 @@ def remove_head(store: "Store", model: str, user: str | None) -> None:
     named = [
         key
         for key, value in store.learned.by_model(owner, HEAD).items()
-        if _is_of(card_of(value), model, key)
+        if (card.model == model if (card := card_of(value)) else key.startswith(model))
     ]
     if not named:
-        raise CommandError(
+        raise options.CommandError(
             f"There is no draft head of {model!r}. `hierchat head list` names those that there are."
         )
     for key in named:
         store.learned.drop(owner, key, HEAD)
     print(_("The draft head of {model} is removed.").format(model=model))
-
-
-def _is_of(card: "HeadCard | None", model: str, key: str) -> bool:
-    return card.model == model if card else key.startswith(model)
 
 
 def head_words(card: "HeadCard") -> str:

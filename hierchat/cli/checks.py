@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hierchat.cli.options import Command, CommandError, catalogue_name, database_option, numbers, positive
+from hierchat.cli.options import (
+    FILE,
+    Command,
+    CommandError,
+    catalogue_name,
+    database_option,
+    numbers,
+    positive,
+)
 
 if TYPE_CHECKING:
     from hierchat.checks.runs import RunOptions
@@ -32,7 +40,7 @@ def _drafters(text: str) -> list[str]:
 @click.command("verify", cls=Command, help="Compare replies with drafting on and off, token for token.")
 @click.option(
     "--questions",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="JSON lines with `turns`, and `category`, or `day` and `kind`",
 )
@@ -72,14 +80,9 @@ def _drafters(text: str) -> list[str]:
     help="positions per forward: N - 1 drafts (by default the program's)",
 )
 @click.option(
-    "--corpus",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="texts that draft beside those that ship, as for `corpus add`",
+    "--corpus", type=FILE, metavar="PATH", help="texts that draft beside those that ship, as for `corpus add`"
 )
-@click.option(
-    "--json", type=click.Path(path_type=Path), required=True, metavar="OUT", help="where the figures go"
-)
+@click.option("--json", type=FILE, required=True, metavar="OUT", help="where the figures go")
 @click.option("--resume", is_flag=True, help="go on from OUT")
 def verify_command(model: str | None, drafter: list[str], users: int, **flags: Any) -> int:
     """Return 0, 1 for words that differ, 2 for an error, 130 for Ctrl-C."""

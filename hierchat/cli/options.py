@@ -41,8 +41,9 @@ class Group(click.Group):
         super().__init__(*arguments, **{"no_args_is_help": False, **more})
 
 
+FILE = click.Path(path_type=Path)
 # Flags that several commands take
-database_option = click.option("--db", type=click.Path(path_type=Path), metavar="FILE", help="the database")
+database_option = click.option("--db", type=FILE, metavar="FILE", help="the database")
 backend_option = click.option(
     "--backend", type=click.Choice(get_args(Backend)), help="what computes it (default: the fastest here)"
 )

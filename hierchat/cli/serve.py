@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -20,21 +20,11 @@ from urllib.parse import urlsplit
 import click
 
 from hierchat import logs
-from hierchat.cli.options import (
-    Command,
-    CommandError,
-    backend_option,
-    catalogue_name,
-    database_option,
-    model_option,
-    port,
-)
+from hierchat.cli import options
 from hierchat.config import data_dir, database_file
 from hierchat.language import _
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Scope
-
     from hierchat.models.catalogue import Backend, ModelEntry
     from hierchat.store import Access, Store
 
@@ -62,54 +52,45 @@ class PageFlags:
     public_url: str = ""
 
 
+_PAGE_OPTIONS = (
+    click.option("--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"),
+    click.option("--port", type=options.port, default="7860", metavar="PORT", help="(7860)"),
+    click.option("--share", is_flag=True, help="a public link, relayed through a third party"),
+    click.option(
+        "--public-url",
+        default="",
+        metavar="URL",
+        callback=lambda context, option, url: public_address(url),
+        help="https address of a proxy that hands requests on (docs/serving.md); needs a login",
+    ),
+    options.database_option,
+    click.option("--auth", is_flag=True, help="ask for a login on loopback too"),
+    click.option("--api", is_flag=True, help="answer other programs that have a key (docs/serving.md)"),
+    click.option("--api-open", is_flag=True, help="the same, and programs on this machine without a key"),
+    click.option("--verbose", is_flag=True, expose_value=False, help="say more in the terminal"),
+)
+"""Flags of PageFlags, and `--verbose`, which main() reads."""
+
+
 def page_options(command: F) -> F:
-    """Give a command the flags of PageFlags, and `--verbose`, which main() reads."""
-    for option in reversed(
-        (
-            click.option(
-                "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
-            ),
-            click.option("--port", type=port, default="7860", metavar="PORT", help="(7860)"),
-            click.option("--share", is_flag=True, help="a public link, relayed through a third party"),
-            click.option(
-                "--public-url",
-                default="",
-                metavar="URL",
-                callback=lambda context, option, url: public_address(url),
-                help="https address of a proxy that hands requests on (docs/serving.md); needs a login",
-            ),
-            database_option,
-            click.option("--auth", is_flag=True, help="ask for a login on loopback too"),
-            click.option(
-                "--api", is_flag=True, help="answer other programs that have a key (docs/serving.md)"
-            ),
-            click.option(
-                "--api-open", is_flag=True, help="the same, and programs on this machine without a key"
-            ),
-            click.option("--verbose", is_flag=True, expose_value=False, help="say more in the terminal"),
-        )
-    ):
-        command = option(command)
-    return command
+    """Give a command the flags of those that serve the page."""
+    return reduce(lambda given, option: option(given), reversed(_PAGE_OPTIONS), command)
 
 
-@click.command("serve", cls=Command)
-@model_option
-@backend_option
+@click.command("serve", cls=options.Command)
+@options.model_option
+@options.backend_option
 @page_options
 def serve_command(model: str | None, backend: "Backend | None", **flags: Any) -> int:
     """Serve the page over a model of this machine."""
-    return serve(PageFlags(**flags), catalogue_name(model), backend)
+    return serve(PageFlags(**flags), options.catalogue_name(model), backend)
 
 
-@click.command("serve-vllm", cls=Command)
+@click.command("serve-vllm", cls=options.Command)
 @click.argument("model")
 @click.option("--tensor-parallel", type=int, default=1, metavar="N", help="GPUs that share the model (1)")
 @click.option(
-    "--python",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="a Python that has vLLM; none is installed then",
+    "--python", type=options.FILE, metavar="FILE", help="a Python that has vLLM; none is installed then"
 )
 @click.option("--vllm", default="", metavar="ARGUMENTS", help="further arguments of vLLM, in quotes")
 @click.option("--no-drafts", is_flag=True, help="vLLM alone, without our drafter")
@@ -121,9 +102,9 @@ def serve_vllm_command(
 
     MODEL is a name from `models list`, a folder, or OWNER/NAME on the hub."""
     if os.name == "nt":
-        raise CommandError("vLLM does not run on Windows. Use WSL, or a machine with Linux.")
+        raise options.CommandError("vLLM does not run on Windows. Use WSL, or a machine with Linux.")
     if tensor_parallel < 1:
-        raise CommandError("--tensor-parallel counts GPUs: give 1 or more.")
+        raise options.CommandError("--tensor-parallel counts GPUs: give 1 or more.")
     from hierchat.models.device_memory import best_device
     from hierchat.runtime.vllm import Vllm, has_drafter, prepare, python_of
 
@@ -190,7 +171,7 @@ def serve(
         slot = ModelSlot(read_catalogue(), backend=backend, added=added, costs=store.learned)
         name = model or slot.names[0]
         if name not in slot.names:
-            raise CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
+            raise options.CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
         service = ending.enter_context(closing(ChatService(store, slot)))
         page_app.sweep()
         login = page_app.login(flags.host, flags.share or bool(flags.public_url), flags.auth, store)
@@ -198,23 +179,20 @@ def serve(
         if log_ins:
             ending.callback(log_ins.close)
 
-        def before(page: "ASGIApp", is_local: "Callable[[Scope], bool]") -> "ASGIApp":
-            return Endpoint(page, service, is_local)
-
         app = build_app(service, str(database), log_ins)
         try:
             local, public = page_app.serve(
                 app,
                 log_ins,
                 flags.host,
-                before,
+                lambda page, is_local: Endpoint(page, service, is_local),
                 port=flags.port,
                 share=flags.share,
                 public_url=flags.public_url,
             )
         except OSError as error:
             why = f"Cannot serve on {flags.host} port {flags.port}. Choose another --port or --host."
-            raise CommandError(why) from error
+            raise options.CommandError(why) from error
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(_("hierchat is at {address}").format(address=local))
@@ -250,7 +228,7 @@ def public_address(url: str) -> str:
     if url and (
         parts.scheme != "https" or not parse_authority(parts.netloc) or parts.query or parts.fragment
     ):
-        raise CommandError(
+        raise options.CommandError(
             f"--public-url is what browsers open, such as https://chat.example.org, and {url!r} is not."
         )
     return url.rstrip("/")
@@ -303,4 +281,4 @@ def require_address(host: str, port: int) -> None:
             why = f"Port {port} of {host} is in use by another program. Choose another one with --port."
         elif getattr(error, "errno", None) in (errno.EACCES, errno.EPERM):
             why = f"The system does not let you use port {port}. Choose one from 1024 up with --port."
-        raise CommandError(why) from error
+        raise options.CommandError(why) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from hierchat.cli.options import Command, chats, database_option, with_existing_store, with_store
+from hierchat.cli.options import FILE, Command, chats, database_option, with_existing_store, with_store
 from hierchat.config import database_file
 from hierchat.language import _, error_words
 from hierchat.models.cache import gigabytes
@@ -29,7 +29,7 @@ user_option = click.option(
 
 
 @click.command("import", cls=Command)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @user_option
 @with_store
 def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> int:
@@ -60,7 +60,7 @@ def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> i
 
 
 @click.command("export", cls=Command)
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=FILE)
 @click.option(
     "--format",
     type=click.Choice(("json", "markdown")),
@@ -95,7 +95,7 @@ def export_command(store: Store, out: Path, format: str, conversation: int | Non
 
 
 @click.command("backup", cls=Command)
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=FILE)
 @with_existing_store
 def backup_command(store: Store, out: Path) -> None:
     """Copy the database into OUT, a new file, while the chat may run. Raises TransferError and StoreError."""
@@ -108,7 +108,7 @@ def backup_command(store: Store, out: Path) -> None:
 
 
 @click.command("restore", cls=Command)
-@click.argument("backup", required=False, type=click.Path(path_type=Path))
+@click.argument("backup", required=False, type=FILE)
 @click.option("--dry-run", is_flag=True, help="check it and tell what it holds, and change nothing")
 @database_option
 def restore_command(backup: Path | None, dry_run: bool, db: Path | None) -> None:

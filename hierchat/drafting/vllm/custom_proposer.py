@@ -22,16 +22,9 @@ import hierchat
 from hierchat.drafting.draft_tree import RowCosts
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.drafting.vllm import drafter_settings
+from hierchat.drafting.vllm import drafter_settings, user_state
 from hierchat.drafting.vllm.batch import Batch, TrackedReply
 from hierchat.drafting.vllm.drafter_settings import PREFIX, DrafterSettingsError, asked
-from hierchat.drafting.vllm.user_state import (
-    UserState,
-    UserStateFile,
-    UserStateFileError,
-    UserStates,
-    read_corpus,
-)
 
 PROTOCOL = 1
 """Version of the channel's protocol."""
@@ -180,18 +173,20 @@ class HierchatProposer:
         if not self._drafts:
             return
         self._settings = drafter_settings.read(os.environ, model.model, parallel.data_parallel_index)
-        self._corpora = [read_corpus(folder, model.get_vocab_size()) for folder in self._settings.statistics]
+        self._corpora = [
+            user_state.read_corpus(folder, model.get_vocab_size()) for folder in self._settings.statistics
+        ]
         widest = vllm_config.scheduler_config.max_num_seqs * (1 + self._most)
         self._costs = RowCosts(widest)
-        self._nobody = UserState("")
+        self._nobody = user_state.UserState("")
         """Without a history; how often drafts are right is learned for all such requests."""
         self._batch = Batch(self._costs, self._most, model.get_vocab_size())
         drafter = Drafter([Source.of([[1, 2, 3, 1, 2], [2, 3]])])  # compiles what drafting needs
         drafter.begin([1, 2, 3, 1, 2])
         drafter.propose()
         drafter.learn([3, 1])
-        self._users = UserStates(
-            UserStateFile(self._settings.file), self._settings.model, self._settings.most_tokens
+        self._users = user_state.UserStates(
+            user_state.UserStateFile(self._settings.file), self._settings.model, self._settings.most_tokens
         )
         if self._settings.port is not None:
             methods: dict[str, Method] = {
@@ -355,13 +350,13 @@ class HierchatProposer:
                     del self._remembered[user, name]
         try:
             return {"forgotten": len(names | self._users.forget(user, replies))}
-        except UserStateFileError as error:
+        except user_state.UserStateFileError as error:
             raise ChannelRefusal("storage", str(error)) from error
 
     def _figures(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             replies, tokens = self._users.held()
-        except UserStateFileError as error:
+        except user_state.UserStateFileError as error:
             raise ChannelRefusal("storage", str(error)) from error
         with self._lock:
             return {
