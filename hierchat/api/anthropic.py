@@ -169,7 +169,7 @@ async def messages(request: Request, serving: Serving) -> Response:
         chat = params.as_chat()
         running = await serving.begin(request, [reply_request(chat, serving.service)], 1)
         if params.stream:
-            return await event_stream(_events(chat, running, thoughts=params.thinks))
+            return await event_stream(_events(chat, running, thoughts=params.thinks), _failed)
         blocks, finish = await all_blocks(chat, running, thoughts=params.thinks)
     except Exception as error:
         problem = as_api_error(error)
@@ -218,38 +218,34 @@ def _block(block: Block, *, empty: bool = False) -> dict[str, Any]:
     return {"type": "tool_use", "id": block.id, "name": block.name, "input": given}
 
 
+def _event(kind: str, **more: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind} | more, ensure_ascii=False)}\n\n"
+
+
+def _failed(error: Exception) -> str:
+    return _event("error", error=failure(as_api_error(error))["error"])
+
+
 async def _events(chat: ChatRequest, running: ReplyStreams, *, thoughts: bool) -> AsyncGenerator[str, None]:
-    begun = False
-
-    def event(kind: str, **more: Any) -> str:
-        return f"event: {kind}\ndata: {json.dumps({'type': kind} | more, ensure_ascii=False)}\n\n"
-
-    try:
-        async with aclosing(changes(chat, running, thoughts=thoughts)) as happening:
-            async for change in happening:
-                if change is None:
-                    begun = True
-                    usage = {"input_tokens": running.tokens()[0], "output_tokens": 0}
-                    yield event("message_start", message=_message(running, [], None, None) | {"usage": usage})
-                elif isinstance(change, str):
-                    reason, mark = _reason(running, change)
-                    delta = {"stop_reason": reason, "stop_sequence": mark}
-                    yield event("message_delta", delta=delta, usage=_usage(running))
-                    yield event("message_stop")
-                elif change.what == "begins":
-                    block = _block(change.block, empty=True)
-                    yield event("content_block_start", index=change.block.number, content_block=block)
-                elif change.what == "ends":
-                    yield event("content_block_stop", index=change.block.number)
-                else:
-                    delta = {"type": "text_delta", "text": change.more}
-                    if change.block.thought:
-                        delta = {"type": "thinking_delta", "thinking": change.more}
-                    if change.block.id:
-                        delta = {"type": "input_json_delta", "partial_json": change.more}
-                    yield event("content_block_delta", index=change.block.number, delta=delta)
-    except Exception as error:
-        if not begun:
-            raise  # it can still be answered with its status
-        problem = failure(as_api_error(error))
-        yield event("error", error=problem["error"])
+    async with aclosing(changes(chat, running, thoughts=thoughts)) as happening:
+        async for change in happening:
+            if change is None:
+                usage = {"input_tokens": running.tokens()[0], "output_tokens": 0}
+                yield _event("message_start", message=_message(running, [], None, None) | {"usage": usage})
+            elif isinstance(change, str):
+                reason, mark = _reason(running, change)
+                delta = {"stop_reason": reason, "stop_sequence": mark}
+                yield _event("message_delta", delta=delta, usage=_usage(running))
+                yield _event("message_stop")
+            elif change.what == "begins":
+                block = _block(change.block, empty=True)
+                yield _event("content_block_start", index=change.block.number, content_block=block)
+            elif change.what == "ends":
+                yield _event("content_block_stop", index=change.block.number)
+            else:
+                delta = {"type": "text_delta", "text": change.more}
+                if change.block.thought:
+                    delta = {"type": "thinking_delta", "thinking": change.more}
+                if change.block.id:
+                    delta = {"type": "input_json_delta", "partial_json": change.more}
+                yield _event("content_block_delta", index=change.block.number, delta=delta)

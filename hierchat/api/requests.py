@@ -291,25 +291,22 @@ async def completion_events(
     def chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {**head, "model": running.model, "choices": choices}
 
-    try:
-        async with aclosing(running.frames()) as frames:
-            async for number, frame in frames:
-                first = number not in begun
-                begun.add(number)
-                for choice in choices(number, frame, first):
-                    yield event(chunk([choice]) | no_usage)
-    except Exception as error:
-        if not begun:
-            raise  # it can still be answered with its status
-        yield failure(error)
-        return
+    async with aclosing(running.frames()) as frames:
+        async for number, frame in frames:
+            first = number not in begun
+            begun.add(number)
+            for choice in choices(number, frame, first):
+                yield event(chunk([choice]) | no_usage)
     if include_usage:
         yield event(chunk([]) | {"usage": running.usage()})
     yield "data: [DONE]\n\n"
 
 
-async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
-    """Return a response that sends these events. Raises what they raise before the first."""
+async def event_stream(
+    events: AsyncGenerator[str, None], tell: Callable[[Exception], str] = failure
+) -> EventStream:
+    """Return a response that sends these events. Raises what they raise before the first; a later error is sent as the
+    event that `tell` makes of it."""
     try:
         first = await anext(events)
     except StopAsyncIteration:  # the client hung up before anything was written
@@ -320,6 +317,8 @@ async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
             yield first
             async for event in events:
                 yield event
+        except Exception as error:
+            yield tell(error)
         finally:
             await events.aclose()
 

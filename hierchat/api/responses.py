@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from itertools import count
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -199,7 +200,7 @@ async def respond(request: Request, serving: Serving) -> Response:
     running = await serving.begin(request, [reply_request(chat, serving.service)], 1)
     body = _ResponseBody(params, running)
     if params.stream:
-        return await event_stream(_events(chat, running, body))
+        return await event_stream(_events(chat, running, body), body.failed)
     blocks, finish = await all_blocks(chat, running, thoughts=True)
     return JSONResponse(body.response([body.item(block) for block in blocks], finish))
 
@@ -212,6 +213,7 @@ class _ResponseBody:
         self._running = running
         self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
         self._mark = secrets.token_hex(12)
+        self._sent = count()
 
     def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
         """Return the whole response as a JSON object; `finish` None: the reply is in progress."""
@@ -249,6 +251,17 @@ class _ResponseBody:
             "usage": None if finish is None else usage,
         }
 
+    def event(self, kind: str, **more: Any) -> str:
+        """Return the next server-sent event."""
+        data = {"type": kind, "sequence_number": next(self._sent)} | more
+        return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+    def failed(self, error: Exception) -> str:
+        """Return the event that tells of an error."""
+        problem = as_api_error(error)
+        code = problem.code or problem.kind
+        return self.event("error", message=str(problem), code=code, param=problem.param)
+
     def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
         """Return a block as an output item; without its text while that is in progress."""
         kind = "function_call" if block.id else "reasoning" if block.thought else "message"
@@ -285,32 +298,18 @@ class _ResponseBody:
 
 
 async def _events(chat: ChatRequest, running: ReplyStreams, body: _ResponseBody) -> AsyncGenerator[str, None]:
-    number = -1
     output: list[dict[str, Any]] = []
-
-    def event(kind: str, **more: Any) -> str:
-        nonlocal number
-        number += 1
-        data = {"type": f"response.{kind}" if kind != "error" else kind, "sequence_number": number} | more
-        return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
-
-    try:
-        async with aclosing(changes(chat, running, thoughts=True)) as happening:
-            async for change in happening:
-                if change is None:
-                    yield event("created", response=body.response([], None))
-                    yield event("in_progress", response=body.response([], None))
-                    continue
-                if isinstance(change, str):
-                    whole = body.response(output, change)
-                    yield event(whole["status"], response=whole)
-                    continue
-                for kind, more in body.events(change):
-                    yield event(kind, **more)
-                if change.what == "ends":
-                    output.append(body.item(change.block))
-    except Exception as error:
-        if number < 0:
-            raise  # it can still be answered with its status
-        problem = as_api_error(error)
-        yield event("error", message=str(problem), code=problem.code or problem.kind, param=problem.param)
+    async with aclosing(changes(chat, running, thoughts=True)) as happening:
+        async for change in happening:
+            if change is None:
+                yield body.event("response.created", response=body.response([], None))
+                yield body.event("response.in_progress", response=body.response([], None))
+                continue
+            if isinstance(change, str):
+                whole = body.response(output, change)
+                yield body.event(f"response.{whole['status']}", response=whole)
+                continue
+            for kind, more in body.events(change):
+                yield body.event(f"response.{kind}", **more)
+            if change.what == "ends":
+                output.append(body.item(change.block))

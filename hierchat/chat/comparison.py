@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, Self, get_args
 
 from pydantic import ValidationError
@@ -241,18 +242,11 @@ def differences(moments: Sequence[Moment]) -> list[list[int]]:
     """Encode moments (milliseconds, tokens, characters) as differences to the one before, at most MOST_MOMENTS."""
     step = -(-len(moments) // MOST_MOMENTS) or 1
     kept = [*moments[:-1:step], *moments[-1:]]
-    before = [(0, 0, 0), *kept]
-    return [
-        [now - then for now, then in zip(at, last, strict=True)]
-        for at, last in zip(kept, before, strict=False)
-    ]
+    pairs = pairwise([(0, 0, 0), *kept])
+    return [[now - then for then, now in zip(before, at, strict=True)] for before, at in pairs]
 
 
 def summed(changes: Sequence[Sequence[int]]) -> list[Moment]:
     """Decode moments (milliseconds, tokens, characters) from their `differences`."""
-    moments: list[Moment] = []
-    ms = tokens = characters = 0
-    for more_ms, more_tokens, more_characters in changes:
-        ms, tokens, characters = ms + more_ms, tokens + more_tokens, characters + more_characters
-        moments.append((ms, tokens, characters))
-    return moments
+    columns = (accumulate(column) for column in zip(*changes, strict=True))
+    return list(zip(*columns, strict=True))

@@ -79,6 +79,7 @@ class ChatService:
         self.titles = TitleWriter(store, slot, self._said_in_chat)
         self._compaction = Compaction(store, self.completions, self._said_in_chat)
         self.summarise = self._compaction.frames
+        self.dismiss_model_message = slot.hush
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
         self.tools = ToolServers(store)
@@ -98,10 +99,6 @@ class ChatService:
     def served(self) -> ServedModel | None:
         """Return the model that can answer now; None while none is loaded."""
         return self.slot.model
-
-    def dismiss_model_message(self) -> None:
-        """Clear the message that says why another model could not be loaded."""
-        self.slot.hush()
 
     def sampling_of(self, model: str) -> GenerationSettings:
         """Return a model's default sampling; for an empty name of the loaded model, or else of the first."""
@@ -313,11 +310,17 @@ class ChatService:
 
     def costs(self) -> statistics.ForwardCosts | None:
         """Return the measured costs of the loaded model's forwards; None if none is loaded, or a server computes it."""
-        return statistics.forward_costs(self.slot.model)
+        served = self.slot.model
+        if served is None or not served.is_local:
+            return None
+        context = min(statistics.CONTEXT, served.local.context_length)
+        return statistics.ForwardCosts(served.name, context, tuple(served.local.latency.step_ms(context)))
 
     def index_memory(self, user_id: int) -> statistics.IndexMemory:
         """Return the bytes that this user's texts take in memory to draft from, and those of texts that all share."""
-        return statistics.index_memory(user_id, self.slot.model, self._histories)
+        shared = self.slot.model.statistics if self.slot.model else ()
+        corpora = sum(one.tokens.nbytes + one.order.nbytes for one in shared)
+        return statistics.IndexMemory(self._histories.nbytes(user_id), corpora)
 
     def last_replies(self, user_id: int, served: ServedModel) -> Iterator[Written]:
         """Yield the last replies of this model to this user, each with its prompt, the newest first."""

@@ -15,7 +15,6 @@ from hierchat.engine.verification import TokenLogprob
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import LeftOut
-from hierchat.runtime.history_index import Histories
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store.records import NewTurn, SourceCount, TurnFigures
 
@@ -338,23 +337,9 @@ class IndexMemory:
     """Bytes in memory of the databases that draft by looking up."""
 
     history: int
-    """Bytes for this user's earlier chats."""
+    """Bytes for this user's earlier chats, by all models since the start."""
     corpora: int
     """Bytes for the texts that ship and added ones. They are mapped from files, so that the system may drop them."""
-
-
-def forward_costs(served: ServedModel | None) -> ForwardCosts | None:
-    """Return the measured costs of the model's forwards; None if none is loaded, or a server computes it."""
-    if served is None or not served.is_local:
-        return None
-    context = min(CONTEXT, served.local.context_length)
-    return ForwardCosts(served.name, context, tuple(served.local.latency.step_ms(context)))
-
-
-def index_memory(user_id: int, served: ServedModel | None, histories: Histories) -> IndexMemory:
-    """Return the memory of the databases: the history counts all models that wrote for this user since the start."""
-    corpora = sum(one.tokens.nbytes + one.order.nbytes for one in served.statistics) if served else 0
-    return IndexMemory(histories.nbytes(user_id), corpora)
 
 
 # What the page shows of a hierarchy: the levels that draft now, and why the others do not.

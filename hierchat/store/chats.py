@@ -183,11 +183,8 @@ class Chats(Repository):
 
     def count_archived(self, user_id: int) -> int:
         """Count a user's archived conversations."""
-        with self._connection.read() as db:
-            return db.execute(
-                "SELECT count(*) FROM conversations WHERE user_id = ? AND archived AND hidden_by IS NULL",
-                [user_id],
-            ).fetchone()[0]
+        archived = "SELECT 1 FROM conversations WHERE user_id = ? AND archived AND hidden_by IS NULL"
+        return len(self._rows(archived, [user_id]))
 
     def get(self, user_id: int, conversation_id: int) -> Conversation:
         """Return a conversation by its id. Raises NotFound."""

@@ -369,6 +369,16 @@ class Repository:
         self._connection = connection
         self._changed = changed
 
+    def _rows(self, query: str, values: Any = ()) -> list[Any]:
+        """Return the rows that a query finds."""
+        with self._connection.read() as db:
+            return db.execute(query, values).fetchall()
+
+    def _run(self, statement: str, values: Any = ()) -> int:
+        """Run a statement in a transaction of its own, and return how many rows it changed."""
+        with self._connection.write() as db:
+            return db.execute(statement, values).rowcount
+
 
 def interrupt(db: Database, message_ids: Iterable[int]) -> None:
     """Mark these replies as interrupted, in a transaction."""

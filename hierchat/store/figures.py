@@ -113,17 +113,14 @@ class ReplyFigures(Repository):
 
     def models(self, user_id: int) -> dict[str, str]:
         """Return the names of the models that wrote for a user, as they were last, by model_key."""
-        with self._connection.read() as db:
-            rows = db.execute(WRITERS, {"user": user_id, "since": _EVER})
-            return {key: name for key, name, _ in rows}
+        return {key: name for key, name, _ in self._rows(WRITERS, {"user": user_id, "since": _EVER})}
 
     def history_size(self, user_id: int) -> HistorySize:
         """Return the size of a user's history, and of the file that holds all users'."""
         path = self._connection.path
         sides = (path.with_name(path.name + end) for end in ("", "-wal", "-shm"))
-        with self._connection.read() as db:
-            replies, tokens = db.execute(WRITTEN, {"user": user_id, "since": _EVER}).fetchone()
-            (indexed,) = db.execute(INDEXED, {"user": user_id}).fetchone()
+        ((replies, tokens),) = self._rows(WRITTEN, {"user": user_id, "since": _EVER})
+        ((indexed,),) = self._rows(INDEXED, {"user": user_id})
         return HistorySize(
             replies, tokens, indexed, sum(side.stat().st_size for side in sides if side.exists())
         )
@@ -131,10 +128,9 @@ class ReplyFigures(Repository):
     def speeds(self, user_id: int) -> dict[str, tuple[float, int]]:
         """Return each model's tokens per second over its last replies to a user, and how many those were."""
         found = defaultdict[str, list[tuple[int, float]]](list)
-        with self._connection.read() as db:
-            for model, tokens, seconds in db.execute(_REPLIES_OF_MODEL, [user_id]).fetchall():
-                if len(found[model]) < LAST:
-                    found[model].append((tokens, seconds))
+        for model, tokens, seconds in self._rows(_REPLIES_OF_MODEL, [user_id]):
+            if len(found[model]) < LAST:
+                found[model].append((tokens, seconds))
         return {
             model: (sum(tokens for tokens, _ in each) / sum(seconds for _, seconds in each), len(each))
             for model, each in found.items()

@@ -79,27 +79,19 @@ class GeneratedTexts(Repository):
 
     def questions(self, user_id: int) -> list[tuple[int, str]]:
         """Return id and text of the questions that open a user's chats, the latest first."""
-        with self._connection.read() as db:
-            return list(db.execute(_QUESTIONS, [user_id, LONGEST, MOST_QUESTIONS]).fetchall())
+        return self._rows(_QUESTIONS, [user_id, LONGEST, MOST_QUESTIONS])
 
     def replies(self, user_id: int, model_key: str) -> dict[str, int]:
         """Return the number of finished replies by conversation; 0 while the first one is unfinished."""
-        with self._connection.read() as db:
-            return dict(
-                db.execute(
-                    "SELECT key, sum(done) FROM self_texts WHERE user_id = ? AND model_key = ? GROUP BY key",
-                    [user_id, model_key],
-                ).fetchall()
-            )
+        done = "SELECT key, sum(done) FROM self_texts WHERE user_id = ? AND model_key = ? GROUP BY key"
+        return dict(self._rows(done, [user_id, model_key]))
 
     def texts(self, user_id: int, model_key: str, key: str) -> list[GeneratedText]:
         """Return the generated replies of one conversation, in order."""
-        with self._connection.read() as db:
-            rows = db.execute(
-                "SELECT turn, ids, done FROM self_texts WHERE user_id = ? AND model_key = ? AND key = ?"
-                " ORDER BY turn",
-                [user_id, model_key, key],
-            ).fetchall()
+        rows = self._rows(
+            "SELECT turn, ids, done FROM self_texts WHERE user_id = ? AND model_key = ? AND key = ? ORDER BY turn",
+            [user_id, model_key, key],
+        )
         return [
             GeneratedText(turn, tuple(np.frombuffer(ids, TOKEN).tolist()), bool(done))
             for turn, ids, done in rows
@@ -130,8 +122,7 @@ class GeneratedTexts(Repository):
             "now": time.time(),
             "deletions": deletions,
         }
-        with self._connection.write() as db:
-            return bool(db.execute(_KEEP, values).rowcount > 0)
+        return self._run(_KEEP, values) > 0
 
     def size(self, user_id: int, model_key: str | None = None) -> GeneratedSize:
         """Return the size of a user's generated texts, of one model or of all."""
@@ -150,8 +141,7 @@ class GeneratedTexts(Repository):
 
     def drafted(self, user_id: int, model_key: str | None = None) -> GeneratedDrafts:
         """Count the tokens that generated texts have drafted so far, for one model or for all."""
-        with self._connection.read() as db:
-            return GeneratedDrafts(*db.execute(_DRAFTED, [user_id, model_key, user_id]).fetchone())
+        return GeneratedDrafts(*self._rows(_DRAFTED, [user_id, model_key, user_id])[0])
 
     def delete(self, user_id: int) -> bool:
         """Delete all generated texts of a user, from the file too; returns `rewrite`'s answer."""

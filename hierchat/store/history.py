@@ -178,20 +178,13 @@ class History(Repository):
     def ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
         """Return the ids of all texts of a kind."""
         values = _values(user_id, model_key, kind, Mark())
-        with self._connection.read() as db:
-            return {id for (id,) in db.execute(f"SELECT message_id FROM ({_TEXTS})", values)}
+        return {id for (id,) in self._rows(f"SELECT message_id FROM ({_TEXTS})", values)}
 
     def count_tokens(self, user_id: int, model_key: str) -> int:
         """Count the tokens of all texts that can draft for this model."""
         kinds: tuple[TextKind, TextKind] = ("written", "asked")
-        with self._connection.read() as db:
-            sizes = [
-                db.execute(
-                    f"SELECT ifnull(sum(length(ids)), 0) FROM ({_TEXTS})",
-                    _values(user_id, model_key, kind, Mark()),
-                ).fetchone()[0]
-                for kind in kinds
-            ]
+        size = f"SELECT ifnull(sum(length(ids)), 0) FROM ({_TEXTS})"
+        sizes = [self._rows(size, _values(user_id, model_key, kind, Mark()))[0][0] for kind in kinds]
         return sum(sizes) // TOKEN.itemsize
 
     def without_tokens(
@@ -200,8 +193,7 @@ class History(Repository):
         """Return id and text of messages that the user wrote or imported and whose tokens are not stored yet,
         oldest first; those between two messages, or to the last."""
         values = {"user": user_id, "model": model_key, "after": after, "before": before, "limit": limit}
-        with self._connection.read() as db:
-            return list(db.execute(_WITHOUT_TOKENS, values).fetchall())
+        return self._rows(_WITHOUT_TOKENS, values)
 
     def keep_tokens(self, model_key: str, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
         """Store tokens of messages that no model wrote here; messages that were deleted meanwhile are left out."""
@@ -269,21 +261,13 @@ class LearnedValues(Repository):
 
     def get(self, user_id: int, model_key: str, kind: str) -> bytes | None:
         """Return the value that `keep` stored last; None if there is none."""
-        with self._connection.read() as db:
-            row = db.execute(
-                "SELECT value FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?",
-                [user_id, model_key, kind],
-            ).fetchone()
-            return row and row[0]
+        stored = "SELECT value FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?"
+        return next((value for (value,) in self._rows(stored, [user_id, model_key, kind])), None)
 
     def by_model(self, user_id: int, kind: str) -> dict[str, bytes]:
         """Return a user's learned values of one kind, by model_key."""
-        with self._connection.read() as db:
-            rows = db.execute(
-                "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at",
-                [user_id, kind],
-            )
-            return dict(rows.fetchall())
+        stored = "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at"
+        return dict(self._rows(stored, [user_id, kind]))
 
     def keep(
         self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
@@ -292,22 +276,18 @@ class LearnedValues(Repository):
 
         `deletions`: how many there were when learning began. Where there have been more since, nothing is written, and
         the answer is False: the value may hold traces of what was deleted."""
-        with self._connection.write() as db:
-            changed = db.execute(
-                "INSERT INTO learned (user_id, model_key, kind, value, updated_at)"
-                " SELECT id, ?, ?, ?, ? FROM users WHERE id = ? AND deletions = ifnull(?, deletions)"
-                " ON CONFLICT DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
-                [model_key, kind, value, time.time(), user_id, deletions],
-            ).rowcount
+        changed = self._run(
+            "INSERT INTO learned (user_id, model_key, kind, value, updated_at)"
+            " SELECT id, ?, ?, ?, ? FROM users WHERE id = ? AND deletions = ifnull(?, deletions)"
+            " ON CONFLICT DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
+            [model_key, kind, value, time.time(), user_id, deletions],
+        )
         return changed > 0
 
     def drop(self, user_id: int, model_key: str, kind: str) -> None:
         """Delete a learned value."""
-        with self._connection.write() as db:
-            db.execute(
-                "DELETE FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?",
-                [user_id, model_key, kind],
-            )
+        stored = "DELETE FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?"
+        self._run(stored, [user_id, model_key, kind])
 
     def forget(self, user_id: int) -> None:
         """Delete all values learned from this user's replies, with every model."""
@@ -316,19 +296,15 @@ class LearnedValues(Repository):
 
     def latency(self, model_key: str, machine: str) -> bytes | None:
         """Return the costs that `keep_latency` stored last; None if there are none."""
-        with self._connection.read() as db:
-            row = db.execute(
-                "SELECT value FROM latency WHERE model_key = ? AND machine = ?", [model_key, machine]
-            ).fetchone()
-            return row and row[0]
+        stored = "SELECT value FROM latency WHERE model_key = ? AND machine = ?"
+        return next((value for (value,) in self._rows(stored, [model_key, machine])), None)
 
     def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
         """Store the measured costs of a model's steps on a machine. They tell nothing of what was written."""
-        with self._connection.write() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO latency (model_key, machine, value, updated_at) VALUES (?, ?, ?, ?)",
-                [model_key, machine, value, time.time()],
-            )
+        self._run(
+            "INSERT OR REPLACE INTO latency (model_key, machine, value, updated_at) VALUES (?, ?, ?, ?)",
+            [model_key, machine, value, time.time()],
+        )
 
 
 def forget_learned(db: Database, user_id: int) -> None:
@@ -378,16 +354,12 @@ class DeletionOutbox(Repository):
 
     def pending(self, place: str) -> list[SentReply]:
         """Return at most 1,000 replies that the drafter has to forget: they were deleted here, or are hidden."""
-        with self._connection.read() as db:
-            return [SentReply(*row) for row in db.execute(_GONE, [place, _AT_ONCE]).fetchall()]
+        return [SentReply(*row) for row in self._rows(_GONE, [place, _AT_ONCE])]
 
     def remove(self, told: Iterable[SentReply]) -> None:
         """Remove replies that the drafter has forgotten from the list."""
-        with self._connection.write() as db:
-            db.execute(
-                "DELETE FROM told_drafters WHERE id IN (SELECT value FROM json_each(?))",
-                [str([one.id for one in told])],
-            )
+        ids = str([one.id for one in told])
+        self._run("DELETE FROM told_drafters WHERE id IN (SELECT value FROM json_each(?))", [ids])
 
 
 def _called(db: Database, user_id: int) -> str:

@@ -306,9 +306,8 @@ class Messages(Repository):
 
     def whereabouts(self, user_id: int, message_ids: Iterable[int]) -> dict[int, Whereabouts]:
         """Return chat, title and role of messages by id; those that are gone, or another user's, are left out."""
-        with self._connection.read() as db:
-            rows = db.execute(_WHEREABOUTS, [json.dumps(sorted(set(message_ids))), user_id])
-            return {id: Whereabouts(*rest) for id, *rest in rows}
+        rows = self._rows(_WHEREABOUTS, [json.dumps(sorted(set(message_ids))), user_id])
+        return {id: Whereabouts(*rest) for id, *rest in rows}
 
 
 def _require_inside(db: Database, user_id: int, conversation_id: int, message_id: int) -> None:

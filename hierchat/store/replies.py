@@ -237,8 +237,7 @@ class Replies(connections.Repository):
 
     def last(self, user_id: int, model_key: str, most: int) -> list[int]:
         """Return the ids of this model's last replies to a user, the newest first; none that is being written."""
-        with self._connection.read() as db:
-            return [id for (id,) in db.execute(_LAST, [user_id, model_key, most])]
+        return [id for (id,) in self._rows(_LAST, [user_id, model_key, most])]
 
 
 def _columns(record: records.NewTurn | records.TurnFigures | records.SourceCount) -> dict[str, Any]:

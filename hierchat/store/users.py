@@ -57,32 +57,27 @@ class Users(Repository):
 
     def ids(self) -> dict[str, int]:
         """Return the ids of all users, by name."""
-        with self._connection.read() as db:
-            return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
+        return dict(self._rows("SELECT name, id FROM users ORDER BY name"))
 
     def is_owner(self, user_id: int) -> bool:
         """Return whether a user decides about models, backups and other users: an account that is marked so,
         or whoever uses the page on this machine without a login."""
-        with self._connection.read() as db:
-            row = db.execute(_OWNER, [LOCAL_USER, user_id]).fetchone()
-            return bool(row and row[0])
+        return any(owns for (owns,) in self._rows(_OWNER, [LOCAL_USER, user_id]))
 
     def is_guest(self, user_id: int) -> bool:
         """Return whether a user is a guest, of whom nothing stays when the login ends."""
-        with self._connection.read() as db:
-            found = db.execute(
-                "SELECT 1 FROM users WHERE id = ? AND name IN (SELECT name FROM guests)", [user_id]
-            )
-            return found.fetchone() is not None
+        return bool(
+            self._rows("SELECT 1 FROM users WHERE id = ? AND name IN (SELECT name FROM guests)", [user_id])
+        )
 
     def counts(self, user_id: int) -> tuple[int, int]:
         """Count a user's conversations and messages."""
-        with self._connection.read() as db:
-            return db.execute(
-                "SELECT count(DISTINCT conversations.id), count(messages.id)"
-                " FROM conversations LEFT JOIN messages ON conversation_id = conversations.id WHERE user_id = ?",
-                [user_id],
-            ).fetchone()
+        (counts,) = self._rows(
+            "SELECT count(DISTINCT conversations.id), count(messages.id)"
+            " FROM conversations LEFT JOIN messages ON conversation_id = conversations.id WHERE user_id = ?",
+            [user_id],
+        )
+        return counts
 
     def forget(self, user_id: int) -> bool:
         """Delete a user, all conversations and all that came of them, from the file too, and from the
@@ -114,10 +109,11 @@ class Users(Repository):
 
     def idle_settings(self, user_id: int) -> IdleSettings:
         """Return the user's settings of idle generation."""
-        with self._connection.read() as db:
-            found = db.execute("SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id])
-            row = found.fetchone()
-        return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
+        for on, *rest in self._rows(
+            "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
+        ):
+            return IdleSettings(bool(on), *rest)
+        return IdleSettings()
 
     def set_idle_settings(self, user_id: int, idle: IdleSettings) -> None:
         """Set whether idle generation is allowed, when and how much; texts that were generated stay."""
@@ -125,8 +121,7 @@ class Users(Repository):
 
     def with_idle_generation(self) -> list[int]:
         """Return the users who allow idle generation and whose earlier texts may draft; no guests."""
-        with self._connection.read() as db:
-            return [id for (id,) in db.execute(_LEARNERS)]
+        return [id for (id,) in self._rows(_LEARNERS)]
 
     def notes(self, user_id: int) -> str:
         """Return the user's notes about themselves for all chats; empty if there are none."""
@@ -185,14 +180,12 @@ class Users(Repository):
 
     def _chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
         """Return a column of a user; `otherwise` where the user was deleted."""
-        with self._connection.read() as db:
-            row = db.execute(f"SELECT {column} FROM users WHERE id = ?", [user_id]).fetchone()
-            return row[0] if row else otherwise
+        chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
+        return chosen[0][0] if chosen else otherwise
 
     def _choose(self, user_id: int, **values: object) -> None:
-        with self._connection.write() as db:
-            changes = ", ".join(f"{name} = ?" for name in values)
-            db.execute(f"UPDATE users SET {changes} WHERE id = ?", [*values.values(), user_id])
+        changes = ", ".join(f"{name} = ?" for name in values)
+        self._run(f"UPDATE users SET {changes} WHERE id = ?", [*values.values(), user_id])
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +307,7 @@ class Guests(Repository):
 
     def recover(self) -> None:
         """Delete the data of guests whose process no longer runs."""
-        with self._connection.read() as db:
-            rows = db.execute("SELECT name, pid, started FROM guests").fetchall()
+        rows = self._rows("SELECT name, pid, started FROM guests")
         self._forget(name for name, pid, started in rows if not is_running(pid, started))
 
     def end(self) -> None:
@@ -379,14 +371,12 @@ class Keys(Repository):
         """Return who may use the endpoint."""
         if self._access:
             return self._access
-        with self._connection.read() as db:
-            return db.execute("SELECT access FROM endpoint").fetchone()[0]
+        return self._rows("SELECT access FROM endpoint")[0][0]
 
     def set_access(self, access: Access) -> None:
         """Set who may use the endpoint."""
         self._access = None
-        with self._connection.write() as db:
-            db.execute("UPDATE endpoint SET access = ?", [access])
+        self._run("UPDATE endpoint SET access = ?", [access])
 
     def add(
         self,
