@@ -53,12 +53,6 @@ def parse_json(body: bytes) -> Any:
         raise InvalidJson("The body is no JSON.") from error
 
 
-def without_surrogates(body: bytes) -> bytes:
-    """Replace lone surrogates in a JSON body by "?": a browser sends half a character where a text was cut."""
-    text = body.decode("utf-8", "replace")
-    return _ESCAPE.sub(lambda escape: "?" if escape[1] else escape[0], text).encode()
-
-
 def _require_bounded(text: str) -> None:
     """Raise InvalidJson if the JSON has too many values or levels. Strings are skipped, only where that may matter."""
     opened = text.count("[") + text.count("{")
@@ -221,7 +215,9 @@ def again(body: bytes, receive: Receive) -> Receive:
 
 
 def _checked(body: bytes) -> tuple[bytes, Any]:
-    body = without_surrogates(body)
+    """Parse a body, its lone surrogates replaced by "?": a browser sends half a character where a text was cut."""
+    text = body.decode("utf-8", "replace")
+    body = _ESCAPE.sub(lambda escape: "?" if escape[1] else escape[0], text).encode()
     return body, parse_json(body) if body else None
 
 

@@ -200,8 +200,9 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
     tools = params.callable_tools
 
     def prompt(served: ServedModel) -> Prompt:
-        if tools or any(message.calls for message in messages):
-            _require_tools(served)
+        if not served.prompts.takes_tools and (tools or any(message.calls for message in messages)):
+            why = "was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are."
+            raise ApiError(400, f"{served.name} {why}", "tools")
         reasoning = params.reasoning or service.sampling_of(served.name).reasoning
         # A form is that of the whole reply: there is no place in it for a thought.
         reasoning = "off" if params.grammar(served) else reasoning
@@ -222,12 +223,6 @@ def function_tool(name: str, description: str, parameters: dict[str, Any]) -> di
     """Return the description of a tool as chat completions have it."""
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
-
-
-def _require_tools(served: ServedModel) -> None:
-    if not served.prompts.takes_tools:
-        why = "was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are."
-        raise ApiError(400, f"{served.name} {why}", "tools")
 
 
 def _prompt_message(message: PlainMessage | AssistantMessage | ToolMessage) -> Message:

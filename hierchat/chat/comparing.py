@@ -246,12 +246,9 @@ def verdict(
     total = max(len(left.tokens), len(right.tokens))
     if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
         compared = min(len(left.tokens), len(right.tokens))
-        so_far = known and same and same == compared
-        sentence = (
-            _("Stopped. Word for word the same so far, {same:,} tokens.").format(same=same)
-            if so_far
-            else _("Stopped.")
-        )
+        sentence = _("Stopped.")
+        if known and same and same == compared:
+            sentence = _("Stopped. Word for word the same so far, {same:,} tokens.").format(same=same)
         return Verdict(same == compared, same, None, None, sentence)
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
     drafted = all(

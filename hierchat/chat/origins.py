@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 from hierchat.chat.statistics import Decode, text_pieces
 from hierchat.store import Store
-from hierchat.store.records import UNKNOWN, Message, Origin, SourceSpan, Whereabouts
+from hierchat.store.records import UNKNOWN, Origin, SourceSpan, Whereabouts
 
 _PART = "\ufffd"
 """Stands for a part of a character."""
@@ -50,7 +50,11 @@ def runs_of(
     for span, piece, (begin, end) in zip(spans, pieces, edges, strict=True):
         matched = decode(tokens[max(span.start - span.origin.matched, 0) : span.start])
         phrase = whole[max(begin - len(matched), 0) : end]
-        origin = _in_this_chat(span.origin, phrase, before)
+        origin = span.origin
+        if origin.slot == "context" and origin.place is not None and origin.place < 0:
+            # Which message it was is not kept, for the prompt is one text: the newest that holds the phrase.
+            holds = (one.id for one in before if phrase.strip() and phrase in one.text)
+            origin = replace(origin, origin_id=next(holds, None))
         if piece:
             place = there.get(origin.origin_id or 0)
             runs.append(SourceRun(piece, span.source, span.length, origin, place, phrase))
@@ -86,12 +90,3 @@ def _pieces(texts: Sequence[str], text: str) -> list[str]:
         pieces.append(text[at:ends])
         at, shared = ends, one.endswith(_PART)
     return pieces if at == len(text) else []
-
-
-def _in_this_chat(origin: Origin, phrase: str, before: Sequence[Message]) -> Origin:
-    """Return the origin with the newest message before the reply that holds the phrase. Which one it was is
-    not kept: the prompt is one text."""
-    if origin.slot != "context" or origin.place is None or origin.place >= 0:
-        return origin
-    holds = next((message.id for message in before if phrase.strip() and phrase in message.text), None)
-    return replace(origin, origin_id=holds)

@@ -291,11 +291,9 @@ class ChatService:
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Return the figures of a stored reply; None if there are none."""
         turn = self.store.replies.turn(user_id, message_id)
-        return (
-            statistics.stored_figures(turn.figures, turn.reply_tokens, turn.begun)
-            if turn and turn.figures
-            else None
-        )
+        if turn is None or turn.figures is None:
+            return None
+        return statistics.stored_figures(turn.figures, turn.reply_tokens, turn.begun)
 
     def read_in(self, user_id: int) -> Iterator[int]:
         """Index all texts of the user's chats to draft from the next reply on, imported ones too; yields how
@@ -499,11 +497,9 @@ class ChatService:
         said = [PromptMessage("system", system)] if system else []
         if system is not None:
             path = [message for message in path if message.role != "system"]
-        written = (
-            self.store.replies.tokens_by(user_id, path[0].conversation_id, served.model_key)
-            if any(message.role == "assistant" for message in path)
-            else {}
-        )
+        written: dict[int, list[int]] = {}
+        if any(message.role == "assistant" for message in path):
+            written = self.store.replies.tokens_by(user_id, path[0].conversation_id, served.model_key)
 
         def files(message: Message) -> list[Attachment]:
             return self.store.messages.attachments(user_id, message.id) if message.attachments else []

@@ -166,12 +166,10 @@ class ReplyStatistics:
             parts = split_reasoning(said)
             return parts.thought_at > 0 and not parts.thinking
 
+        if not split_reasoning(self.text).thought:
+            return 0
         total = len(self.tokens)
-        return (
-            min(bisect_left(range(total), True, key=ended) + 1, total)
-            if split_reasoning(self.text).thought
-            else 0
-        )
+        return min(bisect_left(range(total), True, key=ended) + 1, total)
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
         """Set the baseline of the speed-up: plain decoding at `vanilla_ms` per token."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from hierchat.language import later
-from hierchat.models.catalogue import ModelEntry, ModelSource, read_catalogue
+from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch import bring
 from hierchat.models.fetch.bring import fetched_size, is_fetched, weight_bytes
@@ -300,6 +300,7 @@ class ModelManager:
         expected = expected_speed(entry, self._device, bandwidth, self._slot.backend)
         measured = speeds.get(entry.name)
         step = expected_step(entry, self._device, self._slot.backend)
+        place = entry.source.hub or entry.source.gguf
         return ModelRow(
             entry.name,
             entry.licence,
@@ -316,7 +317,7 @@ class ModelManager:
             own=entry.name in own,
             draft_only=entry.draft_only,
             step=step,
-            maker=entry.maker or _maker(entry.source),
+            maker=entry.maker or (place.repo or "" if place else "").partition("/")[0],
             activations=entry.activations if step == "kernels" else "",
             suits=self._suits(entry, found, expected),
         )
@@ -344,11 +345,9 @@ class ModelManager:
         if served and served.name == entry.name and served.levels:
             for name in served.levels.hierarchy.names[:-1]:
                 chosen = name in entry.drafts if name in catalogue.models else None
-                why = (
-                    later("in use")
-                    if chosen in (True, None)
-                    else later("in use until this model is loaded again")
-                )
+                why = later("in use")
+                if chosen not in (True, None):
+                    why = later("in use until this model is loaded again")
                 said[name] = Draft(name, True, why, chosen)
             for one in served.levels.left_out:
                 said[one.name] = Draft(one.name, False, one.reason, one.name in entry.drafts or None)
@@ -376,11 +375,6 @@ class ModelManager:
                 why = later(f"its tokens are compared once {unknown} was loaded")
                 said[other.name] = Draft(other.name, False, why)
         return tuple(said.values())
-
-
-def _maker(source: ModelSource) -> str:
-    place = source.hub or source.gguf
-    return (place.repo or "").partition("/")[0] if place else ""
 
 
 def _parameters(entry: ModelEntry) -> int:

@@ -102,7 +102,11 @@ class ReplyFigures(Repository):
         """Sum up the measured replies of the last `days` days, today included; None: of all days.
 
         `model_key`: of one model's replies; None for all."""
-        parameters = {"user": user_id, "model": model_key, "since": _since(days)}
+        since = _EVER
+        if days is not None:  # as the first of them began, on this machine's clock
+            first = datetime.now().date() - timedelta(days=days - 1)
+            since = datetime.combine(first, datetime.min.time()).timestamp()
+        parameters = {"user": user_id, "model": model_key, "since": since}
         with self._connection.read() as db:
             rows = list(db.query(MEASURED, parameters))
         return OverTimeFigures(
@@ -184,14 +188,6 @@ def _owned_comparison(db: Database, user_id: int, comparison_id: int) -> StoredC
     for row in db.query(f"{_OWNED} AND comparisons.id = ?", [user_id, comparison_id]):
         return StoredComparison(**row)
     raise NotFound("This comparison was deleted.")
-
-
-def _since(days: int | None) -> float:
-    """Return the Unix time at which the first of the last `days` days began, on this machine's clock."""
-    if days is None:
-        return _EVER
-    first = datetime.now().date() - timedelta(days=days - 1)
-    return datetime.combine(first, datetime.min.time()).timestamp()
 
 
 def _grouped(rows: list[Row], column: str) -> Iterator[tuple[str, list[Row]]]:

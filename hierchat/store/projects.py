@@ -47,7 +47,10 @@ class Projects(Repository):
             require_user(db, user_id)
             if project.id:
                 require_project(db, user_id, project.id)
-            name = project_name(project.name)
+            if not (name := " ".join(storable(project.name).replace("\0", " ").split())):
+                raise StoreError("A project needs a name. Type one.")
+            if len(name) > LONGEST_NAME:
+                raise StoreError(f"A project name has at most {LONGEST_NAME} characters. Take a shorter one.")
             if project_named(db, user_id, name) not in (None, project.id):
                 raise StoreError(f"There is a project called “{name}” already. Take another name.")
             saved = put_project(db, user_id, replace(project, name=name))
@@ -116,12 +119,3 @@ def import_project(db: Database, user_id: int, project: Project, source: str = "
         return None
     found = project_named(db, user_id, name, source)
     return found or put_project(db, user_id, replace(project, id=0, name=name), source)
-
-
-def project_name(text: str) -> str:
-    """Reduce a name to one line. Raises StoreError if nothing is left, or too much."""
-    if not (name := " ".join(storable(text).replace("\0", " ").split())):
-        raise StoreError("A project needs a name. Type one.")
-    if len(name) > LONGEST_NAME:
-        raise StoreError(f"A project name has at most {LONGEST_NAME} characters. Take a shorter one.")
-    return name

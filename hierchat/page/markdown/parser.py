@@ -284,7 +284,11 @@ def _with_direction(state: StateCore) -> None:
             if any("dir" not in container.attrs for container in containers) and (way := _way(children)):
                 for container in containers:
                     container.attrs.setdefault("dir", way)
-            _mark_images(children)
+            depth = 0
+            for child in children:
+                depth += child.nesting if child.type in ("link_open", "link_close") else 0
+                if child.type == "image" and depth:
+                    child.meta["linked"] = True
 
 
 def _way(children: Sequence[Token]) -> str:
@@ -295,14 +299,6 @@ def _way(children: Sequence[Token]) -> str:
                 if kind in ("L", "R", "AL"):
                     return "ltr" if kind == "L" else "rtl"
     return ""
-
-
-def _mark_images(children: Sequence[Token]) -> None:
-    depth = 0
-    for token in children:
-        depth += token.nesting if token.type in ("link_open", "link_close") else 0
-        if token.type == "image" and depth:
-            token.meta["linked"] = True
 
 
 def _mended(rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
