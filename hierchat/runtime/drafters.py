@@ -273,12 +273,12 @@ def reply_drafter(
         drafter = with_models(served, memory, settings, stop, served.levels)
         databases = drafter.retrieval or databases
     others = [make() for make in served.proposers]
-    if memory.head:
+    if head := served.mtp or memory.head:
         from hierchat.engine.draft_head import (
             HeadDrafter,
         )  # with the CPU engine, which takes a third of a second
 
-        others.append(HeadDrafter(memory.head, databases.cost, settings))
+        others.append(HeadDrafter(head, databases.cost, settings))
     return JointDrafter(drafter, others, databases.cost) if others else drafter
 
 
@@ -357,7 +357,8 @@ def chosen_drafter(
     if drafting == ALL:
         return reply_drafter(served, memory, settings, stop)
     if not drafting.draft_models:
-        served, memory = replace(served, levels=None, proposers=()), replace(memory, head=None)
+        served = replace(served, levels=None, proposers=(), mtp=None)
+        memory = replace(memory, head=None)
     if drafting.databases == "none":
         if served.levels is None or not served.levels.models:
             return None

@@ -7,7 +7,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
+
+from safetensors import SafetensorError
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer, installed_proposers
@@ -19,14 +21,19 @@ from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choic
 from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
+from hierchat.models.fetch.convert import first_line
 from hierchat.models.load.add import chosen
 from hierchat.models.load.check import by_engine
-from hierchat.models.progress import DeviceError, Progress, Report, UnsupportedError, silent
+from hierchat.models.progress import DeviceError, ModelError, Progress, Report, UnsupportedError, silent
 from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.prompt import Chat, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import ChatTemplate, TemplateStopped, ThinkingFormat
 from hierchat.store.history import LearnedValues
+
+if TYPE_CHECKING:
+    from hierchat.engine.draft_head import DraftHead
+    from hierchat.models.load.load_model import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +113,21 @@ def load_served_model(
         levels = None
         if options.catalogue and runner.drafts:
             levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.costs)
+        mtp, lack = _mtp_head(loaded, runner)
         served = ServedModel(
             entry.name,
             loaded.model_key,
             engine,
             PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt, entry.name),
             vanilla_ms,
-            note,
+            " ".join(filter(None, (note, lack))),
             drafting,
             levels,
             machine,
             implementation=selected.implementation,
             activations=getattr(runner, "activations", ""),
             proposers=installed_proposers(),
+            mtp=mtp,
         )
         if not runner.drafts:
             return served
@@ -138,6 +147,19 @@ def load_served_model(
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(served)
     return served
+
+
+def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
+    """Make the draft head of the layer that the model brings, if drafts are possible; or say why it cannot be used."""
+    try:
+        if not runner.drafts or (layer := loaded.read_mtp()) is None:
+            return None, ""
+        from hierchat.engine.torch.mtp_head import MtpHead
+
+        return MtpHead(layer, runner.model, runner.context_length), ""
+    except (ModelError, SafetensorError, OSError, MemoryError, RuntimeError) as error:
+        name, reason = loaded.name, first_line(error)
+        return None, later(f"{name} brings a layer that drafts (MTP), which cannot be used: {reason}.")
 
 
 def require_template(name: str, tokenizer: Any) -> None:

@@ -25,7 +25,7 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
-    from hierchat.engine.draft_head import TrainedHead
+    from hierchat.engine.draft_head import DraftHead, TrainedHead
     from hierchat.runtime.drafters import Levels
 
 
@@ -59,6 +59,8 @@ class ServedModel:
     """What our kernels multiply weights by, int8 or int16; empty where other code computes it."""
     heads: dict[int, "tuple[int, TrainedHead | None]"] = field(default_factory=dict)
     """Draft heads by user, each with the number of deletions when it was loaded (Learned.head)."""
+    mtp: "DraftHead | None" = None
+    """Draft head that the model brings; it drafts in place of those of users."""
     drafting_ready: threading.Event = field(default_factory=lambda: _set(threading.Event()))
     """Set once what drafts is compiled: before, replies are written without drafts."""
 

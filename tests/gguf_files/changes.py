@@ -18,6 +18,7 @@ def tensors_in(architecture: str, config: Any, state: dict[str, Floats], guessin
     kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     layers = config.num_hidden_layers
     table = gguf.get_tensor_name_map(kind, layers + guessing)
+    whole = any(".eh_proj." in name for name in state)
     for name, tensor in _merged(state):
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -25,12 +26,18 @@ def tensors_in(architecture: str, config: Any, state: dict[str, Floats], guessin
             found = (
                 said.removeprefix("=") if said.startswith("=") else table.get_name(said, (".weight", ".bias"))
             )
+            if around := _AROUND.fullmatch(said):
+                found = f"blk.{layers}.nextn.{around[1].replace('.', '_')}.weight"
             assert found, said
             yield found, np.asarray(floats, np.float32)
-            if guessing and f".{layers - 1}." in found:
+            if guessing and not whole and f".{layers - 1}." in found:
                 yield found.replace(f".{layers - 1}.", f".{layers}."), np.asarray(floats, np.float32)
-    if guessing:
+    if guessing and not whole:
         yield f"blk.{layers}.nextn.enorm.weight", np.ones(config.hidden_size, np.float32)
+
+
+_AROUND = re.compile(r"model\.layers\.\d+\.(eh_proj|enorm|hnorm|shared_head\.norm)\.weight")
+"""Parts around a layer that guesses further tokens."""
 
 
 def _merged(state: dict[str, Floats]) -> Named:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -96,15 +97,20 @@ def tiny_module(name: str) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
-        for said, tensor in model.state_dict().items():
-            if said.endswith("A_log"):
-                while not np.array_equal(tensor, again := as_stored(tensor.numpy())):
-                    tensor.copy_(torch.from_numpy(again))
-                continue
-            if re.search(r"norm|bias|scale|\.D$", said):
-                tensor.normal_(0.0 if "bias" in said else 1.0, 0.3)
-            if re.search(r"(gate|router)\.weight$", said):  # or all experts are wanted alike
-                tensor.normal_(0.0, 0.3)
-            most = 127 if tensor.ndim > 1 else 512
-            tensor.copy_((tensor / STEP).round().clamp(-most, most) * STEP)
+        make_whole(model.state_dict())
     return model
+
+
+def make_whole(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Change random tensors so that eight bits hold them."""
+    for said, tensor in tensors.items():
+        if said.endswith("A_log"):
+            while not np.array_equal(tensor, again := as_stored(tensor.numpy())):
+                tensor.copy_(torch.from_numpy(again))
+            continue
+        if re.search(r"norm|bias|scale|\.D$", said):
+            tensor.normal_(0.0 if "bias" in said else 1.0, 0.3)
+        if re.search(r"(gate|router)\.weight$", said):  # or all experts are wanted alike
+            tensor.normal_(0.0, 0.3)
+        most = 127 if tensor.ndim > 1 else 512
+        tensor.copy_((tensor / STEP).round().clamp(-most, most) * STEP)

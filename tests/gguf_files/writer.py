@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +34,21 @@ def write_family(
     *,
     packed: bool = False,
     plain: str = "-",
+    mtp: Mapping[str, Floats] | None = None,
     **changed: Any,
 ) -> Path:
-    """`packed`: matrices in blocks of Q8_0, but for those whose names hold `plain`; `changed`: values of the head,
-    None for those to leave out."""
+    """`packed`: matrices in blocks of Q8_0, but for those whose names hold `plain`; `mtp`: tensors of the layer that
+    guesses further tokens, as DeepSeek calls them; `changed`: values of the head, None for those to leave out."""
     architecture, config = FAMILIES[name][0], model.config
     writer = gguf.GGUFWriter(path, architecture)
-    guessing = int(name in GUESSING)
+    guessing = int(name in GUESSING or mtp is not None)
     for key, value in {**head_of(architecture, config, guessing), **changed}.items():
         _add(writer, f"{architecture}.{key}", value)
     if architecture == "gemma3n":
         _add_characters(config, writer)
     else:
         add_tokens(config, writer, tokenizer, _SPLITS.get(architecture, "qwen2"))
-    for said, floats in tensors_in(architecture, config, tensors_of(model), guessing):
+    for said, floats in tensors_in(architecture, config, {**tensors_of(model), **(mtp or {})}, guessing):
         in_blocks = packed and floats.ndim > 1 and floats.shape[-1] % 32 == 0 and "norm" not in said
         if in_blocks and "conv" not in said and "gate_inp" not in said and plain not in said:
             writer.add_tensor(said, _eight_bits(floats), raw_dtype=Q8_0)

@@ -259,9 +259,10 @@ def _in_one_form(module: torch.nn.Module) -> bool:
     return isinstance(down, BlockLinear) or (isinstance(down, torch.Tensor) and down.dtype in FLOATS)
 
 
-def over_blocks(loaded: BlockModule, threads: int | None = None) -> Any:
-    """Return transformers' module with its matrices multiplied by our kernels. Made once, it stays so."""
-    module, multiplier = loaded.module, Multiplier(threads)
+def over_blocks(loaded: BlockModule, multiplier: Multiplier | None = None) -> Any:
+    """Return transformers' module with its matrices multiplied by our kernels, on threads of its own unless another's
+    multiplier is given. Made once, it stays so."""
+    module, multiplier = loaded.module, multiplier or Multiplier()
     tensors = stored(module)
     names = {id(tensor): name for name, tensor in tensors.items()}
 

@@ -152,10 +152,17 @@ class TorchRunner(Runner):
 
     @torch.inference_mode()
     def run(
-        self, slots: TorchSlots, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
+        self,
+        slots: TorchSlots,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        *,
+        padded: bool,
+        logits: bool,
+        embeddings: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute logits [nodes, vocabulary], or without them hidden states [nodes, hidden]: a prompt's own logits are
-        never needed."""
+        never needed. `embeddings` [nodes, hidden] are what the rows begin with in place of the tokens' own."""
         ids, follows = list(tokens), list(parents)
         while padded and len(ids) % self.quantum:
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
@@ -171,7 +178,9 @@ class TorchRunner(Runner):
         self._threads.enter()
         began = time.perf_counter()
         with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
-            found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
+            found = forward(
+                model, torch.tensor(ids, device=self.device), layout.positions, slots, layout, embeddings
+            )
         hidden = getattr(found, "last_hidden_state", self.hidden)  # else what its head read
         slots.spoilt = not bool(hidden.isfinite().all())
         out = (found.logits if logits else hidden)[0, : len(tokens)]
@@ -221,10 +230,20 @@ class TorchSequence(SlottedSequence):
         return states
 
 
-def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, slots: TorchSlots, segment: Any) -> Any:
+def forward(
+    model: Any,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    slots: TorchSlots,
+    segment: Any,
+    embeddings: torch.Tensor | None = None,
+) -> Any:
     """Call a module of transformers for a segment, as its attention and our slots want it."""
     places = {"position_ids": positions[None], "past_key_values": slots, "use_cache": True}
-    return model(input_ids=ids[None], segment=segment, **places)
+    if embeddings is None:
+        return model(input_ids=ids[None], segment=segment, **places)
+    given = embeddings[None].to(model.device, model.dtype)
+    return model(inputs_embeds=given, segment=segment, **places)
 
 
 def precision(model: Any) -> str:

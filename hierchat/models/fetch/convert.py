@@ -30,7 +30,7 @@ from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import Size
 from hierchat.models.device_memory import require_free
-from hierchat.models.formats import block_model
+from hierchat.models.formats import block_model, mtp_layer
 from hierchat.models.formats.assemble import read_gguf
 from hierchat.models.formats.blocks import widening
 from hierchat.models.formats.gguf_config import (
@@ -61,7 +61,7 @@ from hierchat.models.runnable import gguf_unsupported, require_supported
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
 
-_FORM = 4  # a new number converts everything anew
+_FORM, _WITH_MTP = 4, 1  # a new number converts everything anew, or modules in blocks
 
 
 def converted_folder(gguf_sha256: str) -> Path:
@@ -86,12 +86,14 @@ def is_converted(folder: Path) -> bool:
 
 
 def _layout(folder: Path) -> list[int] | None:
-    """Return what a folder of blocks depends on: its version, and the rows that this processor computes at once."""
-    if not any((folder / file).exists() for file in (block_model.MODEL_FILE, block_model.WEIGHTS_FILE)):
+    """Return what a folder of blocks depends on: its version, and the rows that this processor computes at once; and a
+    module's, that layers for multi-token prediction are in it."""
+    module = (folder / block_model.WEIGHTS_FILE).exists()
+    if not module and not (folder / block_model.MODEL_FILE).exists():
         return None
     from hierchat.jit import LANES
 
-    return [VERSION, LANES]
+    return [VERSION, LANES, *[_WITH_MTP] * module]
 
 
 def source_sha256(folder: Path) -> str | None:
@@ -211,16 +213,23 @@ def _write_module(gguf: Path, head: Head, folder: Path, report: Report, *, block
         said = f"{first_line(error)} ({config['model_type']})"
         raise BrokenFileError(f"{gguf.name} does not say what model it is: {said}.") from error
     shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
-    sizes = [WIDTH * math.prod(shape) for shape in shapes.values()]
+    also, matrices = mtp_layer.tensors_in_file(module.config)
+    sizes = [WIDTH * math.prod(shape) for shape in (shapes | also).values()]
+    multiplied, looked_up = matrices_of(module)
     cache.require_space(_size_in_blocks(head) if blocks else sum(sizes))
     require_free(_size_in_blocks(head) if blocks else _AT_ONCE * max(sizes), f"Converting {gguf.name}")
-    made = GgufModule(gguf, head, config, shapes)
-    if blocks:
-        block_model.write_weights(
-            made.weights(*matrices_of(module), report), folder / block_model.WEIGHTS_FILE
-        )
-    else:
-        made.write(folder / "model.safetensors", report)
+    for more in (also, {}):  # without a layer for multi-token prediction that is not whole
+        try:
+            made = GgufModule(gguf, head, config, shapes | more)
+            if blocks:
+                weights = made.weights(multiplied | matrices, looked_up, report)
+                block_model.write_weights(weights, folder / block_model.WEIGHTS_FILE)
+            else:
+                made.write(folder / "model.safetensors", report)
+            break
+        except BrokenFileError:
+            if not more:
+                raise
     _describe_tokenizer(gguf, folder)
     module.config.architectures = [type(module).__name__]
     module.config.save_pretrained(folder)

@@ -180,13 +180,13 @@ def _gemma3n_parts(config: Config) -> Mapping[str, Part]:
     }
 
 
-# GLM 4 with experts, such as GLM 4.5 Air; its files have the layer for multi-token prediction, too
+# GLM 4 with experts, such as GLM 4.5 Air
 def _glm4moe(head: Head) -> dict[str, Any]:
     return {
         "attention_bias": has(head, "attn_q.bias"),
         "use_qk_norm": has(head, "attn_q_norm.weight"),
         "first_k_dense_replace": head.of_architecture("leading_dense_block_count") or 0,
-        "num_nextn_predict_layers": 0,
+        "num_nextn_predict_layers": head.of_architecture("nextn_predict_layers") or 0,
     }
 
 
@@ -317,7 +317,11 @@ def _qwen3next(head: Head) -> dict[str, Any]:
         f"linear_{name}" for name in ("conv_kernel_dim", "key_head_dim", "num_key_heads", "num_value_heads")
     ]
     sizes = _state_sizes(head, *names, "linear_value_head_dim")
-    return {**sizes, "layer_types": [STATE if one else FULL for one in recurrent]}
+    return {
+        **sizes,
+        "layer_types": [STATE if one else FULL for one in recurrent],
+        "mtp_num_hidden_layers": head.of_architecture("nextn_predict_layers"),
+    }
 
 
 def _qwen35(head: Head) -> dict[str, Any]:

@@ -23,6 +23,8 @@ Shape = tuple[int, ...]
 WIDTH = 4
 """Bytes of a float."""
 _LAYER, _BLOCK = re.compile(r"\.layers\.(\d+)\."), re.compile(r"blk\.(\d+)\.")
+_GUESSING = re.compile(r"model\.layers\.(\d+)\.(eh_proj|enorm|hnorm|shared_head\.norm)\.")
+"""Parts around a layer for multi-token prediction (mtp_layer.py)."""
 _ALIGNED = 8
 _AT_ONCE = 1 << 22
 """Numbers that are unpacked at a time: that takes several times their memory."""
@@ -88,7 +90,7 @@ class GgufModule:
         family, wanted, layers = FAMILIES[head.architecture], self._wanted, config["num_hidden_layers"]
         tensors = {tensor.name: tensor for tensor in head.tensors}
         parts = sorted(family.parts(config).items(), key=lambda part: -len(part[0]))
-        table = _table(family.gguf, family.prefixes, layers)
+        table = _table(family.gguf, family.prefixes, layers + 1)
 
         def named(name: str) -> Tensor:
             if name not in tensors:
@@ -184,6 +186,8 @@ def _table(architecture: str, prefixes: tuple[str, str], layers: int) -> Callabl
 
     def find(name: str) -> str:
         said = name.replace(*prefixes, 1)
+        if guessing := _GUESSING.match(said):  # of which the table knows that of some architectures only
+            return f"blk.{guessing[1]}.nextn.{guessing[2].replace('.', '_')}"
         return names.get_name(said, (".weight", ".bias")) or said.removesuffix(".weight")
 
     return find
@@ -203,6 +207,21 @@ def stored(module: Any) -> dict[str, Any]:
             found[name] = tensor
         seen.add(id(tensor))
     return found
+
+
+def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
+    """Give a module without memory its tensors, those that no file holds computed, and return it in eval mode."""
+    import torch
+
+    module.load_state_dict(tensors, strict=False, assign=True)
+    for tensor in stored(module).values():
+        tensor._is_hf_initialized = True
+    for part in module.modules():
+        for key, buffer in part._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                part._buffers[key] = torch.empty_like(buffer, device="cpu")
+    module.initialize_weights()  # of buffers that no file holds
+    return module.eval().requires_grad_(False)
 
 
 def matrices_of(module: Any) -> tuple[set[str], set[str]]:

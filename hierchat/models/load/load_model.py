@@ -4,10 +4,10 @@ Neither torch nor transformers are imported where the CPU engine computes: they 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,17 @@ from hierchat.models.architectures.model_config import slot_size
 from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
 from hierchat.models.fetch.bring import folder_of, get, get_blocks, gguf_file
 from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
-from hierchat.models.formats import block_model
-from hierchat.models.formats.block_model import MODEL_FILE, Matrix, model_mapped_bytes, read_model
+from hierchat.models.formats import block_model, mtp_layer
+from hierchat.models.formats.block_model import (
+    MODEL_FILE,
+    BlockModel,
+    Matrix,
+    ModuleWeights,
+    model_mapped_bytes,
+    read_model,
+)
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.formats.gguf_module import stored
+from hierchat.models.formats.gguf_module import filled, stored
 from hierchat.models.load import tokenizer_files
 from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable, with_backend
 from hierchat.models.progress import (
@@ -43,7 +50,8 @@ class LoadedModel:
     `model_key` is a SHA-256 that names the tokens and the weights before quantisation and rounding: history written
     under it may draft for any precision of the same model. `end_ids` are the tokens that end a reply. `note`: why the
     CPU engine does not compute it, or that it was not made to chat. `activations`: what the CPU engine should multiply
-    by; it reports what it really does."""
+    by; it reports what it really does. `read_mtp` reads the layer that the model brings to draft for itself, as
+    `model` is read; None where it brings none. It raises BrokenFileError, and what safetensors raise."""
 
     name: str
     model: Any
@@ -57,6 +65,7 @@ class LoadedModel:
     end_ids: frozenset[int]
     note: str = ""
     activations: Activations = "int16"
+    read_mtp: Callable[[], Any] = lambda: None
 
 
 def model_key(tokenizer: Any, identity: str) -> str:
@@ -204,6 +213,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         model_key=model_key(tokenizer, identity),
         end_ids=end_ids(ends, tokenizer),
         activations=entry.activations,
+        read_mtp=partial(_read_mtp, model),
     )
 
 
@@ -249,6 +259,7 @@ def load_torch(
         raise BrokenFileError(f"{folder} lacks {len(lost)} of the model's weights, such as {lost[0]}.")
     on_cpu: Backend = "float16" if device.startswith("cpu") else "float32"
     usual: Backend = on_cpu if dtype == torch.float32 else "bfloat16"
+    texts = model.config.get_text_config(decoder=True)
     return LoadedModel(
         name=entry.name,
         model=model.eval().requires_grad_(False),
@@ -260,6 +271,7 @@ def load_torch(
         context_length=context_length,
         model_key=model_key(tokenizer, facts.identity),
         end_ids=end_ids(model.generation_config.eos_token_id, tokenizer),
+        read_mtp=partial(mtp_layer.read_layer, folder, texts, model.dtype),
     )
 
 
@@ -308,10 +320,12 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
 # A module of transformers whose matrices stay in the blocks of its file, for a processor.
 @dataclass(frozen=True, slots=True)
 class BlockModule:
-    """Transformers module in eval mode, and its `matrices` by name, which engine/torch/block_linear.py puts into it."""
+    """Transformers module in eval mode, and its `matrices` by name, which engine/torch/block_linear.py puts into it.
+    `mtp`: tensors of the layer that the model brings to draft for itself, by that module's names."""
 
     module: Any
     matrices: Mapping[str, Matrix]
+    mtp: ModuleWeights = field(default_factory=lambda: ModuleWeights({}, {}))
 
 
 def read_module(folder: Path, name: str) -> BlockModule:
@@ -325,18 +339,33 @@ def read_module(folder: Path, name: str) -> BlockModule:
     with no_init_weights(), torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     module.tie_weights()
-    tensors = stored(module)
-    if tensors.keys() != weights.matrices.keys() | weights.vectors.keys():
+    weights, mtp = _apart(weights, config.num_hidden_layers)
+    if stored(module).keys() != weights.matrices.keys() | weights.vectors.keys():
         raise BrokenFileError(
             f"{folder} does not hold the tensors of its config.json. Delete it; it is made anew."
         )
-    vectors = {key: torch.tensor(weights.vectors[key]) for key in weights.vectors}
-    module.load_state_dict(vectors, strict=False, assign=True)
-    for tensor in stored(module).values():
-        tensor._is_hf_initialized = True
-    for part in module.modules():
-        for key, buffer in part._buffers.items():
-            if buffer is not None and buffer.is_meta:
-                part._buffers[key] = torch.empty_like(buffer, device="cpu")
-    module.initialize_weights()  # of buffers that no file holds
-    return BlockModule(module.eval().requires_grad_(False), weights.matrices)
+    return BlockModule(filled(module, _tensors(weights)), weights.matrices, mtp)
+
+
+def _apart(weights: ModuleWeights, layers: int) -> tuple[ModuleWeights, ModuleWeights]:
+    """Return the weights of a model of so many layers, and those of a layer for multi-token prediction behind them."""
+    own, mtp = ModuleWeights({}, {}), ModuleWeights({}, {})
+    for kind in ("matrices", "vectors"):
+        for name, one in getattr(weights, kind).items():
+            called = mtp_layer.own_name(name, layers)
+            getattr(mtp if called else own, kind)[called or name] = one
+    return own, mtp
+
+
+def _tensors(weights: ModuleWeights) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.tensor(vector) for name, vector in weights.vectors.items()}
+
+
+def _read_mtp(model: BlockModule | BlockModel) -> BlockModule | None:
+    if isinstance(model, BlockModel):  # of kinds that bring none
+        return None
+    config, dtype = model.module.config, model.module.dtype
+    layer = mtp_layer.make_layer(config, dtype, _tensors(model.mtp), model.mtp.matrices)
+    return layer and BlockModule(layer, model.mtp.matrices)

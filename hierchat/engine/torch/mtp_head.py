@@ -1,0 +1,70 @@
+"""Draft by the layer for multi-token prediction that a model brings (models/formats/mtp_layer.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hierchat.engine.draft_head import DraftHead, Floats
+from hierchat.engine.runner import Segment
+from hierchat.engine.torch.block_linear import PackedLinear, multiplier_of, over_blocks, pack
+from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
+from hierchat.engine.verification import ArrayRows, Rows
+from hierchat.language import later
+from hierchat.models.load.load_model import BlockModule
+from hierchat.models.progress import BrokenFileError
+
+
+class LayerRunner(TorchRunner):
+    """Run a layer over rows that are given to it in place of tokens' embeddings. Nobody asks for equal bits."""
+
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        found = list[Rows]()
+        for one in segments:
+            sequence = one.sequence
+            assert isinstance(sequence, TorchSequence)
+            sequence.segment = one.tokens
+            given = None if one.embeddings is None else torch.from_numpy(one.embeddings)
+            rows = self.run(
+                sequence.slots, one.tokens, one.parents, padded=False, logits=one.logits, embeddings=given
+            )
+            states = self.hidden[0] if one.logits else rows
+            logits = rows if one.logits else rows[:0]
+            found.append(ArrayRows(*(some.float().numpy(force=True) for some in (logits, states))))
+        return found
+
+
+class MtpHead(DraftHead):
+    """Draft by the layer that a model brings: in blocks, packed, or in floats on a GPU, as the model itself."""
+
+    def __init__(self, layer: Any, target: Any, context_length: int) -> None:
+        """Take what LoadedModel.read_mtp returns, and its model as that one's runner has it: embedding and output are
+        shared. Raises BrokenFileError where the layer computes no numbers."""
+        if isinstance(layer, BlockModule):
+            layer = over_blocks(layer, multiplier_of(target))
+        if any(isinstance(part, PackedLinear) for part in target.modules()):
+            pack(layer.model.layers)
+            layer.eh_proj = PackedLinear(layer.eh_proj)
+        layer.set_input_embeddings(target.get_input_embeddings())
+        layer.set_output_embeddings(target.get_output_embeddings())
+        self._layer = layer.to(target.device)
+        super().__init__(LayerRunner(layer, context_length=context_length, packed=False, quantum=1))
+        sequence, nothing = self.open(), np.zeros((1, layer.config.hidden_size), np.float32)
+        for _ in range(2):  # the first one is slow
+            rows = self.runner.forward([Segment(sequence, [0], [-1], embeddings=self.joined([0], nothing))])[
+                0
+            ]
+        if not np.isfinite(rows[0]).all():
+            raise BrokenFileError(later("it computes no numbers"))
+        self.close(sequence)
+
+    @torch.inference_mode()
+    def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
+        layer = self._layer
+        embedded = layer.get_input_embeddings()(torch.tensor([tokens], device=layer.device))
+        before = torch.from_numpy(states)[None].to(layer.device, embedded.dtype)
+        both = torch.cat((layer.enorm(embedded), layer.hnorm(before)), dim=-1)
+        return np.asarray(layer.eh_proj(both)[0].float().numpy(force=True))
