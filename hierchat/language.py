@@ -102,7 +102,6 @@ def _(text: str) -> str:
 
 
 def number(value: float, form: str = ",") -> str:
-    """Format a number as the current language writes it."""
     return format(value, form).translate(_SEPARATORS.get(current(), {}))
 
 

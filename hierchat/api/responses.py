@@ -252,12 +252,10 @@ class _ResponseBody:
         }
 
     def event(self, kind: str, **more: Any) -> str:
-        """Return the next server-sent event."""
         data = {"type": kind, "sequence_number": next(self._sent)} | more
         return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
 
     def failed(self, error: Exception) -> str:
-        """Return the event that tells of an error."""
         problem = as_api_error(error)
         code = problem.code or problem.kind
         return self.event("error", message=str(problem), code=code, param=problem.param)

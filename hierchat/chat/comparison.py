@@ -166,7 +166,6 @@ class Side:
     moments: Sequence[Moment] = ()
 
     def record(self) -> dict[str, Any]:
-        """Return the side as a dict for JSON."""
         kept = {name: getattr(self, name) for name in ("name", "model", "revision", "backend", "text")}
         kept |= {name: dict(getattr(self, name)) for name in ("configuration", "settings")}
         figures = {name: getattr(self.figures, name) for name in _FIGURES}
@@ -175,7 +174,6 @@ class Side:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Read a side from the dict of `record`."""
         figures, moments = Figures(**record["figures"]), summed(record["moments"])
         return cls(**{**record, "figures": figures, "moments": moments})
 
@@ -201,7 +199,6 @@ class Comparison:
         return self.verdict.speedup if long else None
 
     def record(self) -> dict[str, Any]:
-        """Return all but question, time and id as a dict for JSON."""
         return {
             "sides": {arm: self.sides[arm].record() for arm in ARMS},
             "verdict": asdict(self.verdict),
@@ -211,12 +208,10 @@ class Comparison:
         }
 
     def to_json(self) -> str:
-        """Return the JSON of `record`, as the store keeps it."""
         return json.dumps(self.record(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, id: int, question: str, at: float, text: str) -> Self:
-        """Read a comparison from the JSON of `to_json`."""
         record = json.loads(text)
         sides = {arm: Side.of(record["sides"][arm]) for arm in ARMS}
         return cls(

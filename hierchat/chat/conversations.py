@@ -175,22 +175,18 @@ class Conversations:
         threading.Thread(target=end, name="incognito", daemon=True).start()
 
     def rename(self, user_id: int, conversation_id: int, title: str) -> None:
-        """Change a chat's title."""
         self._store.chats.rename(user_id, conversation_id, title[:LONGEST_TITLE])
         self._changes.notify(user_id)
 
     def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
-        """Pin a chat to the top of the list, or unpin it."""
         self._store.chats.pin(user_id, conversation_id, pinned)
         self._changes.notify(user_id)
 
     def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
-        """Archive a chat, or put it back into the list."""
         self._store.chats.archive(user_id, conversation_id, archived)
         self._changes.notify(user_id)
 
     def set_tags(self, user_id: int, conversation_id: int, tags: Iterable[str]) -> None:
-        """Replace a chat's tags."""
         self._store.chats.set_tags(user_id, conversation_id, tags)
         self._changes.notify(user_id)
 

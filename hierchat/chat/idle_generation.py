@@ -251,7 +251,6 @@ class IdleGeneration:
         self.wake = self._thread.wake
 
     def choose(self, user_id: int, chosen: IdleSettings) -> None:
-        """Set what a user allows idle generation from now on."""
         self._store.users.set_idle_settings(user_id, chosen)
         if chosen.on:
             self.wake()
@@ -274,7 +273,6 @@ class IdleGeneration:
             return self._store.generated.delete(user_id)
 
     def state(self, user_id: int) -> IdleState:
-        """Return the state of idle generation for this user."""
         chosen, served, writer = self._store.users.idle_settings(user_id), self._slot.model, self._writer
         local = served is not None and served.is_local
         tokens = self._store.generated.size(user_id, served.model_key).tokens if served and local else 0

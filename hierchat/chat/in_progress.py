@@ -136,7 +136,6 @@ class ReplyInProgress:
 
     @property
     def asks(self) -> bool:
-        """Return whether the reply begins with a new question."""
         return bool(self.text or self.files)
 
     @property
@@ -152,12 +151,10 @@ class ReplyInProgress:
 
     @property
     def title(self) -> str:
-        """Return the title that the question gives to a new conversation."""
         return title_of(self.text) or next((file.name for file in self.files), "")
 
     @property
     def failed(self) -> bool:
-        """Return whether the reply ended by an error."""
         return bool(self.trouble) or (isinstance(self.latest, Frame) and self.latest.finish == "error")
 
     def follow(self) -> Iterator[State]:

@@ -146,7 +146,6 @@ class ReplyStream:
             self.statistics.set_baseline(fmean(plain), "measured")
 
     def frame(self, phase: Phase = "done") -> Frame:
-        """Return a frame of the whole reply so far."""
         statistics = self.statistics
         prompt = self.prompt_tokens
         text = statistics.text

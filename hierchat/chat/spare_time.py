@@ -25,7 +25,6 @@ class OtherPrograms:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the last look."""
         return time.monotonic() - self._looked
 
     def share(self) -> float:

@@ -187,7 +187,6 @@ class ReplyStatistics:
 
     @property
     def stop_string(self) -> str | None:
-        """Return the stop string that ended the reply, or None."""
         cut = self._cut(self._decode(self.tokens)) if self.finish == "stop" else None
         return cut[1] if cut else None
 
@@ -206,7 +205,6 @@ class ReplyStatistics:
         return replace(stored_figures(self.record(), len(self.tokens)), seed=sampled)
 
     def record(self) -> TurnFigures:
-        """Return the figures as the store keeps them."""
         per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms and self.tokens else None
         vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms and self.tokens else None
         return TurnFigures(

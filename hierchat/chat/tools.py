@@ -79,8 +79,6 @@ class _McpFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Tool of an MCP server, as the server describes it."""
-
     server: str
     name: str
     description: str
@@ -94,7 +92,6 @@ class Tool:
 
 
 def mcp_file() -> Path:
-    """Return the path of mcp.json."""
     return config_dir() / "mcp.json"
 
 

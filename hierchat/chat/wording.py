@@ -123,7 +123,6 @@ def time_words(figures: Figures) -> list[str]:
 
 
 def tokens(count: int) -> str:
-    """Return a number of tokens in words."""
     return plural("{n:,} token", "{n:,} tokens", count)
 
 

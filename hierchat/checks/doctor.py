@@ -285,7 +285,6 @@ def _wanted() -> dict[str, Requirement]:
 
 
 def version_of(package: str) -> str | None:
-    """Return the version of an installed package, or None."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return None

@@ -254,7 +254,6 @@ class Dialogue:
         return prompt.ids
 
     def answered(self, reply: Sequence[int]) -> None:
-        """Add the model's reply to the conversation."""
         text = self.served.prompts.thinking.text(reply, opened=self._opened)
         self._said.append(PromptMessage("assistant", text, tuple(reply)))
 

@@ -219,7 +219,6 @@ class _StreamedReply:
         self._last = self._begun
 
     def take(self, chunk: Chunk) -> bool:
-        """Add one chunk of the reply, and tell whether it brought text."""
         self._prompt_tokens = chunk.prompt_tokens or self._prompt_tokens
         self._tokens = chunk.completion_tokens or self._tokens
         self._measured = chunk.figures or self._measured

@@ -27,8 +27,6 @@ KEY_VARIABLE = "HIERCHAT_KEY"
 
 @dataclass(frozen=True, slots=True)
 class ChatFlags:
-    """Flags of `hierchat chat`."""
-
     message: tuple[str, ...] = ()
     model: str | None = None
     system: str | None = None

@@ -90,7 +90,6 @@ def table(
 
 
 def chats(count: int) -> str:
-    """Return a number of chats in words."""
     return plural("{n:,} chat", "{n:,} chats", count)
 
 

@@ -40,8 +40,6 @@ allocate at a time, mostly."""
 
 @dataclass(frozen=True, slots=True)
 class PageFlags:
-    """Flags of the commands that serve the page, whatever computes the model."""
-
     host: str
     port: int
     share: bool

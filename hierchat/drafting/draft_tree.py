@@ -69,7 +69,6 @@ class DraftTree:
         )
 
     def match(self, node: int) -> Match:
-        """Return the match by which a node was found."""
         return self.matches[node] if self.matches else NO_MATCH
 
     def chance(self, node: int) -> float | None:

@@ -61,7 +61,6 @@ class Drafter:
         self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Begin a new reply after `prompt`."""
         self._context = Context(prompt)
         self._grown, self._alone = False, True
         self._recent[:] = RECENT_PRIOR

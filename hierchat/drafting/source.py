@@ -44,7 +44,6 @@ class Source:
         return len(self.index)
 
     def add(self, text: Sequence[int]) -> None:
-        """Add a finished text."""
         self.index.append(text)
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
@@ -75,7 +74,6 @@ class Context:
         self.append(text)
 
     def append(self, text: Sequence[int]) -> None:
-        """Append tokens to the text."""
         new = np.array(text, np.int32)
         if new.min(initial=0) < 0:
             raise ValueError("a token id is negative")

@@ -95,7 +95,6 @@ class LocalEngine:
         self._pool.forget(prompt_ids, kept)
 
     def clear(self) -> None:
-        """Empty the slots."""
         self._pool.clear()
 
     def paused(self) -> AbstractContextManager[None]:

@@ -300,7 +300,6 @@ class Hierarchy:
         return ms / tokens if tokens else None
 
     def without(self, level: int, context: int) -> str:
-        """Explain why a draft model is not in the plan."""
         if level in self._broken:
             return later("it computed no numbers in a reply: its files may be damaged")
         stack, found = self.stack(context), self.found(context)

@@ -163,7 +163,6 @@ class Mirror(_Strict):
         return self
 
     def package_of(self, number: int) -> str:
-        """Return the package that holds a piece."""
         return _NUMBER.sub(partial(_digits, number), self.package)
 
     def file_of(self, number: int) -> str:

@@ -54,7 +54,6 @@ def dtype_on(dtype: str, device: str) -> str:
 
 
 def free_memory(device: str) -> int:
-    """Return the bytes of memory that are free for a model now."""
     if not device.startswith("cuda"):  # Apple's GPUs share the processor's
         return psutil.virtual_memory().available
     import torch

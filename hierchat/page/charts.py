@@ -72,7 +72,6 @@ def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
 
 
 def percentages(caption: str) -> Axis:
-    """Return an axis from 0 to 100 percent."""
     return Axis(caption, 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
 
 
@@ -101,7 +100,6 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def size(number_of_bytes: float) -> str:
-    """Format a number of bytes in decimal units, such as MB."""
     for unit, name in _UNITS:
         if number_of_bytes >= unit:
             shown = number_of_bytes / unit
@@ -110,7 +108,6 @@ def size(number_of_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a time in seconds, minutes or hours."""
     if seconds < 90:
         return _("{n:.0f} s").format(n=seconds)
     if seconds < 5400:

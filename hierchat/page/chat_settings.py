@@ -220,7 +220,6 @@ def taken(service: ChatService, event: PageEvent) -> ChatSettings:
 
 
 def choices(presets: list[Preset]) -> list[tuple[str, int]]:
-    """Return name and id of each entry of the list of presets."""
     return [(_("No preset"), NO_PRESET), *((preset.name, preset.id) for preset in presets)]
 
 

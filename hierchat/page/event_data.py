@@ -36,8 +36,6 @@ class EventFields(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Controls:
-    """Values of a page's controls when it sent an event."""
-
     compare: bool
     shown: str
     """The chat whose settings the panel shows, as the page tells it."""

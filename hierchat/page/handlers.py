@@ -168,7 +168,6 @@ class PageHandlers(HandlerGroup):
         return {} if event.overtaken else self._views.open_panel(event.session, event.text)
 
     def search(self, event: PageEvent, query: str) -> Update:
-        """List the conversations that contain the query's words."""
         event.session.listed, event.session.query = page_sessions.PAGE, query
         return self._views.chats(event.session)
 
@@ -178,12 +177,10 @@ class PageHandlers(HandlerGroup):
         return self._views.chats(event.session)
 
     def incognito(self, event: PageEvent) -> Update:
-        """Switch whether the next new chat is incognito."""
         event.session.incognito = not event.session.incognito
         return self._views.heading(event.session)
 
     def keep_incognito(self, event: PageEvent) -> Update:
-        """Turn the open incognito chat into one that is kept."""
         session = event.session
         if (kept := session.incognito_chat) is not None:
             self._service.chats.keep_incognito(session.user, kept)
@@ -217,7 +214,6 @@ class PageHandlers(HandlerGroup):
         return self._views.conversation(event.session)
 
     def branch(self, event: PageEvent) -> Update:
-        """Show another version of a question or a reply."""
         session = event.session
         if self._views.now(session) is None:
             self._service.chats.select_branch(session.user, session.conversation, event.id)
@@ -231,7 +227,6 @@ class PageHandlers(HandlerGroup):
         return self._unless_writing(event.session)
 
     def dismiss(self, event: PageEvent) -> Update:
-        """Close the remark above the box."""
         event.session.remark = event.session.note = event.session.about = ""
         return self._views.live(event.session)
 
@@ -300,7 +295,6 @@ class ChatHandlers(HandlerGroup):
         return self._views.chats(event.session) | self._views.heading(event.session)
 
     def show_archived(self, event: PageEvent) -> Update:
-        """Switch the list between archived conversations and the others."""
         event.session.archived, event.session.listed = not event.session.archived, page_sessions.PAGE
         return self._views.chats(event.session)
 
@@ -329,7 +323,6 @@ class ChatHandlers(HandlerGroup):
         return self._views.everything(session)
 
     def fork(self, event: PageEvent) -> Update:
-        """Copy a chat up to a reply into a new chat, and open that."""
         session = event.session
         if self._views.now(session) is not None:
             raise Remark(_(status.LATER), notice=True)
@@ -393,7 +386,6 @@ class PresetHandlers(HandlerGroup):
             on(name, partial(self.change, act, keeps=name != "hc_preset_delete"), shown, drawn)
 
     def keep(self, event: PageEvent) -> Update:
-        """Store the settings that were changed in the panel."""
         try:
             settings = chat_settings.read(event.controls.settings)
         except InvalidSettings:  # still being typed; who sends it is told
@@ -430,7 +422,6 @@ class PresetHandlers(HandlerGroup):
         return self._done(event, settings, fields=True)
 
     def create(self, event: PageEvent) -> Update:
-        """Save the panel's settings as a new preset, which the chat has from now on."""
         settings = chat_settings.read(event.controls.settings)
         preset = self._service.presets.create(event.user, event.text, settings)
         return self._done(event, replace(settings, preset_id=preset))
@@ -495,7 +486,6 @@ class DocumentHandlers(HandlerGroup):
             reading.stop.set()
 
     def add_path(self, event: PageEvent) -> None:
-        """Read a file or folder of this machine into a document."""
         require_owner(self._service, event.user)
         self._read(event, [named_path(event.text)], ours=False)
 

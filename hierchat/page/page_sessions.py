@@ -79,7 +79,6 @@ class KeptFiles:
                 self._files.pop((user_id, file.key), None)
 
     def forget(self, user_id: int) -> None:
-        """Remove all files of a user."""
         with self._lock:
             for key in [key for key in self._files if key[0] == user_id]:
                 del self._files[key]
@@ -236,7 +235,6 @@ class Sessions:
             return set(self._sessions)
 
     def any_of(self, user: int) -> bool:
-        """Return whether a page of this user is open."""
         with self._lock:
             return any(session.user == user for session in self._sessions.values())
 

@@ -50,7 +50,6 @@ class ProjectHandlers(HandlerGroup):
         return self._views.chats(event.session) | self._views.heading(event.session)
 
     def move(self, event: PageEvent) -> Update:
-        """Move a chat into a project, or out of all."""
         project = whole(event.data.get("text") or 0) or None
         self._service.projects.move(event.user, event.id, project)
         event.session.unfolded = project or event.session.unfolded
@@ -66,7 +65,6 @@ class ProjectHandlers(HandlerGroup):
         return self._views.everything(session)
 
     def restore(self, event: PageEvent) -> Update:
-        """Undo the deletion of a project with its chats."""
         session, session.undo = event.session, ""
         try:
             self._service.chats.restore_project(event.user, event.id)

@@ -114,7 +114,6 @@ class ReplyHandlers(HandlerGroup):
             emptied = {}  # only once: what is typed from here on stays
 
     def example(self, event: PageEvent) -> Iterator[Update]:
-        """Send an example prompt as if it was typed."""
         session = event.session
         settings = chat_settings.taken(self._service, event)
         if self._views.now(session) is None:
@@ -165,7 +164,6 @@ class ReplyHandlers(HandlerGroup):
         )
 
     def summarise(self, event: PageEvent) -> Iterator[Update]:
-        """Have the oldest turns of the open conversation summarised."""
         session, chat = event.session, event.session.conversation
         if chat is None:
             raise Remark(_(_GONE))
@@ -426,7 +424,6 @@ class AttachingHandlers(HandlerGroup):
         yield views.tray(session) | said
 
     def detach(self, event: PageEvent) -> Update:
-        """Remove a file from the message: it is not sent."""
         self._page.kept.drop(event.user, event.session.take(event.text))
         return self._views.tray(event.session) | self._views.settled(event.session, FILES)
 
@@ -477,7 +474,6 @@ class AttachingHandlers(HandlerGroup):
         return self._views.tray(session) | {self._parts.box: text}
 
     def cancel_next(self, event: PageEvent) -> Update:
-        """Remove a waiting message from the queue."""
         self._service.in_progress.take_out(event.user, whole(event.text))
         return self._views.tray(event.session)
 

@@ -30,12 +30,10 @@ _SHORT = (
 
 
 def day(when: date) -> str:
-    """Format a date as day and month."""
     return _("{day} {month}").format(day=when.day, month=_(_SHORT[when.month - 1]))
 
 
 def month(when: date) -> str:
-    """Format a date as month and year."""
     return f"{_(_SHORT[when.month - 1])} {when.year}"
 
 

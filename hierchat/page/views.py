@@ -126,7 +126,6 @@ class Views:
         }
 
     def heading(self, session: Session) -> Update:
-        """Draw the title of the open conversation, and set its id for the address."""
         panel = self.panels.get(session.panel)
         title = _(panel.title) if panel else self._title(session, session.conversation)
         if not panel and session.conversation is None:
@@ -246,7 +245,6 @@ class Views:
         return ShownMessage(message, service.figures(user, message.id), runs)
 
     def line(self, reply: ReplyInProgress) -> str:
-        """Draw the line that says what a reply does."""
         return conversation.line(reply, self._service.model_status, loaded=self._service.served is not None)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
@@ -295,7 +293,6 @@ class Views:
         return chat_settings.drawn(panel, presets, settings) | {panel.about: notes}
 
     def settings_news(self, session: Session) -> Update:
-        """Draw settings or presets that another page changed."""
         user, chat, seen = session.user, session.conversation, session.settings_seen
         changes = self._service.changes
         session.settings_seen = changes.count(user)
@@ -340,7 +337,6 @@ class Views:
         return self.everything(session) | self.tell(session, status.error(sentence))
 
     def columns(self, arms: Mapping[Arm, Frame], words: Mapping[Arm, GrowingReply] | None = None) -> Update:
-        """Draw both columns of a comparison."""
         update: Update = {}
         words = words or comparisons_panel.words()
         for arm, (text, figures) in self._parts.columns.items():

@@ -92,7 +92,6 @@ def _file() -> Path:
 
 
 def processor() -> str:
-    """Return the processor's name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -88,7 +88,6 @@ class Downloads:
                 self._known[name] = replace(known, phase="stopping", speed=None)
 
     def of(self, name: str) -> Download | None:
-        """Return the state of a model's download; None where there is none."""
         return self._known.get(name)
 
     def forget(self, name: str) -> None:

@@ -212,7 +212,6 @@ class ModelManager:
         self._slot.eject()
 
     def frees(self, name: str) -> int:
-        """Return the bytes that removing a model frees."""
         return bring.removable(self._slot.catalogue.entry(name), self._device)
 
     def remove(self, name: str) -> None:

@@ -182,7 +182,6 @@ class Chats(Repository):
             return [_conversation(row) for row in db.query(_SEARCH, parameters | {"match": match})]
 
     def count_archived(self, user_id: int) -> int:
-        """Count a user's archived conversations."""
         archived = "SELECT 1 FROM conversations WHERE user_id = ? AND archived AND hidden_by IS NULL"
         return len(self._rows(archived, [user_id]))
 

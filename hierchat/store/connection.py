@@ -370,7 +370,6 @@ class Repository:
         self._changed = changed
 
     def _rows(self, query: str, values: Any = ()) -> list[Any]:
-        """Return the rows that a query finds."""
         with self._connection.read() as db:
             return db.execute(query, values).fetchall()
 

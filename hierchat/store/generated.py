@@ -87,7 +87,6 @@ class GeneratedTexts(Repository):
         return dict(self._rows(done, [user_id, model_key]))
 
     def texts(self, user_id: int, model_key: str, key: str) -> list[GeneratedText]:
-        """Return the generated replies of one conversation, in order."""
         rows = self._rows(
             "SELECT turn, ids, done FROM self_texts WHERE user_id = ? AND model_key = ? AND key = ? ORDER BY turn",
             [user_id, model_key, key],

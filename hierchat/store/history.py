@@ -45,7 +45,6 @@ class SuffixRun:
         return bool(seen.all())
 
     def without(self, message_ids: NDArray[np.int64]) -> Self:
-        """Return the suffix order without the texts of these ids."""
         stays = ~np.isin(self.texts[:, 0], message_ids)
         if stays.all():
             return self
@@ -176,7 +175,6 @@ class History(Repository):
         return texts, Mark(message, tokenised)
 
     def ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
-        """Return the ids of all texts of a kind."""
         values = _values(user_id, model_key, kind, Mark())
         return {id for (id,) in self._rows(f"SELECT message_id FROM ({_TEXTS})", values)}
 
@@ -265,7 +263,6 @@ class LearnedValues(Repository):
         return next((value for (value,) in self._rows(stored, [user_id, model_key, kind])), None)
 
     def by_model(self, user_id: int, kind: str) -> dict[str, bytes]:
-        """Return a user's learned values of one kind, by model_key."""
         stored = "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at"
         return dict(self._rows(stored, [user_id, kind]))
 
@@ -285,7 +282,6 @@ class LearnedValues(Repository):
         return changed > 0
 
     def drop(self, user_id: int, model_key: str, kind: str) -> None:
-        """Delete a learned value."""
         stored = "DELETE FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?"
         self._run(stored, [user_id, model_key, kind])
 

@@ -321,7 +321,6 @@ def stored_call(call: ToolCall) -> str:
 
 
 def call_of(message: dict[str, Any]) -> ToolCall | None:
-    """Return the tool call of a message's row, or None."""
     return ToolCall(**json.loads(message["call"])) if message["call"] else None
 
 
@@ -338,7 +337,6 @@ def put_summary(db: Database, message_id: int, text: str) -> None:
 
 
 def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:
-    """Add files to a message."""
     for file in files:
         db.execute(
             f"INSERT INTO attachments (message_id, {_FILE}) VALUES (?, ?, ?, ?, ?, ?)",

@@ -113,7 +113,6 @@ def preset_name(db: Database, settings: ChatSettings | None) -> str:
 
 
 def preset_named(db: Database, user_id: int, name: str) -> int | None:
-    """Return the id of the preset with that name, or None."""
     row = db.execute(
         "SELECT id FROM presets WHERE user_id = ? AND name = ?", [user_id, storable(name)]
     ).fetchone()

@@ -108,8 +108,6 @@ CallState = Literal["asked", "running", "done", "failed", "refused", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """Call of a tool at the end of a reply, and its result."""
-
     server: str
     tool: str
     """As the server calls it."""
@@ -122,8 +120,6 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Message as one node of a conversation's tree."""
-
     id: int
     conversation_id: int
     parent_id: int | None
@@ -147,8 +143,6 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """Message to be added to a conversation."""
-
     parent_id: int | None
     """The message that it follows; None: it is a root."""
     text: str
@@ -173,8 +167,6 @@ class ChatSettings:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Settings with a name, to be chosen for a chat."""
-
     id: int
     name: str
     settings: ChatSettings
@@ -251,8 +243,6 @@ class TurnFigures:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Record of one finished or unfinished reply of a model."""
-
     message_id: int
     begun: NewTurn
     reply_tokens: int
@@ -307,8 +297,6 @@ class SourceSpan:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Conversation and role of a message."""
-
     conversation_id: int
     title: str
     role: Role

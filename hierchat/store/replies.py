@@ -19,7 +19,6 @@ SPANS = f"SELECT start, length, source, {', '.join(_ORIGIN)} FROM spans"
 
 
 def span_of(row: dict[str, Any]) -> records.SourceSpan:
-    """Decode a row of `SPANS` into a SourceSpan."""
     origin = records.Origin(**{name: row[name] for name in _ORIGIN})
     return records.SourceSpan(row["start"], row["length"], row["source"], origin)
 

@@ -71,7 +71,6 @@ class Users(Repository):
         )
 
     def counts(self, user_id: int) -> tuple[int, int]:
-        """Count a user's conversations and messages."""
         (counts,) = self._rows(
             "SELECT count(DISTINCT conversations.id), count(messages.id)"
             " FROM conversations LEFT JOIN messages ON conversation_id = conversations.id WHERE user_id = ?",
@@ -104,11 +103,9 @@ class Users(Repository):
         return chosen
 
     def set_drafts_from(self, user_id: int, chosen: DraftsFrom) -> None:
-        """Set which texts may draft the replies to come."""
         self._choose(user_id, drafts_from=chosen)
 
     def idle_settings(self, user_id: int) -> IdleSettings:
-        """Return the user's settings of idle generation."""
         for on, *rest in self._rows(
             "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
         ):
@@ -175,7 +172,6 @@ class Users(Repository):
         return self._chosen(user_id, "told", 0)
 
     def set_told(self, user_id: int, count: int) -> None:
-        """Set how many explanations of first replies this user has seen."""
         self._choose(user_id, told=count)
 
     def _chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
@@ -368,13 +364,11 @@ class Keys(Repository):
         self._access = access
 
     def access(self) -> Access:
-        """Return who may use the endpoint."""
         if self._access:
             return self._access
         return self._rows("SELECT access FROM endpoint")[0][0]
 
     def set_access(self, access: Access) -> None:
-        """Set who may use the endpoint."""
         self._access = None
         self._run("UPDATE endpoint SET access = ?", [access])
 

@@ -350,7 +350,6 @@ class Reader:
 
 
 def size_of(file: Path) -> int:
-    """Return the bytes of a file; 0 if it cannot be looked at."""
     with suppress(OSError):
         return file.stat().st_size
     return 0

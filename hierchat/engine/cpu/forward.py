@@ -199,7 +199,6 @@ class Team:
             self._job = None
 
     def close(self) -> None:
-        """End the helper threads."""
         self._closed = True
         self._ring()
 

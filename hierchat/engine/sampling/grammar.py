@@ -90,6 +90,5 @@ class Grammar:
         return masked
 
     def take(self, token: int) -> None:
-        """Advance the grammar by a token that was chosen."""
         if not self._matcher.is_stopped():
             self._matcher.consume_token(token)

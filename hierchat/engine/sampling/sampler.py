@@ -57,7 +57,6 @@ class Counts:
 
     @property
     def said(self) -> NDArray[np.float64]:
-        """Return how often the reply has each of `tokens`."""
         return self._said[: len(self._places)]
 
 

@@ -107,13 +107,11 @@ class Architecture:
         return "router" in self.matrices or bool(self.experts_beside_mlp)
 
     def activation_of(self, config: Mapping[str, Any]) -> str:
-        """Return the activation of a model with this config.json."""
         if self.activation == CLAMPED:
             return CLAMPED
         return str(config.get("hidden_activation") or config.get("hidden_act") or self.activation)
 
     def biases_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the matrices that have biases in a model with this config.json."""
         left_out = self.optional_biases and config.get("attention_bias") is False
         return () if left_out else self.biases
 

@@ -53,7 +53,6 @@ class IdlePart(PanelPart):
         page.on("hc_typing", self.typing, outputs=[], queue=False)
 
     def choose(self, event: PageEvent, on: bool, after: float, most: int) -> dict[Any, Any]:
-        """Store the user's choices for idle generation."""
         user = event.user
         if not self._service.users.is_guest(user):
             before = self._service.users.idle_settings(user)
@@ -76,7 +75,6 @@ class IdlePart(PanelPart):
         return {self._state: self._said(event.user, asked=bool(removing))}
 
     def delete(self, live: Any, event: PageEvent) -> dict[Any, Any]:
-        """Delete all generated texts of the user."""
         event.session.removing = ""
         said = _("Deleted all generated texts.")
         if not self._service.idle.delete(event.user):
@@ -89,7 +87,6 @@ class IdlePart(PanelPart):
             self._service.idle.touched()
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw the choices and the state of idle generation."""
         if self._service.users.is_guest(session.user):
             hidden = dict.fromkeys(self.outputs[:4], gr.update(visible="hidden"))
             return hidden | {self._state: "", self._timer: gr.update(active=False)}

@@ -41,7 +41,6 @@ def replies_page(
 
 
 def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
-    """Draw the speed-up by day."""
     title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
@@ -71,7 +70,6 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
 
 
 def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
-    """Draw the share of each source in the tokens, by day or week."""
     title = _("Where the words came from")
     if not found.days:
         return charts.empty_card(
@@ -103,7 +101,6 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
 
 
 def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
-    """Draw which share of each source's drafts was accepted."""
     title = _("Drafts that were right, by source")
     asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
     if not asked:
@@ -123,7 +120,6 @@ def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
 
 
 def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str]) -> Markup:
-    """Draw the speed-up of each model, the one with the most replies first."""
     ranked = sorted(models.items(), key=lambda model: -model[1].replies)
     most = max([one.speedup or 0.0 for one in models.values()]) or 1.0
     rows = []
@@ -249,7 +245,6 @@ def calibration_card(calibration: Calibration) -> Markup:
 
 
 def costs_card(costs: ForwardCosts | None) -> Markup:
-    """Draw the milliseconds of a forward by number of rows."""
     title = _("What a run of the model costs")
     if costs is None:
         return charts.empty_card(
@@ -329,7 +324,6 @@ class InsightsPanel(Panel):
         page.on(self._timer.tick, self.tick, outputs=[self._meters, self._timer])
 
     def choose(self, event: PageEvent, period: str, model: Any) -> dict[Any, Any]:
-        """Show another range of days, or the replies of one model."""
         self._chosen[event.user] = period, model if isinstance(model, str) else ""
         return self._drawn(event.user)
 

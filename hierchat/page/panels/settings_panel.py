@@ -102,7 +102,6 @@ class ProgramsPart(PanelPart):
         page.on(self._access.input, choose, [self._access], self.outputs)
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw the endpoint's switch and its keys."""
         if not self._service.users.is_owner(session.user):
             hidden = gr.update(visible="hidden")
             return {self._about: hidden, self._access: hidden, self._keys: ""}
@@ -140,7 +139,6 @@ class ToolsPart(PanelPart):
         page.on("hc_tools_try", look, outputs=self.outputs)
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw the tool servers with their switches."""
         if not self._service.users.is_owner(session.user):
             return dict.fromkeys(self.outputs, "")
         try:

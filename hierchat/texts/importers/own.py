@@ -24,7 +24,6 @@ _WRITTEN_BY = ("model", "model_key", "settings", "seed", "drafted")
 
 
 def written(made: Chat) -> dict[str, Any]:
-    """Encode a conversation as a dict for JSON."""
     return {
         "hierchat": VERSION,
         "id": made.source,
@@ -63,7 +62,6 @@ def read(value: dict[str, Any]) -> Chat:
 
 
 def written_preset(preset: Preset) -> dict[str, Any]:
-    """Encode a preset as a dict for JSON."""
     return {
         "hierchat": VERSION,
         "preset": preset.name,
