@@ -247,14 +247,15 @@ class HeadDrafter:
                 [Segment(self._sequence, tokens[:before], chain, False, False, inputs[:before])]
             )
             self._sequence.commit(range(before))
-        rows = self._forward(tokens[before:], range(-1, len(tokens) - before - 1), inputs[before:])
+        rows = self._forward(tokens[before:], range(-1, len(tokens) - before - 1), inputs[before:], 1)
         self._sequence.commit(range(len(tokens) - before))
         return rows
 
-    def _forward(self, tokens: Sequence[int], parents: Sequence[int], inputs: Floats) -> Rows:
+    def _forward(self, tokens: Sequence[int], parents: Sequence[int], inputs: Floats, last: int) -> Rows:
+        """Compute cells; of the `last` of them logits are read."""
         assert self._sequence
         began = time.perf_counter()
-        segment = Segment(self._sequence, tokens, parents, embeddings=inputs)
+        segment = Segment(self._sequence, tokens, parents, embeddings=inputs, last=last)
         rows = self._head.runner.forward([segment])[0]
         took = (time.perf_counter() - began) * 1e3
         self._head.forward_ms += (took - self._head.forward_ms) * (0.05 if self._head.forward_ms else 1.0)
@@ -306,7 +307,7 @@ class HeadDrafter:
             before.append(state)
         joined = self._head.joined(grown.cell_tokens[-len(chosen) :], np.concatenate(before))
         grown.joined = joined if grown.joined is None else np.concatenate([grown.joined, joined])
-        rows = self._forward(grown.cell_tokens, grown.cell_parents, grown.joined)
+        rows = self._forward(grown.cell_tokens, grown.cell_parents, grown.joined, len(chosen))
         states = rows.hidden(range(len(rows)))
         assert states is not None
         grown.level, grown.depth = [], grown.depth + 1

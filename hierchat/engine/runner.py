@@ -70,6 +70,8 @@ class Segment(NamedTuple):
     """Whether hidden states are wanted even without logits; they come where the runner can bring them."""
     embeddings: NDArray[np.float32] | None = None
     """[tokens, hidden]: what the rows begin with in place of the tokens' own embeddings; for draft heads."""
+    last: int | None = None
+    """Rows at the end whose logits are read, where not all are: the others' need not be computed."""
 
 
 class Runner(ABC):

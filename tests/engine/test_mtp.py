@@ -199,6 +199,33 @@ def test_it_computes_what_the_model_defines(name: str, form: str, tmp_path: Path
     assert_as_defined(head, layer, most)
 
 
+def test_trees_stand_on_what_the_layer_says(tmp_path: Path) -> None:
+    """Behind a text, and behind each draft that was looked behind, whatever was taken back before."""
+    target, layer = target_and_layer("qwen35")
+    _, head = head_of(write_folder("qwen35", target, layer, tmp_path), "float32")
+    drafter = HeadDrafter(head, DraftCost(FreeRows(24)))
+    text, states = random_tokens(30), np.random.default_rng(2).normal(size=(30, 64)).astype(np.float32)
+    for end in (12, 14, 30):
+        seen = 0 if end == 12 else len(drafter._text) - 1
+        drafter.see(states[seen : end - 1], seen)
+        if end == 12:
+            drafter.begin(text[:12])
+        else:
+            drafter.observe(text[seen + 1 : end])
+        tree, behind = drafter.propose(), dict[int, tuple[list[int], Floats]]()
+        assert len(tree) > 8
+        for node in range(-1, len(tree)):
+            tokens, before = text[1:end], states[: end - 1]
+            if node >= 0:
+                tokens, before = behind[tree.parents[node]]
+                tokens = [*tokens, tree.tokens[node]]
+            logits, own = layer(tokens, before)
+            behind[node] = tokens, np.concatenate([before, own[-1:]])
+            children = [token for token, at in zip(tree.tokens, tree.parents, strict=True) if at == node]
+            best = np.argsort(-logits[-1], kind="stable")[: len(children)]
+            assert sorted(children) == sorted(best.tolist())
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_a_layer_that_knows_nothing_changes_no_word(name: str, tmp_path: Path) -> None:
     engine, head = head_of(write_file(name, *target_and_layer(name), tmp_path / "a.gguf", packed=True), None)

@@ -21,6 +21,7 @@ from hierchat.models.progress import BrokenFileError
 class LayerRunner(TorchRunner):
     """Run a layer over rows that are given to it in place of tokens' embeddings. Nobody asks for equal bits."""
 
+    @torch.inference_mode()
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         found = list[Rows]()
         for one in segments:
@@ -28,12 +29,15 @@ class LayerRunner(TorchRunner):
             assert isinstance(sequence, TorchSequence)
             sequence.segment = one.tokens
             given = None if one.embeddings is None else torch.from_numpy(one.embeddings)
-            rows = self.run(
-                sequence.slots, one.tokens, one.parents, padded=False, logits=one.logits, embeddings=given
+            states = self.run(
+                sequence.slots, one.tokens, one.parents, padded=False, logits=False, embeddings=given
             )
-            states = self.hidden[0] if one.logits else rows
-            logits = rows if one.logits else rows[:0]
-            found.append(ArrayRows(*(some.float().numpy(force=True) for some in (logits, states))))
+            logits = np.empty((len(states), self.vocabulary), np.float32)
+            read = states[-one.last :] if one.last else states
+            if one.logits:  # of the rows that are read: vocabularies are large
+                output = self.model.get_output_embeddings()(read[None])[0]
+                logits[-len(read) :] = output.float().numpy(force=True)
+            found.append(ArrayRows(logits, states.float().numpy(force=True)))
         return found
 
 
