@@ -260,6 +260,7 @@ BROKEN = {
     "lacks enorm.weight": {"enorm": None},
     "lacks model.layers.0.self_attn.q_proj.weight": {"self_attn.q_proj": None},
     "has the shape": {"eh_proj": torch.zeros(64, 64)},
+    "in float8_e4m3fn, which is not read": {"mlp.up_proj": torch.zeros(96, 64, dtype=torch.float8_e4m3fn)},
     "no number": {"hnorm": torch.full((64,), torch.nan)},
 }
 

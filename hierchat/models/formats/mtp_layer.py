@@ -141,6 +141,9 @@ def _fitting(name: str, found: dict[str, Any], wanted: Any) -> Any:
     if tensor.shape != wanted.shape:
         shape, right = list(tensor.shape), list(wanted.shape)
         raise BrokenFileError(later(f"{name} has the shape {shape} in place of {right}"))
-    if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16) or not tensor.isfinite().all():
+    if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise BrokenFileError(later(f"{name} is in {kind}, which is not read here"))
+    if not tensor.isfinite().all():
         raise BrokenFileError(later(f"{name} holds what is no number"))
     return tensor.to(wanted.dtype)
