@@ -371,7 +371,7 @@ class ReplyHandlers(HandlerGroup):
         """Return the explanation that belongs to one of the user's first replies, and note that it was shown."""
         users, told = self._service.users, self._service.users.told(reply.user_id)
         if lesson := conversation.lesson(reply.latest, told, self._service.model_status):
-            users.set_told(reply.user_id, told + 1)
+            users.choose(reply.user_id, told=told + 1)
         return lesson
 
     def _remark(self, reply: ReplyInProgress) -> str:

@@ -16,6 +16,7 @@ from hierchat.store.connection import (
     Connection,
     NotFound,
     Repository,
+    add_row,
     drop_words,
     is_running,
     match_expression,
@@ -415,11 +416,14 @@ class Chats(Repository):
 
 def _create(db: Database, user_id: int, title: str, project_id: int | None = None) -> int:
     now = time.time()
-    conversation: int = db.execute(
-        "INSERT INTO conversations (user_id, title, created_at, updated_at, project_id) VALUES (?, ?, ?, ?, ?)",
-        [user_id, title, now, now, project_id],
-    ).lastrowid
-    return conversation
+    values = {
+        "user_id": user_id,
+        "title": title,
+        "created_at": now,
+        "updated_at": now,
+        "project_id": project_id,
+    }
+    return add_row(db, "conversations", **values)
 
 
 def _hide(db: Database, user_id: int, conversation_id: int) -> None:

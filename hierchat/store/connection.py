@@ -188,10 +188,8 @@ class Connection:
                     "copies."
                 )
                 log.warning(self.notice)
-            opening = [*this_process(), time.time()]
-            self._opening_id = db.execute(
-                "INSERT INTO openings (pid, started, opened_at) VALUES (?, ?, ?)", opening
-            ).lastrowid
+            pid, started = this_process()
+            self._opening_id = add_row(db, "openings", pid=pid, started=started, opened_at=time.time())
 
     @contextmanager
     def _connected(self) -> Iterator[Database]:
@@ -377,6 +375,13 @@ class Repository:
         """Run a statement in a transaction of its own, and return how many rows it changed."""
         with self._connection.write() as db:
             return db.execute(statement, values).rowcount
+
+
+def add_row(db: Database, table: str, **values: object) -> int:
+    """Insert a row, as part of a transaction, and return its id."""
+    places = ", ".join("?" * len(values))
+    added = db.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})", [*values.values()])
+    return int(added.lastrowid)
 
 
 def interrupt(db: Database, message_ids: Iterable[int]) -> None:

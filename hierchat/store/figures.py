@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import NotFound, Repository, owned_conversation
+from hierchat.store.connection import NotFound, Repository, add_row, owned_conversation
 from hierchat.store.records import DraftingFigures, HistorySize, OverTimeFigures, SourceCount, Totals
 from hierchat.store.replies import FINISHED, TOKEN
 
@@ -149,11 +149,8 @@ class Comparisons(Repository):
         with self._connection.write() as db:
             if owned_conversation(db, user_id, conversation_id)["incognito"]:
                 return 0
-            row = db.execute(
-                "INSERT INTO comparisons (conversation_id, created_at, question, result) VALUES (?, ?, ?, ?)",
-                [conversation_id, created_at, question, result],
-            )
-            return int(row.lastrowid or 0)
+            values = {"created_at": created_at, "question": question, "result": result}
+            return add_row(db, "comparisons", conversation_id=conversation_id, **values)
 
     def all(self, user_id: int, limit: int) -> list[StoredComparison]:
         """Return a user's results, at most `limit`, the newest first."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlite_utils import Database
 
-from hierchat.store.connection import Repository, owned_message
+from hierchat.store.connection import Repository, add_row, owned_message
 from hierchat.store.replies import TOKEN
 
 # Orders of suffixes as they are stored: which texts one covers, and what of it stays when some of them go.
@@ -342,10 +342,7 @@ class DeletionOutbox(Repository):
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")
-            db.execute(
-                "INSERT INTO told_drafters (place, user, reply, message_id) VALUES (?, ?, ?, ?)",
-                [place, *names, message_id],
-            )
+            add_row(db, "told_drafters", place=place, user=names[0], reply=names[1], message_id=message_id)
         return names
 
     def pending(self, place: str) -> list[SentReply]:

@@ -16,6 +16,7 @@ from hierchat.store.connection import (
     NotFound,
     Repository,
     StoreError,
+    add_row,
     is_running,
     owned_conversation,
     owned_message,
@@ -118,15 +119,11 @@ class Messages(Repository):
         with self._connection.write() as db:
             if owned_conversation(db, user_id, conversation_id)["incognito"]:
                 return None
-            queued: int = db.execute(
-                "INSERT INTO waiting (conversation_id, parent_id, at_end, text, files, pid, started)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    *(conversation_id, message.parent_id, at_end, storable(message.text)),
-                    json.dumps([asdict(file) for file in message.files]),
-                    *this_process(),
-                ],
-            ).lastrowid
+            pid, started = this_process()
+            place = {"conversation_id": conversation_id, "parent_id": message.parent_id, "at_end": at_end}
+            files = json.dumps([asdict(file) for file in message.files])
+            text = storable(message.text)
+            queued = add_row(db, "waiting", **place, text=text, files=files, pid=pid, started=started)
         self._queued.add(queued)
         return queued
 

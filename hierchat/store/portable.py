@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sqlite_utils import Database
 
 from hierchat.store.chats import add_tags, show_again, tags_of
-from hierchat.store.connection import NotFound, Repository, owned_conversation, storable, title_of
+from hierchat.store.connection import NotFound, Repository, add_row, owned_conversation, storable, title_of
 from hierchat.store.messages import attach, attachments_of, call_of, put_summary, stored_call
 from hierchat.store.presets import preset_name, put_settings, settings_of
 from hierchat.store.projects import import_project
@@ -160,10 +160,7 @@ def _create(db: Database, user_id: int, chat: Chat) -> int:
         "INSERT INTO conversations (user_id, title, created_at, updated_at, project_id) VALUES (?, ?, ?, ?, ?)",
         [user_id, title_of(chat.title) or title_of(first), chat.created_at, chat.updated_at, project],
     ).lastrowid
-    db.execute(
-        "INSERT INTO imports (conversation_id, user_id, source) VALUES (?, ?, ?)",
-        [conversation_id, user_id, storable(chat.source)],
-    )
+    add_row(db, "imports", conversation_id=conversation_id, user_id=user_id, source=storable(chat.source))
     add_tags(db, user_id, conversation_id, chat.tags)
     if chat.settings:
         put_settings(db, user_id, conversation_id, replace(chat.settings, preset_id=None), chat.preset)
@@ -172,28 +169,20 @@ def _create(db: Database, user_id: int, chat: Chat) -> int:
 
 def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message: ChatMessage) -> int:
     parent = None if message.parent is None else ids[message.parent]
-    message_id: int = db.execute(
-        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, call)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            conversation_id,
-            parent,
-            message.role,
-            storable(message.text),
-            message.state,
-            message.created_at,
-            message.edited,
-            stored_call(message.call) if message.call else None,
-        ],
-    ).lastrowid
-    db.execute(
-        "INSERT INTO imported_messages (message_id, source, written_by) VALUES (?, ?, ?)",
-        [
-            message_id,
-            storable(message.name),
-            json.dumps(dict(message.written_by)) if message.written_by else None,
-        ],
+    message_id = add_row(
+        db,
+        "messages",
+        conversation_id=conversation_id,
+        parent_id=parent,
+        role=message.role,
+        text=storable(message.text),
+        state=message.state,
+        created_at=message.created_at,
+        edited=message.edited,
+        call=stored_call(message.call) if message.call else None,
     )
+    writer = json.dumps(dict(message.written_by)) if message.written_by else None
+    add_row(db, "imported_messages", message_id=message_id, source=storable(message.name), written_by=writer)
     attach(db, message_id, message.attachments)
     put_summary(db, message_id, message.summary)
     return message_id

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import Repository, StoreError, storable
+from hierchat.store.connection import Repository, StoreError, add_row, storable
 from hierchat.store.records import ChatSettings, Preset
 
 
@@ -27,10 +27,7 @@ class Presets(Repository):
         """Add a preset and return its id. Raises StoreError if there is one of that name."""
         with self._connection.write() as db:
             _require_free(db, user_id, name)
-            preset: int = db.execute(
-                "INSERT INTO presets (user_id, name, system_prompt, sampling) VALUES (?, ?, ?, ?)",
-                [user_id, storable(name), *_values(settings)],
-            ).lastrowid
+            preset = add_row(db, "presets", user_id=user_id, name=storable(name), **_values(settings))
         self._changed(user_id)
         return preset
 
@@ -40,7 +37,7 @@ class Presets(Repository):
             _owned(db, user_id, preset_id)
             db.execute(
                 "UPDATE presets SET system_prompt = ?, sampling = ? WHERE id = ?",
-                [*_values(settings), preset_id],
+                [*_values(settings).values(), preset_id],
             )
         self._changed(user_id)
 
@@ -75,13 +72,11 @@ class Presets(Repository):
         with self._connection.write() as db:
             if preset_named(db, user_id, name) is not None:
                 return False
-            none = not db.execute(
-                "SELECT 1 FROM presets WHERE user_id = ? AND is_default", [user_id]
-            ).fetchone()
-            db.execute(
-                "INSERT INTO presets (user_id, name, system_prompt, sampling, is_default) VALUES (?, ?, ?, ?, ?)",
-                [user_id, storable(name), *_values(settings), is_default and none],
-            )
+            default = "SELECT 1 FROM presets WHERE user_id = ? AND is_default"
+            values = _values(settings) | {
+                "is_default": is_default and not db.execute(default, [user_id]).fetchone()
+            }
+            add_row(db, "presets", user_id=user_id, name=storable(name), **values)
             return True
 
 
@@ -101,7 +96,7 @@ def put_settings(
     db.execute(
         "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, notes, preset_id)"
         " VALUES (?, ?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
-        [conversation_id, *_values(settings), settings.notes, preset_id, user_id],
+        [conversation_id, *_values(settings).values(), settings.notes, preset_id, user_id],
     )
 
 
@@ -145,5 +140,6 @@ def _preset(row: dict[str, Any]) -> Preset:
     return Preset(row["id"], row["name"], settings, bool(row["is_default"]))
 
 
-def _values(settings: ChatSettings) -> tuple[str, str]:
-    return storable(settings.system_prompt), storable(json.dumps(dict(settings.sampling), ensure_ascii=False))
+def _values(settings: ChatSettings) -> dict[str, object]:
+    sampling = storable(json.dumps(dict(settings.sampling), ensure_ascii=False))
+    return {"system_prompt": storable(settings.system_prompt), "sampling": sampling}

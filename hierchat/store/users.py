@@ -7,7 +7,7 @@ import secrets
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from sqlite_utils import Database
@@ -16,6 +16,7 @@ from hierchat.store.connection import (
     Connection,
     Repository,
     StoreError,
+    add_row,
     drop_words,
     is_running,
     owned_conversation,
@@ -102,9 +103,6 @@ class Users(Repository):
             return "chat" if incognito else "all"
         return chosen
 
-    def set_drafts_from(self, user_id: int, chosen: DraftsFrom) -> None:
-        self._choose(user_id, drafts_from=chosen)
-
     def idle_settings(self, user_id: int) -> IdleSettings:
         for on, *rest in self._rows(
             "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
@@ -114,7 +112,7 @@ class Users(Repository):
 
     def set_idle_settings(self, user_id: int, idle: IdleSettings) -> None:
         """Set whether idle generation is allowed, when and how much; texts that were generated stay."""
-        self._choose(user_id, learns=idle.on, learns_after=idle.after_minutes, learns_most=idle.most_tokens)
+        self.choose(user_id, learns=idle.on, learns_after=idle.after_minutes, learns_most=idle.most_tokens)
 
     def with_idle_generation(self) -> list[int]:
         """Return the users who allow idle generation and whose earlier texts may draft; no guests."""
@@ -131,31 +129,19 @@ class Users(Repository):
                 f"Notes have at most {LONGEST_NOTES:,} characters, and these have {len(notes):,}. Shorten them: they "
                 "go before every reply."
             )
-        self._choose(user_id, notes=storable(notes).strip())
+        self.choose(user_id, notes=storable(notes).strip())
 
     def model_titles(self, user_id: int) -> bool:
         """Return whether a model may name this user's new chats."""
         return bool(self._chosen(user_id, "model_titles", False))
 
-    def set_model_titles(self, user_id: int, allowed: bool) -> None:
-        """Set whether a model may name this user's new chats. Existing titles stay."""
-        self._choose(user_id, model_titles=allowed)
-
     def keeps_writing(self, user_id: int) -> bool:
         """Return whether this user's replies go on after the last page was closed."""
         return bool(self._chosen(user_id, "keep_writing", True))
 
-    def set_keeps_writing(self, user_id: int, on: bool) -> None:
-        """Set whether replies go on after the last page was closed, or stop then."""
-        self._choose(user_id, keep_writing=on)
-
     def compacts(self, user_id: int) -> bool:
         """Return whether the model summarises the oldest turns of this user's chats before they are left out."""
         return bool(self._chosen(user_id, "compacts", False))
-
-    def set_compacts(self, user_id: int, on: bool) -> None:
-        """Set whether the model summarises the oldest turns by itself. Existing summaries stay."""
-        self._choose(user_id, compacts=on)
 
     def tool_servers(self, user_id: int) -> set[str]:
         """Return the tool servers that the user switched on; empty unless the user is the owner."""
@@ -165,21 +151,19 @@ class Users(Repository):
 
     def set_tool_servers(self, user_id: int, names: Collection[str]) -> None:
         """Switch these tool servers on, and all others off."""
-        self._choose(user_id, tool_servers=json.dumps(sorted(names)))
+        self.choose(user_id, tool_servers=json.dumps(sorted(names)))
 
     def told(self, user_id: int) -> int:
         """Return how many explanations of first replies this user has seen."""
         return self._chosen(user_id, "told", 0)
-
-    def set_told(self, user_id: int, count: int) -> None:
-        self._choose(user_id, told=count)
 
     def _chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
         """Return a column of a user; `otherwise` where the user was deleted."""
         chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
         return chosen[0][0] if chosen else otherwise
 
-    def _choose(self, user_id: int, **values: object) -> None:
+    def choose(self, user_id: int, **values: object) -> None:
+        """Set what a user chose, by the columns of the table: `drafts_from`, `keep_writing`, ..."""
         changes = ", ".join(f"{name} = ?" for name in values)
         self._run(f"UPDATE users SET {changes} WHERE id = ?", [*values.values(), user_id])
 
@@ -214,10 +198,7 @@ class Accounts(Repository):
             _require_free(db, name)
             first = not db.execute("SELECT 1 FROM accounts").fetchone()
             account = Account(name, password, owner or first or name == LOCAL_USER, time.time())
-            db.execute(
-                "INSERT INTO accounts (name, password, owner, created_at) VALUES (?, ?, ?, ?)",
-                [account.name, account.password, account.owner, account.created_at],
-            )
+            add_row(db, "accounts", **asdict(account))
             return account
 
     def require_free(self, name: str) -> None:
@@ -389,18 +370,13 @@ class Keys(Repository):
                 raise StoreError(
                     f"There is a key called {name!r} already. Take another name, or remove that key."
                 )
-            values = [storable(name), _hash(key), time.time(), at_once, per_minute, tokens_per_day]
-            number = db.execute(
-                "INSERT INTO keys (name, hash, created_at, at_once, per_minute, tokens_per_day)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                values,
-            ).lastrowid
+            limits = {"at_once": at_once, "per_minute": per_minute, "tokens_per_day": tokens_per_day}
+            number = add_row(
+                db, "keys", name=storable(name), hash=_hash(key), created_at=time.time(), **limits
+            )
             if history:
                 # No person: nobody logs in under such a name, and a model gives no titles to what is never listed.
-                user = db.execute(
-                    "INSERT INTO users (name, created_at, model_titles) VALUES (?, ?, 0)",
-                    [f"key:{number}", time.time()],
-                ).lastrowid
+                user = add_row(db, "users", name=f"key:{number}", created_at=time.time(), model_titles=0)
                 db.execute("UPDATE keys SET user_id = ? WHERE id = ?", [user, number])
         return key
 

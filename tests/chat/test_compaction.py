@@ -249,7 +249,7 @@ def test_by_itself_where_that_is_chosen(talk: Talk, fails: bool) -> None:
     engine = talk.model.engine
     talk.send("more", talk.messages()[-1].id, max_new_tokens=40)
     assert engine.asked_for_summaries == []  # it is off
-    talk.store.users.set_compacts(talk.user, True)
+    talk.store.users.choose(talk.user, compacts=True)
     engine.fails_at = 3 if fails else -1
     frames = list(talk.sending("And then?", talk.messages()[-1].id, max_new_tokens=40))
     assert len(engine.asked_for_summaries) == 1

@@ -24,7 +24,7 @@ from .test_service import recalled
 @pytest.mark.parametrize("chosen", ["chat", "none"])
 def test_earlier_chats_draft_only_where_they_may(talk: Talk, chosen: str) -> None:
     first = talk.send("hello")
-    talk.store.users.set_drafts_from(talk.user, chosen)  # type: ignore[arg-type]
+    talk.store.users.choose(talk.user, drafts_from=chosen)
     second = talk.other().send("hello")
     assert not recalled(second)
     assert second.text == first.text
@@ -33,7 +33,7 @@ def test_earlier_chats_draft_only_where_they_may(talk: Talk, chosen: str) -> Non
     if chosen == "none":
         assert not drafted
         assert second.figures.tokens_per_forward == 1
-    talk.store.users.set_drafts_from(talk.user, "all")
+    talk.store.users.choose(talk.user, drafts_from="all")
     third = talk.other().send("hello")
     assert recalled(third)
     assert third.text == first.text
@@ -58,7 +58,7 @@ def test_only_the_chat_itself_leaves_out_texts_that_ship_or_were_added(
     if incognito:
         closed.conversation = talk.store.chats.begin_incognito(closed.user)
     else:
-        talk.store.users.set_drafts_from(closed.user, "chat")
+        talk.store.users.choose(closed.user, drafts_from="chat")
     same = closed.send("hello")
     assert same.text == reply.text == first.text
     assert not same.figures.shares.get("statistics")
@@ -101,7 +101,7 @@ SENTENCES = ["The river ends in the sea near the old harbour.", "Nobody knows wh
 def take_in(talk: Talk, *said: tuple[str, str], source: str = "chatgpt:1") -> None:
     """An imported conversation in a row becomes the talk's own."""
     messages = [
-        ChatMessage(str(place), str(place - 1) if place else None, role, text, 1e9 + place)  # type: ignore[arg-type]
+        ChatMessage(str(place), str(place - 1) if place else None, role, text, 1e9 + place)
         for place, (role, text) in enumerate(said)
     ]
     talk.store.transfer.import_chat(

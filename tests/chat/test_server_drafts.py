@@ -153,7 +153,7 @@ def test_while_the_drafter_cannot_forget_nothing_of_the_user_is_named(
 
 @pytest.mark.parametrize("allowed", ["chat", "none"])
 def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: Script, allowed: str) -> None:
-    talk.store.users.set_drafts_from(talk.user, allowed)  # type: ignore[arg-type]
+    talk.store.users.choose(talk.user, drafts_from=allowed)
     talk.send("hello")
     told = script.asked[-1]["vllm_xargs"]
     assert "hierchat_user" not in told

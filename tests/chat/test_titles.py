@@ -128,7 +128,7 @@ def test_not_over_the_users_title_nor_against_the_users_will(talk: Talk) -> None
     other.send("And where does it begin?")
     talk.service.titles.wait()
     assert [title(talk), title(other)] == ["Mine", "Mine, too"]
-    talk.store.users.set_model_titles(talk.user, False)
+    talk.store.users.choose(talk.user, model_titles=False)
     third = talk.other()
     third.send("Who knows?")
     talk.service.titles.wait()

@@ -138,7 +138,7 @@ def test_without_history_nothing_is_stored_and_no_other_chat_drafts(
     assert same.text == first.text
     assert "history" not in same.figures.shares
     assert store.chats.find(user) == before
-    store.users.set_drafts_from(user, "none")
+    store.users.choose(user, drafts_from="none")
     assert set(ask(passing, "more").figures.shares) == {"target"}
 
 

@@ -103,7 +103,7 @@ def test_it_drafts_for_that_user_and_says_so(service: ChatService, store: Store)
     assert store.generated.drafted(ben).found == 0
     runs = service.runs(ann, last.message_id)
     assert "self" in {run.origin.slot for run in runs}
-    store.users.set_drafts_from(ann, "chat")
+    store.users.choose(ann, drafts_from="chat")
     _, alone = ask(service, ann, "Why?", max_new_tokens=20, logit_bias={})
     assert alone.text == last.text
     assert not [span for span in store.replies.spans(ann, alone.message_id) if span.origin.slot == "self"]
@@ -509,10 +509,10 @@ def test_what_it_refuses(learn: Any, store: Store, capsys: pytest.CaptureFixture
     assert learn("--user", "nobody") == 1
     assert "There is no user 'nobody'" in capsys.readouterr().err
     assert "nobody" not in store.users.ids()
-    store.users.set_drafts_from(user, "chat")
+    store.users.choose(user, drafts_from="chat")
     assert learn("--user", "ann") == 1
     assert "was chosen in Settings" in capsys.readouterr().err
-    store.users.set_drafts_from(user, "all")
+    store.users.choose(user, drafts_from="all")
     store.users.set_idle_settings(user, IdleSettings(False, 10.0, 1))
     assert learn("--user", "ann") == 0
     assert 1 <= store.generated.size(user).tokens < 10

@@ -79,13 +79,13 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
     if spelled.endswith("_id") and parameter.default is inspect.Parameter.empty:
         return [ids[spelled.removesuffix("_id")]]
     known: dict[str, Any] = {
-        "settings": ChatSettings("x", {}, ids["preset"]), "since": Mark(), "chosen": "all", "kind": "written",
+        "settings": ChatSettings("x", {}, ids["preset"]), "since": Mark(), "values": "all", "kind": "written",
         "role": "user", "names": ["x"], "runs": [], "query": SECRET, "model_key": "m", "limit": 10, "after": 0,
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
         "chat": Chat("x", "x", 0.0, 0.0, [], None), "idle": IdleSettings(), "key": "x", "origin": ids["asked"],
         "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x", "project": ids["project"], "notes": "x",
-        "call": ToolCall("x", "x", "{}"), "count": 1,
+        "call": ToolCall("x", "x", "{}"),
     }  # fmt: skip
     if kind == "Sequence[str]" and spelled == "before":
         return [["x"]]
@@ -102,6 +102,8 @@ def calls(name: str, method: Any, attacker: int, ids: dict[str, int]) -> Iterato
     """Every id once, in its place."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     choices = {one.name: [attacker] if one.name == "user_id" else given(name, one, ids) for one in parameters}
+    if "values" in choices:  # Users.choose
+        choices |= {"drafts_from": choices.pop("values")}
     for number in range(max(map(len, choices.values()))):
         yield {key: many[min(number, len(many) - 1)] for key, many in choices.items()}
 

@@ -41,8 +41,8 @@ def service(server: tuple[FakeService, str]) -> FakeService:
         for table in ("conversations", "comparisons", "presets", "projects", "keys"):
             db.execute(f"DELETE FROM {table}")
     fake.store.keys.set_access("off")
-    fake.store.users.set_keeps_writing(fake.user, True)
-    fake.store.users.set_drafts_from(fake.user, "all")
+    fake.store.users.choose(fake.user, keep_writing=True)
+    fake.store.users.choose(fake.user, drafts_from="all")
     fake.store.users.set_notes(fake.user, "")
     fake.changes.notify(fake.user)
     return fake

@@ -119,7 +119,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
 
 
 def test_the_first_replies_of_a_user_show_once_what_drafts_do(fresh: FakeService) -> None:
-    fresh.users.set_told(fresh.user, 0)
+    fresh.users.choose(fresh.user, told=0)
     page, said = Visitor(fresh), []
     for _ in range(3):
         page.ask("How")

@@ -142,10 +142,10 @@ def test_each_user_can_switch_it_off(store: Store, user: int, name: str) -> None
     chats["bob"] = chatted(store, bob, "Two?")
     assert store.users.model_titles(user)
     assert store.users.model_titles(bob)
-    store.users.set_model_titles(store.users.ids()[name], False)
+    store.users.choose(store.users.ids()[name], model_titles=False)
     assert not store.users.model_titles(store.users.ids()[name])
     assert waiting(store) == [chat for other, chat in chats.items() if other != name]
-    store.users.set_model_titles(store.users.ids()[name], True)
+    store.users.choose(store.users.ids()[name], model_titles=True)
     assert waiting(store) == list(chats.values())
 
 
@@ -478,8 +478,8 @@ def test_what_may_draft_is_chosen_for_each_user(store: Store, user: int) -> None
     chat, secret, bob = store.chats.create(user), store.chats.begin_incognito(user), store.users.ensure("bob")
     assert [store.users.drafts_from(user), store.users.drafts_from(user, chat)] == ["all", "all"]
     assert store.users.drafts_from(user, secret) == "chat"
-    store.users.set_drafts_from(user, "none")
+    store.users.choose(user, drafts_from="none")
     assert store.users.drafts_from(user, secret) == "none"
     assert store.users.drafts_from(bob) == "all"
-    store.users.set_drafts_from(user, "chat")
+    store.users.choose(user, drafts_from="chat")
     assert store.users.drafts_from(user, chat) == "chat"

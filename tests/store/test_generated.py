@@ -42,7 +42,7 @@ def test_what_is_asked_for_is_kept(store: Store, user: int) -> None:
     store.users.set_idle_settings(user, IdleSettings(True, 5.0, 7))
     assert store.users.idle_settings(user) == IdleSettings(True, 5.0, 7)
     assert store.users.with_idle_generation() == [user]
-    store.users.set_drafts_from(user, "chat")
+    store.users.choose(user, drafts_from="chat")
     assert store.users.with_idle_generation() == []  # nothing would draft from it
     guest = store.users.ensure(store.guests.begin())
     store.users.set_idle_settings(guest, IdleSettings(True))

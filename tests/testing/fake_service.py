@@ -156,7 +156,7 @@ class FakeService:
         self.presets = Presets(self.store.connection, self.changes.notify_settings)
         self.data = UserData(self.store, self.changes)
         self.users, self.keys = self.store.users, self.store.keys
-        self.users.set_told(self.user, 2)  # nothing stands above the box but what a test is about
+        self.users.choose(self.user, told=2)  # nothing stands above the box but what a test is about
         self.comparisons = self.store.comparisons
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()

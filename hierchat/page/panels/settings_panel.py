@@ -1,7 +1,7 @@
 """Run the panel of settings: how the page looks, what may draft, when replies end, where data lies, deletion."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -224,8 +224,8 @@ class SettingsPanel(Panel):
     def wire(self, page: PageEvents) -> None:
         users, data, told = self._service.users, self._service.data, self._told
 
-        def keep(setter: Callable[[int, Any], None], event: PageEvent, chosen: Any) -> dict[Any, Any]:
-            setter(event.user, chosen)
+        def keep(column: str, event: PageEvent, chosen: Any) -> dict[Any, Any]:
+            users.choose(event.user, **{column: chosen})
             return {told: ""}
 
         def backup(event: PageEvent) -> dict[Any, Any]:
@@ -238,10 +238,7 @@ class SettingsPanel(Panel):
 
         def reset(event: PageEvent) -> dict[Any, Any]:
             user = event.user
-            users.set_drafts_from(user, "all")
-            users.set_model_titles(user, True)
-            users.set_keeps_writing(user, True)
-            users.set_compacts(user, False)
+            users.choose(user, drafts_from="all", model_titles=True, keep_writing=True, compacts=False)
             self._service.idle.choose(user, IdleSettings())
             if users.is_owner(user):
                 self._service.keys.set_access("off")
@@ -252,10 +249,9 @@ class SettingsPanel(Panel):
 
         for part in self._inside:
             part.wire(page)
-        page.on(self._drafts.input, partial(keep, users.set_drafts_from), [self._drafts], [told])
-        page.on(self._titles.input, partial(keep, users.set_model_titles), [self._titles], [told])
-        page.on(self._keep.input, partial(keep, users.set_keeps_writing), [self._keep], [told])
-        page.on(self._compacts.input, partial(keep, users.set_compacts), [self._compacts], [told])
+        columns = {"drafts_from": self._drafts, "model_titles": self._titles}
+        for column, control in (columns | {"keep_writing": self._keep, "compacts": self._compacts}).items():
+            page.on(control.input, partial(keep, column), [control], [told])
         page.on(self._backup.click, backup, outputs=[told])
         page.on(self._unlearn.click, unlearn, outputs=[told])
         theirs = "() => { hcTheme('system'); hcLanguage(''); }"
