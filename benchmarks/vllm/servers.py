@@ -17,7 +17,7 @@ from benchmarks.published.arctic import arctic_folder
 from hierchat.checks.runs import RequestError, unknown
 from hierchat.config import data_dir
 from hierchat.engine.remote.drafted import DrafterChannel, DrafterError
-from hierchat.runtime.vllm import CACHE_ON_CPU, Launch, Vllm, VllmEnded, prepare
+from hierchat.runtime.vllm import CACHE_ON_CPU, Launch, Vllm, VllmFailed, prepare
 
 SECONDS = 600.0
 """A reply may take."""
@@ -119,7 +119,7 @@ class OwnServer(Server):
         super().close()
         try:
             for user in self._users - {""}:
-                self._channel.forget_all(user)
+                self._channel._ask("forget", user=user, all=True)
         except DrafterError as error:
             raise RequestError(str(error)) from error
         finally:
@@ -171,7 +171,7 @@ def started(
                 )
                 ends.callback(vllm.end)
                 vllm.wait(launch.url, say)
-            except VllmEnded as error:
+            except VllmFailed as error:
                 raise RequestError(str(error)) from error
 
         launch, _ = prepare(served, cuda=cuda, drafts=True, more=more)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from hierchat.store.records import Measured
+
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
 Phase = Literal["waiting", "reading", "writing", "done", "calling"]
@@ -24,29 +26,21 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Measured):
     """Measured figures of one reply so far; None for what was not measured."""
 
     tokens: int = 0
-    seconds: float = 0.0
-    """Decoding time, from the first token's forward to now; reading the prompt is not counted."""
-    first_token_seconds: float | None = None
     tokens_per_second: float | None = None
-    tokens_per_forward: float | None = None
     acceptance_rate: float | None = None
     """Accepted / proposed draft nodes."""
     acceptance: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Accepted / proposed draft nodes by source."""
-    forwards: int = 0
     draft_ms: float | None = None
     """Milliseconds of drafting per forward;"""
     forward_ms: float | None = None
     """of the forward itself;"""
     verify_ms: float | None = None
     """and of choosing tokens and checking drafts behind it."""
-    prompt_tokens: int = 0
-    prompt_read: int | None = None
-    """Tokens of the prompt that had to be read; the others were known from the reply before."""
     read_seconds: float | None = None
     total_seconds: float | None = None
     """From Send to the last token: waiting, reading the prompt and writing. None where nobody looked at the clock,"""
@@ -56,21 +50,10 @@ class Figures:
     """and what it took until the model was there, by what was done meanwhile (SlotPhase)."""
     thought_seconds: float | None = None
     """Decoding time of what the model thought before it answered."""
-    speedup: float | None = None
-    """Against the fastest plain decoding of the same backend."""
-    baseline_tokens_per_second: float | None = None
-    baseline: Literal["measured", "estimated"] | None = None
-    """measured: plain forwards were timed in this turn; estimated: the load-time measurement stands in."""
     shares: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Source -> share of the reply's tokens; "target" is the model alone. Sums to 1."""
-    finish: str | None = None
-    """Why the reply ended: engine.step.Finish, or "error"; None while it goes on."""
-    stop_string: str | None = None
-    """The stop string that ended it."""
     seed: int | None = None
     """None where it was greedy: no seed matters then."""
-    plan: tuple[tuple[str, int], ...] | None = None
-    """The draft models in use at its end, from the lowest up, and the tokens of their drafts; None: not known."""
     written: Written | None = None
     """None while it is being written."""
 

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from hierchat.chat.frames import Figures, Written
@@ -16,7 +16,7 @@ from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import LeftOut
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store.records import NewTurn, SourceCount, TurnFigures
+from hierchat.store.records import Measured, NewTurn, SourceCount, TurnFigures
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()
@@ -247,37 +247,27 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         return Figures(finish=recorded.finish, seed=seed, written=written)
     counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
     counts[TARGET] = tokens - sum(counts.values())
+    same = {one.name: getattr(recorded, one.name) for one in fields(Measured)}
     return Figures(
+        **same,
         tokens=tokens,
-        seconds=recorded.seconds,
-        first_token_seconds=recorded.first_token_seconds,
         tokens_per_second=tokens / recorded.seconds if recorded.seconds else None,
-        tokens_per_forward=recorded.tokens_per_forward,
         acceptance_rate=recorded.accepted / recorded.proposed if recorded.proposed else None,
         acceptance={
             name: count.accepted / count.proposed
             for name, count in recorded.sources.items()
             if count.proposed
         },
-        forwards=recorded.forwards,
         draft_ms=_each(recorded.draft_ms, recorded.forwards),
         forward_ms=_each(recorded.forward_ms, recorded.forwards),
         verify_ms=_each(recorded.verify_ms, recorded.forwards),
-        prompt_tokens=recorded.prompt_tokens,
-        prompt_read=recorded.prompt_read,
         read_seconds=_seconds(recorded.read_ms),
         total_seconds=_seconds(recorded.total_ms),
         waited_seconds=_seconds(recorded.waited_ms),
         loading={phase: ms / 1e3 for phase, ms in (recorded.loading or {}).items()},
         thought_seconds=_seconds(recorded.thought_ms),
-        plan=recorded.plan,
         written=written,
-        speedup=recorded.speedup,
-        baseline_tokens_per_second=recorded.baseline_tokens_per_second,
-        baseline=recorded.baseline,
         shares=_shares(counts, told=bool(recorded.forwards) or recorded.prompt_read is not None),
-        finish=recorded.finish,
-        stop_string=recorded.stop_string,
         seed=seed,
     )
 

@@ -138,7 +138,8 @@ class ToolServers:
     def switch(self, user_id: int, server: str, on: bool) -> None:
         """Switch a server on or off for this user, who is the owner."""
         names = self._users.tool_servers(user_id) - {server}
-        self._users.set_tool_servers(user_id, names | {server} if on else names)
+        on_now = sorted(names | {server} if on else names)
+        self._users.choose(user_id, tool_servers=json.dumps(on_now))
         self._end(server)
 
     def offered(self, user_id: int, stop: threading.Event) -> tuple[dict[str, Tool], list[str]]:

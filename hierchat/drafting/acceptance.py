@@ -134,11 +134,6 @@ class Acceptance:
                 ]
         return found
 
-    def by_match(self) -> NDArray[np.float64]:
-        """Count by length of match, whatever the source, the likeliest candidates and how many of them were right:
-        [MAX_MATCH + 1, 2]."""
-        return self.matches.sum(0)
-
     def add(self, other: Acceptance) -> None:
         """Add the counts of another Acceptance to these."""
         self.curve += other.curve

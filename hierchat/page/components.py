@@ -46,8 +46,12 @@ class Components:
             with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as self.chat:
                 self.thread, self.growing = still("hc-thread"), still("hc-growing")
             self._build_comparison()
-            self.panels = {panel.name: _column_of(panel) for panel in panels}
+            self.panels: dict[str, Any] = {}
             """Their columns, by name."""
+            for panel in panels:
+                shown = {"elem_id": f"hc-panel-{panel.name}", "elem_classes": ["hc-panel", OFF]}
+                with gr.Column(**shown) as self.panels[panel.name]:
+                    panel.build()
             end = button("hc_end", _("To the end"), css="hc-icon", title=_("To the end"), hidden="")
             gr.HTML(end, elem_id="hc-end")
             self.live = gr.HTML("", elem_id="hc-live")
@@ -112,7 +116,11 @@ class Components:
                     _("Back to the chat"), elem_id="hc-back", size="sm", min_width=0, scale=0
                 )
             with gr.Row(elem_id="hc-columns"):
-                self.columns = {arm: _column(arm) for arm in ARMS}
+                self.columns: dict[Arm, tuple[Any, Any]] = {}
+                for arm in ARMS:
+                    with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
+                        text = gr.HTML("", elem_classes="hc-text", apply_default_css=False, js_on_load=None)
+                        self.columns[arm] = text, gr.HTML("", elem_classes="hc-arm-figures")
             self.result = still("hc-result")
 
     def _build_composer(self) -> None:
@@ -139,16 +147,3 @@ class Components:
 def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return the entries of the list of models: those on this machine, and "More models…"."""
     return [*((name, name) for name in names), (_("More models…"), MORE)]
-
-
-def _column_of(panel: Panel) -> Any:
-    with gr.Column(elem_id=f"hc-panel-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
-        panel.build()
-    return place
-
-
-def _column(arm: Arm) -> tuple[Any, Any]:
-    with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
-        text = gr.HTML("", elem_classes="hc-text", apply_default_css=False, js_on_load=None)
-        figures = gr.HTML("", elem_classes="hc-arm-figures")
-    return text, figures

@@ -116,9 +116,7 @@ def main(part: str, *how: str) -> int:
         os.nice(10)
 
     def end_with_input() -> None:
-        while os.read(
-            0, 1
-        ):  # not through sys.stdin, whose lock would be held when the process ends by itself
+        while os.read(0, 1):  # not by sys.stdin, whose lock would be held when the process ends by itself
             pass
         os._exit(1)
 

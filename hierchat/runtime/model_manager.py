@@ -1,7 +1,7 @@
 """List all models as the page shows them, and download, load, add and remove them."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -118,7 +118,37 @@ class ModelManager:
         bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
         models = self._slot.catalogue.models
         here = {name for name, entry in models.items() if is_fetched(entry, self._device)}
-        rows = [self._row(entry, here, own, speeds, bandwidth) for entry in models.values()]
+        rows: list[ModelRow] = []
+        for entry in models.values():
+            have = fetched_size(entry, self._device)
+            served = self._slot.model
+            partly = have and not entry.source_on(self._device).folder
+            found = self._fit(entry, have)
+            expected = expected_speed(entry, self._device, bandwidth, self._slot.backend)
+            measured = speeds.get(entry.name)
+            step = expected_step(entry, self._device, self._slot.backend)
+            place = entry.source.hub or entry.source.gguf
+            row = ModelRow(
+                entry.name,
+                entry.licence,
+                entry.size.parameters if entry.size else None,
+                weight_bytes(entry, self._device),
+                have,
+                "here" if entry.name in here else "partly" if partly else "absent",
+                found,
+                Speed(*measured) if measured else expected,
+                self._drafts(entry, here),
+                self.downloads.of(entry.name),
+                loaded=bool(served and served.name == entry.name),
+                default=entry.name == self._slot.catalogue.default,
+                own=entry.name in own,
+                draft_only=entry.draft_only,
+                step=step,
+                maker=entry.maker or (place.repo or "" if place else "").partition("/")[0],
+                activations=entry.activations if step == "kernels" else "",
+                suits=self._suits(entry, found, expected),
+            )
+            rows.append(row)
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
@@ -283,43 +313,6 @@ class ModelManager:
             drafts.append(draft)
         set_drafts(name, sorted(drafts, key=lambda one: -_parameters(catalogue.entry(one))))
         self._slot.catalogue = read_catalogue()
-
-    def _row(
-        self,
-        entry: ModelEntry,
-        fetched: set[str],
-        own: set[str],
-        speeds: Mapping[str, tuple[float, int]],
-        bandwidth: float | None,
-    ) -> ModelRow:
-        have = fetched_size(entry, self._device)
-        served = self._slot.model
-        partly = have and not entry.source_on(self._device).folder
-        found = self._fit(entry, have)
-        expected = expected_speed(entry, self._device, bandwidth, self._slot.backend)
-        measured = speeds.get(entry.name)
-        step = expected_step(entry, self._device, self._slot.backend)
-        place = entry.source.hub or entry.source.gguf
-        return ModelRow(
-            entry.name,
-            entry.licence,
-            entry.size.parameters if entry.size else None,
-            weight_bytes(entry, self._device),
-            have,
-            "here" if entry.name in fetched else "partly" if partly else "absent",
-            found,
-            Speed(*measured) if measured else expected,
-            self._drafts(entry, fetched),
-            self.downloads.of(entry.name),
-            loaded=bool(served and served.name == entry.name),
-            default=entry.name == self._slot.catalogue.default,
-            own=entry.name in own,
-            draft_only=entry.draft_only,
-            step=step,
-            maker=entry.maker or (place.repo or "" if place else "").partition("/")[0],
-            activations=entry.activations if step == "kernels" else "",
-            suits=self._suits(entry, found, expected),
-        )
 
     def _fit(self, entry: ModelEntry, have: int) -> Fit:
         """Check whether a model fits: look at files once for each state of them, at free memory each time."""

@@ -156,10 +156,8 @@ class UserDocuments:
         row = self._named(name)
         if row is None or not (row.watched or row.watchable):
             raise CorpusError(f"The files of {name} are not there any more.")
-        if row.watched:
-            previews.unwatch(name)
-        else:
-            previews.watch(name)
+        previews.watch(name, not row.watched)
+        if not row.watched:
             self._start_watching()
 
     def look_for_changes(self) -> None:
@@ -171,7 +169,7 @@ class UserDocuments:
                 if not (row.watched and row.drafts):
                     continue
                 state = previews.stamp(row.sources)
-                if previews.has_changed(row.name, self.model, state):
+                if previews.stamps(row.name).get(self.model) != state:
                     again = partial(self._read_again, row.name, state)
                     self._begin(Addition(row.name, "reading"), map(Path, row.sources), None, again)
                     return

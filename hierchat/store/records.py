@@ -201,36 +201,45 @@ class SourceCount:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnFigures:
-    """Measured figures of a reply. None for what was not measured."""
+class Measured:
+    """What is measured of a reply, and shown as it is stored. None for what was not measured."""
 
     prompt_tokens: int = 0
     seconds: float = 0.0
-    """Decoding time; reading the prompt is not counted."""
-    draft_ms: float | None = None
-    """Of the decoding time, what drafting took. None in records of an earlier version."""
+    """Decoding time, from the first token's forward on; reading the prompt is not counted."""
     first_token_seconds: float | None = None
     forwards: int = 0
     tokens_per_forward: float | None = None
-    proposed: int = 0
-    accepted: int = 0
-    sources: Mapping[str, SourceCount] = field(default_factory=lambda: MappingProxyType({}))
     baseline_tokens_per_second: float | None = None
     baseline: Baseline | None = None
+    """measured: plain forwards were timed in this turn; estimated: the load-time measurement stands in."""
     speedup: float | None = None
+    """Against the fastest plain decoding of the same backend."""
     finish: str | None = None
-    """Why the reply ended: engine.step.Finish, or "error"."""
+    """Why the reply ended: engine.step.Finish, or "error"; None while it goes on."""
     stop_string: str | None = None
     """The stop string that ended it."""
     # None in records of an earlier version:
+    prompt_read: int | None = None
+    """Tokens of the prompt that had to be read; the others were known from the reply before."""
+    plan: tuple[tuple[str, int], ...] | None = None
+    """The draft models in use at its end, from the lowest up, and the tokens of their drafts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFigures(Measured):
+    """Measured figures of a reply, as they are stored."""
+
+    proposed: int = 0
+    accepted: int = 0
+    sources: Mapping[str, SourceCount] = field(default_factory=lambda: MappingProxyType({}))
+    # None in records of an earlier version:
+    draft_ms: float | None = None
+    """Of the decoding time, what drafting took."""
     forward_ms: float | None = None
     verify_ms: float | None = None
     read_ms: float | None = None
-    """Milliseconds of reading the prompt,"""
-    prompt_read: int | None = None
-    """and how many of its tokens had to be read."""
-    plan: tuple[tuple[str, int], ...] | None = None
-    """The draft models in use at its end, from the lowest up, and the tokens of their drafts."""
+    """Milliseconds of reading the prompt."""
     thought_ms: float | None = None
     """Decoding time of what was thought before the answer; None where nothing was."""
     total_ms: float | None = None

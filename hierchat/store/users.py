@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 import unicodedata
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -148,10 +148,6 @@ class Users(Repository):
         return (
             set(json.loads(self._chosen(user_id, "tool_servers", "[]"))) if self.is_owner(user_id) else set()
         )
-
-    def set_tool_servers(self, user_id: int, names: Collection[str]) -> None:
-        """Switch these tool servers on, and all others off."""
-        self.choose(user_id, tool_servers=json.dumps(sorted(names)))
 
     def told(self, user_id: int) -> int:
         """Return how many explanations of first replies this user has seen."""

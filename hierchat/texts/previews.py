@@ -29,14 +29,12 @@ def any_watched() -> bool:
     return any(corpora_dir().glob("*/watched.json"))
 
 
-def watch(name: str) -> None:
-    """Watch a corpus's files from now on; changes since they were read are seen at the first look."""
-    write_whole(_file(name), b"{}")
-
-
-def unwatch(name: str) -> None:
-    """Stop watching a corpus; its texts stay as they are."""
-    _file(name).unlink(missing_ok=True)
+def watch(name: str, on: bool) -> None:
+    """Watch a corpus's files from now on, or no longer; changes since they were read are seen at the first look."""
+    if on:
+        write_whole(_file(name), b"{}")
+    else:
+        _file(name).unlink(missing_ok=True)
 
 
 def stamp(sources: Sequence[str]) -> str:
@@ -55,19 +53,15 @@ def stamp(sources: Sequence[str]) -> str:
 def was_read(name: str, model: str, state: str) -> None:
     """Record the state of the files (`stamp`) when their texts were read for this model."""
     if is_watched(name):
-        write_whole(_file(name), json.dumps(_stamps(name) | {model: state}).encode())
-
-
-def has_changed(name: str, model: str, state: str) -> bool:
-    """Return whether the files were last read for the model in another state."""
-    return _stamps(name).get(model) != state
+        write_whole(_file(name), json.dumps(stamps(name) | {model: state}).encode())
 
 
 def _file(name: str) -> Path:
     return corpora_dir() / name / "watched.json"
 
 
-def _stamps(name: str) -> dict[str, str]:
+def stamps(name: str) -> dict[str, str]:
+    """Return the state of the files when they were last read, by model."""
     with suppress(OSError, ValueError):
         if isinstance(found := json.loads(_file(name).read_bytes()), dict):
             return found

@@ -85,7 +85,7 @@ def start(folder: Path) -> Iterator[Start]:  # noqa: F811
     name(folder, files=files(folder))
     talks: list[Talk] = []
     with Store.open(folder / "chat.db") as store:
-        store.users.set_tool_servers(store.users.ensure(LOCAL_USER), ["files"])
+        store.users.choose(store.users.ensure(LOCAL_USER), tool_servers='["files"]')
 
         def begin(*texts: str, **more: Any) -> Talk:
             talks.append(Talk(store, *texts, **more))

@@ -94,7 +94,7 @@ def test_the_likeliest_candidates_are_counted_by_what_matched() -> None:
         drafter.begin([1, 2, 3, 9, 5, 1, 2, 3])
         drafter.propose()
         drafter.observe([following])
-    found = {length: tuple(row) for length, row in enumerate(acceptance.by_match()) if row.any()}
+    found = {length: tuple(row) for length, row in enumerate(acceptance.matches.sum(0)) if row.any()}
     assert found == {3: (3, 2)}
 
 
@@ -105,4 +105,4 @@ def test_counts_of_two_models_add_up() -> None:
         source: [(chance, right, 2 * number) for chance, right, number in bins]
         for source, bins in one.calibration().items()
     }
-    np.testing.assert_array_equal(both.by_match(), 2 * one.by_match())
+    np.testing.assert_array_equal(both.matches.sum(0), 2 * one.matches.sum(0))

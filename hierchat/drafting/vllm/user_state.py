@@ -189,11 +189,6 @@ class UserState:
     def index(self) -> SuffixIndex:
         return self.history.index
 
-    @property
-    def worn(self) -> bool:
-        """Tell whether most of the index is what was removed: reading it anew makes it smaller."""
-        return len(self.index) > 2 * (self.tokens + len(self.places)) + 65_536
-
     def add(self, reply: str, tokens: NDArray[np.int32]) -> None:
         self.remove([reply])
         self.places[reply] = (self.index.append(tokens), tokens.size)
@@ -237,7 +232,9 @@ class UserStates:
     def begin(self, name: str) -> UserState:
         """Begin a reply of this user; call `end` behind it."""
         user = self._users.get(name)
-        if user is None or (user.worn and not user.writing):
+        # An index of which most is what was removed is read anew, which makes it smaller.
+        worn = user and len(user.index) > 2 * (user.tokens + len(user.places)) + 65_536
+        if user is None or (worn and not user.writing):
             self._make_room()
             user = self._users[name] = UserState(name)
             self._thread.submit(self._read, user)

