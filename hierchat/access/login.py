@@ -149,21 +149,17 @@ def is_owner(scope: Scope) -> bool:
     return session is None or session.owner
 
 
+@dataclass(eq=False)
 class LoginMiddleware:
     """Lets only requests with a login session through; `starting` lets Gradio's own call at launch through."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        log_ins: LoginSessions,
-        origins: AllowedHosts,
-        starting: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._app = app
-        self._log_ins = log_ins
-        self._origins = origins
-        self._starting = starting
-        self._throttle = Throttle(log_ins.clock)
+    _app: ASGIApp
+    _log_ins: LoginSessions
+    _origins: AllowedHosts
+    starting: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self._throttle = Throttle(self._log_ins.clock)
         # One guess at a time: else many at once would all be looked at before the first counts as wrong, each with
         # the 64 MiB that a password takes.
         self._guessing = Lock()
@@ -187,7 +183,7 @@ class LoginMiddleware:
         elif session is not None:
             scope[USER], scope[SESSION] = session.name, session
             await session.serve(self._app, scope, receive, send)
-        elif (path == "/gradio_api/startup-events" and self._starting()) or (
+        elif (path == "/gradio_api/startup-events" and self.starting()) or (
             path in _INSTALLING and scope.get("method") in ("GET", "HEAD")
         ):
             await self._app(scope, receive, send)

@@ -347,7 +347,17 @@ class ChatService:
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
         system = self._system_prompt(user_id, chat)
         found = self.documents.found(user_id, chat, asked.text, path)
-        files = [*asked.files, *self._quotes(served, asked, found, path, system or "", options)]
+        prompts, settings = served.prompts, options.settings
+
+        def budget() -> int:
+            """Count the tokens of passages that leave room for the question and the reply."""
+            room = prompts.message_room(
+                settings.max_new_tokens, system or "", served.end_ids, settings.reasoning
+            )
+            beside = prompts.count([PASSAGES, with_files(asked.text, asked.files)], prompts.most_counted)
+            return min(self.passage_budget, room - beside)
+
+        files = [*asked.files, *quotes(found, path, budget, lambda text: prompts.count([text]))]
         question = PromptMessage("user", with_files(asked.text, files))
         messages = [*self._said(served, user_id, path, system), question]
         allowed = self.store.users.drafts_from(user_id, chat)
@@ -356,25 +366,6 @@ class ChatService:
         held = [] if asked.held is None else [asked.held]
         stored = self.store.messages.add(user_id, chat, NewMessage(parent, asked.text, files=files), held)
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
-
-    def _quotes(
-        self,
-        served: ServedModel,
-        asked: Question,
-        found: Sequence[Passage],
-        path: Sequence[Message],
-        system: str,
-        options: ReplyOptions,
-    ) -> list[Attachment]:
-        """Choose the passages of the chat's documents that go with a question and leave room for it and the reply."""
-        prompts, settings = served.prompts, options.settings
-
-        def budget() -> int:
-            room = prompts.message_room(settings.max_new_tokens, system, served.end_ids, settings.reasoning)
-            beside = prompts.count([PASSAGES, with_files(asked.text, asked.files)], prompts.most_counted)
-            return min(self.passage_budget, room - beside)
-
-        return quotes(found, path, budget, lambda text: prompts.count([text]))
 
     @property
     def passage_budget(self) -> int:

@@ -205,6 +205,26 @@ def check(
     a drafter of `result` is not to be had."""
     if "stack" in result.drafters:
         _draft_models(served)
+
+    def draft(
+        drafting: Drafting, memory: Memory, turns: Sequence[PlainTurn], user: int
+    ) -> tuple[int, list[list[int]]]:
+        engine = served.local
+        if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
+            engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
+        forwards, replies = 0, []
+        for plain in turns:
+            reply: list[int] = []
+            drafter = drafting(served, memory, plain, width, settings)
+            for step in engine.generate(
+                GenerationRequest(plain.prompt, settings, drafter, padded=True, user=user)
+            ):
+                reply += step.tokens
+                forwards += bool(step.tokens)
+            replies.append(reply)
+            memory.history[0].add(plain.reply)
+        return forwards, replies
+
     replies = [reply for row in result.rows for reply in row["replies"]]
     memories = {name: Memory([Source.of(replies)]) for name in result.drafters}
     done = {row["question"] for row in result.rows}
@@ -227,7 +247,7 @@ def check(
         for name, memory in memories.items():
             tell(f"{', '.join(question.name for _, question, _ in asked)}: {name}", 0)
             with ThreadPoolExecutor(max(len(asked), 1)) as pool:
-                drafting = partial(_draft, served, settings, DRAFTERS[name], memory, width)
+                drafting = partial(draft, DRAFTERS[name], memory)
                 drafted = list(pool.map(drafting, [plain for _, _, plain in asked], range(len(asked))))
             for (row, question, plain), (forwards, replies) in zip(asked, drafted, strict=True):
                 differing = [  # gaps are measured last: that writes into the slots
@@ -256,32 +276,6 @@ def _plainly(served: ServedModel, question: Question, settings: GenerationSettin
         talk.answered(reply)
         turns.append(PlainTurn(prompt, reply, seconds))
     return turns
-
-
-def _draft(
-    served: ServedModel,
-    settings: GenerationSettings,
-    drafting: Drafting,
-    memory: Memory,
-    width: int | None,
-    turns: Sequence[PlainTurn],
-    user: int,
-) -> tuple[int, list[list[int]]]:
-    engine = served.local
-    if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
-        engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
-    forwards, replies = 0, []
-    for plain in turns:
-        reply: list[int] = []
-        drafter = drafting(served, memory, plain, width, settings)
-        for step in engine.generate(
-            GenerationRequest(plain.prompt, settings, drafter, padded=True, user=user)
-        ):
-            reply += step.tokens
-            forwards += bool(step.tokens)
-        replies.append(reply)
-        memory.history[0].add(plain.reply)
-    return forwards, replies
 
 
 def _difference(engine: LocalEngine, plain: PlainTurn, reply: Sequence[int]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class DraftedReply:
     users: dict[str, int | None] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class CachedDraftModel:
     """Run a draft model on one text: it chooses as the target does, with the same settings and the same noise. Its
     forwards are the fastest, padded or not: no token of a reply depends on them.
@@ -42,22 +43,16 @@ class CachedDraftModel:
     `original`: the target's sequence, where this is a rounded copy of the target. The copy takes over its keys and
     values instead of reading the text again."""
 
-    def __init__(
-        self,
-        name: str,
-        sequence: CachedSequence,
-        latency: LatencyCurve,
-        reply: DraftedReply,
-        original: CachedSequence | None = None,
-    ) -> None:
-        self.name = name
-        self._sequence = sequence
-        self._original = original
-        self._latency = latency
-        self._reply = reply
+    name: str
+    _sequence: CachedSequence
+    _latency: LatencyCurve
+    _reply: DraftedReply
+    _original: CachedSequence | None = None
+
+    def __post_init__(self) -> None:
         self._text: list[int] = []
         self._counts = Counts()
-        self._sampler = Sampler(reply.settings, self._counts)
+        self._sampler = Sampler(self._reply.settings, self._counts)
         self.read_ms = 0.0
         """Milliseconds spent on reading text that it did not write, before it could verify."""
 

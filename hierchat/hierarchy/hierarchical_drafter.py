@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,25 +77,19 @@ class Ending:
     stop: Event
 
 
+@dataclass(eq=False)
 class Level:
     """Write drafts of at least `least` tokens by a draft model, if nothing ends them sooner; the level or the databases
     below draft for it. A Proposer to the level above."""
 
-    top = 0
+    top: ClassVar = 0
+    model: CachedDraftModel
+    below: Drafter | Level | None
+    least: int
+    _learner: Learner
+    _ending: Ending
 
-    def __init__(
-        self,
-        model: CachedDraftModel,
-        below: Drafter | Level | None,
-        least: int,
-        learner: Learner,
-        ending: Ending,
-    ) -> None:
-        self.model = model
-        self.below = below
-        self.least = least
-        self._learner = learner
-        self._ending = ending
+    def __post_init__(self) -> None:
         self._start = 0
         self._draft: list[int] = []
         self._kinds: list[Provenance] = []
