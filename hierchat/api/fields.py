@@ -31,25 +31,16 @@ class StreamOptions(Strict):
     include_obfuscation: Literal[False] = False
 
 
-class Sampled(Strict):
-    """Base of requests for a completion; sampling that a request leaves open is the model's in the catalogue."""
+class OpenAIRequest(Strict):
+    """Base of requests in OpenAI's forms; sampling that a request leaves open is the model's in the catalogue."""
 
     model: str = ""
     stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
-    n: int = Field(1, ge=1, le=MOST_REPLIES)
     temperature: float | None = Field(None, ge=0, le=10)
     top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=-1)
     min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0, le=10)
-    repeat_penalty: float | None = Field(None, gt=0, le=10)
-    presence_penalty: float | None = Field(None, ge=-10, le=10)
-    frequency_penalty: float | None = Field(None, ge=-10, le=10)
-    logit_bias: dict[int, float] = Field(default_factory=dict)
-    stop: Stop | list[Stop] = Field(default_factory=list)
     seed: int | None = None
-    max_tokens: int | None = Field(None, ge=1)
     # They say who asks, or how others keep it: nothing here depends on them, and none of them is kept.
     user: str = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -58,6 +49,20 @@ class Sampled(Strict):
     # Of these, only the value that asks for nothing is understood.
     store: Literal[False] = False
     service_tier: Literal["auto", "default"] = "auto"
+
+
+class Sampled(OpenAIRequest):
+    """Base of requests for a completion."""
+
+    stream_options: StreamOptions = StreamOptions()
+    n: int = Field(1, ge=1, le=MOST_REPLIES)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    repeat_penalty: float | None = Field(None, gt=0, le=10)
+    presence_penalty: float | None = Field(None, ge=-10, le=10)
+    frequency_penalty: float | None = Field(None, ge=-10, le=10)
+    logit_bias: dict[int, float] = Field(default_factory=dict)
+    stop: Stop | list[Stop] = Field(default_factory=list)
+    max_tokens: int | None = Field(None, ge=1)
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import Block, BlockEvent, all_blocks, changes
 from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
-from hierchat.api.fields import Strict
+from hierchat.api.fields import OpenAIRequest, Strict
 from hierchat.api.keys import as_api_error
 from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
 
@@ -114,31 +114,18 @@ class ToolName(Strict):
     name: str
 
 
-class ResponseRequest(Strict):
+class ResponseRequest(OpenAIRequest):
     """Body of a request to /v1/responses."""
 
-    model: str = ""
     input: str | Annotated[list[MessageItem | CallItem | ResultItem | ThoughtItem], Field(min_length=1)]
     instructions: str = ""
     max_output_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stream: bool = False
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
     tools: list[FlatTool] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | ToolName = "auto"
     parallel_tool_calls: bool | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    user: str = ""
-    safety_identifier: str = ""
-    prompt_cache_key: str = ""
-    store: Literal[False] = False
     truncation: Literal["disabled"] = "disabled"
-    service_tier: Literal["auto", "default"] = "auto"
     include: list[Any] = Field(default_factory=list, max_length=0)
 
     def as_chat(self) -> ChatRequest:

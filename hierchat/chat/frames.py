@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
-from hierchat.store.records import Measured
+from hierchat.store.records import Measured, NewTurn
 
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
@@ -13,16 +13,6 @@ Phase = Literal["waiting", "reading", "writing", "done", "calling"]
 """The last one: the tool that the reply called waits for the user, or works."""
 Arm = Literal["first", "second"]
 """A side of a comparison; the second one stays in the chat."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Model, seed and settings with which a stored reply was written."""
-
-    model: str
-    seed: int
-    settings: Mapping[str, Any]
-    drafted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +44,8 @@ class Figures(Measured):
     """Source -> share of the reply's tokens; "target" is the model alone. Sums to 1."""
     seed: int | None = None
     """None where it was greedy: no seed matters then."""
-    written: Written | None = None
-    """None while it is being written."""
+    written: NewTurn | None = None
+    """With what a stored reply was written; None while it is being written."""
 
     @property
     def whole_seconds(self) -> float:

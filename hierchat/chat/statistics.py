@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from hierchat.chat.frames import Figures, Written
+from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.drafting.proposer import JointDrafter, Proposer
@@ -241,10 +241,9 @@ class ReplyStatistics:
 
 def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = None) -> Figures:
     """Return the measured figures of a stored reply of `tokens` tokens; `begun`: its model and settings."""
-    written = Written(begun.model, begun.seed, begun.settings, begun.drafted) if begun else None
     seed = begun.seed if begun and begun.settings.get("temperature") else None
     if not tokens:
-        return Figures(finish=recorded.finish, seed=seed, written=written)
+        return Figures(finish=recorded.finish, seed=seed, written=begun)
     counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
     counts[TARGET] = tokens - sum(counts.values())
     same = {one.name: getattr(recorded, one.name) for one in fields(Measured)}
@@ -266,7 +265,7 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         waited_seconds=_seconds(recorded.waited_ms),
         loading={phase: ms / 1e3 for phase, ms in (recorded.loading or {}).items()},
         thought_seconds=_seconds(recorded.thought_ms),
-        written=written,
+        written=begun,
         shares=_shares(counts, told=bool(recorded.forwards) or recorded.prompt_read is not None),
         seed=seed,
     )

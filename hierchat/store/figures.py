@@ -34,13 +34,8 @@ class StoredComparison:
 
 
 _TOTALS = f"""
-    SELECT
-        count(*) AS replies,
-        ifnull(sum(tokens), 0) AS tokens,
-        sum(tokens) FILTER (WHERE forwards > 0) * 1.0 / sum(forwards) AS tokens_per_forward,
-        ifnull(sum(proposed), 0) AS proposed,
-        ifnull(sum(accepted), 0) AS accepted
-    FROM (SELECT length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted {FINISHED})
+    SELECT count(*) AS replies, ifnull(sum(tokens), 0) AS tokens
+    FROM (SELECT length(ids) / {TOKEN.itemsize} AS tokens {FINISHED})
 """
 _ACCEPTED_BY_SOURCE = f"""
     SELECT each.key AS source, sum(json_extract(each.value, '$.accepted')) AS accepted

@@ -317,10 +317,6 @@ class Totals:
 
     replies: int
     tokens: int
-    tokens_per_forward: float | None
-    """Mean T, weighted by forwards; None before the first measured reply."""
-    proposed: int
-    accepted: int
     accepted_by_source: Mapping[str, int]
 
 

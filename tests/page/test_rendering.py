@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList, own_sampling, reply_settings
-from hierchat.chat.frames import Figures, Written
+from hierchat.chat.frames import Figures
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
@@ -31,7 +31,7 @@ from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence, environment
 from hierchat.reasoning import join_reasoning
 from hierchat.runtime.drafters import LeftOut
-from hierchat.store.records import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
+from hierchat.store.records import UNKNOWN, Conversation, Message, NewTurn, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
 from tests.testing.visitor import visible
 
@@ -41,7 +41,7 @@ FIGURES = Figures(
     acceptance_rate=0.5, acceptance={"history": 0.43, "context": 0.62, "statistics": 0.2}, forwards=506,
     draft_ms=0.114, forward_ms=24.1, verify_ms=0.21, prompt_tokens=1200, prompt_read=300, read_seconds=0.5,
     total_seconds=23.0, waited_seconds=17.0, finish="stop", stop_string="END", seed=7, plan=(("tiny:blocks", 6),),
-    written=Written("SmolLM2 135M", 7, SETTINGS, True), speedup=2.312, baseline_tokens_per_second=26.4,
+    written=NewTurn("SmolLM2 135M", "", SETTINGS, 7, True), speedup=2.312, baseline_tokens_per_second=26.4,
     baseline="measured", shares={"target": 0.41, "history": 0.22, "context": 0.31, "statistics": 0.06},
 )  # fmt: skip
 AWAY = LeftOut("tiny & small", "not on this machine; `python -m hierchat models get tiny` fetches it")
@@ -137,7 +137,9 @@ def test_details_of_what_is_not_known_are_dashes() -> None:
                  "Time per run", "Stop reason", "Draft models", "Seed"):  # fmt: skip
         assert f"{name} \N{EN DASH}" in text
     settings = GenerationSettings(reasoning="off").model_dump(mode="json")
-    facts = details(Figures(finish="stop", stop_string="\n<end>", written=Written("tiny", 7, settings, True)))
+    facts = details(
+        Figures(finish="stop", stop_string="\n<end>", written=NewTurn("tiny", "", settings, 7, True))
+    )
     assert "Stop reason the stop string “\\n<end>”" in visible(facts)
     assert "Thinking Off" in visible(facts)
 
@@ -201,7 +203,7 @@ def test_conversations_are_grouped_by_local_day() -> None:
 
 
 def listed(*chats: Conversation, more: bool = False, archived: int = 0) -> ConversationList:
-    return ConversationList(list(chats), more, archived, [], Totals(0, 0, None, 0, 0, {}), frozenset())
+    return ConversationList(list(chats), more, archived, [], Totals(0, 0, {}), frozenset())
 
 
 def test_the_list_has_headings_marks_what_was_found_and_escapes_all() -> None:
@@ -258,7 +260,7 @@ def test_line_breaks_of_a_template_are_left_out_beside_tags_and_one_blank_stays_
 )
 def test_where_sources_cannot_be_shown_it_says_what_would_show_them(writer: str, said: str) -> None:
     message = Message(3, 1, None, "assistant", "words", "complete", 0, (3,))
-    written = Written(writer, 7, {}, True) if writer else None
+    written = NewTurn(writer, "", {}, 7, True) if writer else None
     shown = ShownMessage(message, replace(FIGURES, written=written), [])
     drawn = thread([shown], SlotStatus("SmolLM2 135M", "ready"), ["SmolLM2 135M", "Qwen3 0.6B"])
     assert f"words {said}" in visible(drawn)

@@ -160,7 +160,7 @@ def test_the_last_replies_are_of_this_model_and_this_user(store: Store, user: in
 
 
 def test_totals(store: Store, user: int) -> None:
-    assert store.figures.totals(user) == Totals(0, 0, None, 0, 0, {})
+    assert store.figures.totals(user) == Totals(0, 0, {})
     for tokens in (6, 2):
         message = reply(store, user)
         store.replies.append(message, "", [1] * tokens, ["history"] * tokens)
@@ -171,7 +171,7 @@ def test_totals(store: Store, user: int) -> None:
         interrupt(db, [interrupted])
     store.replies.append(reply(store, user), "still writing", [1], ["target"])
     # 8 tokens were measured over 4 forwards; the interrupted one counts as a reply only.
-    assert store.figures.totals(user) == Totals(3, 9, 2.0, 12, 4, {"history": 4, "context": 0})
+    assert store.figures.totals(user) == Totals(3, 9, {"history": 4, "context": 0})
 
 
 def test_two_threads_write_and_read_at_once(path: Path) -> None:

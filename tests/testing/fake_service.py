@@ -14,7 +14,7 @@ from hierchat.chat.compaction import NotSummarised
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
-from hierchat.chat.frames import Figures, Frame, Written
+from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
@@ -51,8 +51,8 @@ LOOK_SECONDS = 0.25
 no click of a test comes through."""
 SOURCES = ("context", "history", "target", "statistics", "target", "SmolLM2 tiny")
 
-WRITTEN = Written(
-    "SmolLM2 135M", 7, GenerationSettings(temperature=0.7, top_p=0.9).model_dump(mode="json"), True
+WRITTEN = NewTurn(
+    "SmolLM2 135M", "", GenerationSettings(temperature=0.7, top_p=0.9).model_dump(mode="json"), 7, True
 )
 
 
