@@ -30,7 +30,11 @@ def result(question: str = "Why?", second: str = REPLY, **changed: object) -> Co
     sides, settings = {}, GenerationSettings().model_dump(mode="json")
     for arm, text, speed in (("first", REPLY, 20.0), ("second", second, 50.0)):
         figures = Figures(
-            130, 130 / speed, tokens_per_second=speed, tokens_per_forward=2.5, shares={"target": 1.0}
+            tokens=130,
+            seconds=130 / speed,
+            tokens_per_second=speed,
+            tokens_per_forward=2.5,
+            shares={"target": 1.0},
         )
         moments = [(round(at * 1e3 / speed), at, len(text) * at // 130) for at in range(1, 131)]
         used = USUAL[arm]
