@@ -22,10 +22,9 @@ class FolderError(Exception):
 
 
 class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
-    """Settings of one reply: how its tokens are chosen. The defaults are greedy decoding.
-
-    Frozen, so that one object can be shared between threads and recorded beside its reply; `model_copy` with `update`
-    skips validation, so derive a changed one by `GenerationSettings(**{**old.model_dump(), ...})`."""
+    """Settings of one reply: how its tokens are chosen. The defaults are greedy decoding. Frozen, so that one object
+    can be shared between threads and recorded beside its reply; `model_copy` with `update` skips validation, so derive
+    a changed one by `GenerationSettings(**{**old.model_dump(), ...})`."""
 
     temperature: float = Field(default=0.0, ge=0, le=10, description="0 is greedy")
     top_k: int = Field(default=0, ge=0, description="keep the k likeliest tokens; 0 is off")

@@ -71,9 +71,8 @@ class Kernels:
         return self.folder.exists() and any(self.folder.rglob(f"{function}-*.nbc"))
 
     def __call__(self, function: Function) -> Function:
-        """Compile at the first call, keep the code on disk, release the interpreter's lock while it runs.
-
-        No fast-math: the order of sums as written is what makes a row's bits the same in every segment."""
+        """Compile at the first call, keep the code on disk, release the interpreter's lock while it runs. No fast-math:
+        the order of sums as written is what makes a row's bits the same in every segment."""
         numba.config.CACHE_DIR = str(self.folder)
         self.functions += 1
         found = numba.njit(function, nogil=True, cache=True, error_model="numpy")

@@ -30,7 +30,6 @@ class SplitReply:
 
 def split_reasoning(text: str) -> SplitReply:
     """Split a reply into thought and answer. Only what stands at its beginning is a thought; later marks are text.
-
     While a reply grows, both only ever grow at their end, but for a mark that has come in part."""
     begins = len(text) - len(text.lstrip())
     if not text.startswith(OPENS, begins):

@@ -52,7 +52,6 @@ def form_page(
     heading: str = "hierchat",
 ) -> HTMLResponse:
     """Draw an HTML page with a form, or only its text if there are no fields. The first empty field has the focus.
-
     `action`: the button's name; `about`: HTML below the form; `said`: how the last try went."""
     palette = (shipped("assets") / "style" / "palette.css").read_text(encoding="utf-8")
     icon = base64.b64encode((shipped("assets") / "icon.svg").read_bytes()).decode()

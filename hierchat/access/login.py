@@ -24,9 +24,8 @@ from hierchat.store.users import normal
 
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
 class LoginRefused(Exception):
-    """Raised when a login fails: the password was wrong (`looked_at`), or the attempt came too early.
-
-    `wait`: seconds until the next attempt counts."""
+    """Raised when a login fails: the password was wrong (`looked_at`), or the attempt came too early. `wait`: seconds
+    until the next attempt counts."""
 
     def __init__(self, *, looked_at: bool, wait: float) -> None:
         super().__init__(wait)
@@ -81,10 +80,9 @@ ELSEWHERE = AttemptGroup("elsewhere", free=20, longest_seconds=8)
 
 
 def of_account(name: str, here: bool) -> AttemptGroup:
-    """Return the group of login attempts at one account's name, whether or not there is such an account.
-
-    From elsewhere, they are at most two a minute, from however many addresses. No longer, since whoever floods it makes
-    its owner wait, too."""
+    """Return the group of login attempts at one account's name, whether or not there is such an account. From
+    elsewhere, they are at most two a minute, from however many addresses. No longer, since whoever floods it makes its
+    owner wait, too."""
     return AttemptGroup(
         f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30
     )

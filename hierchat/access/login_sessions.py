@@ -146,9 +146,8 @@ class LoginSessions:
         return next(iter(self._end(found)), None)
 
     def change_password(self, session: LoginSession, stored: str) -> None:
-        """Change the password of this session's user and end the user's other sessions. Raises StoreError.
-
-        `stored`: the hash of the new one."""
+        """Change the password of this session's user and end the user's other sessions. Raises StoreError. `stored`:
+        the hash of the new one."""
         with self._changing:
             session.member = self.members.change_password(session.member, stored)
         self.sweep()

@@ -63,9 +63,8 @@ _ALONE = {path for _, path, _ in ADDRESSES if not path.startswith(PREFIX)}
 
 
 class Endpoint:
-    """Answers its own addresses while the store lets anybody ask, and hands everything else on to `app`.
-
-    `is_local`: whether a request was made on this machine."""
+    """Answers its own addresses while the store lets anybody ask, and hands everything else on to `app`. `is_local`:
+    whether a request was made on this machine."""
 
     def __init__(self, app: ASGIApp, service: ChatService, is_local: Callable[[Scope], bool]) -> None:
         self._app = app

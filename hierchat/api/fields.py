@@ -107,7 +107,6 @@ class Logprobs:
 
     def up_to(self, text: str) -> list[tuple[int, TokenLogprob, int]]:
         """Return the tokens since the last call that began before the end of `text`, which is all that was sent so far.
-
         With each comes where it begins, in bytes. Control tokens are left out."""
         found, end = [], len(text.encode())
         known = min(len(self._statistics.tokens), len(self._statistics.logprobs))

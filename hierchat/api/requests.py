@@ -54,9 +54,8 @@ def require_here(service: ChatService, name: str) -> None:
 
 
 def load(service: ChatService, name: str, stop: threading.Event) -> float:
-    """Load the named model in place of the present one, wait for it, and return the seconds that this took.
-
-    Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place."""
+    """Load the named model in place of the present one, wait for it, and return the seconds that this took. Replies in
+    progress end first. Raises ApiError where it cannot be loaded, or where another one took its place."""
     began, status = time.monotonic(), service.model_status
     if not name or (service.served is not None and service.served.name == name):
         return 0.0
@@ -154,7 +153,6 @@ Item = tuple[int, Frame | BaseException | None]
 
 class ReplyStreams:
     """Runs all replies to one request: threads write, the event loop reads, and a client that hangs up stops them.
-
     `done` is called with their tokens when none is being written any more."""
 
     def __init__(self, replies: Sequence[ApiReply], receive: Receive, done: Callable[[int], None]) -> None:

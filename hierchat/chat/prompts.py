@@ -67,9 +67,8 @@ class _Section(BaseModel):
 
 
 def scripts(folder: Path = FOLDER, seed: int = 0) -> list[Script]:
-    """Return all conversations of the templates without repetitions, shuffled so that any beginning is well spread.
-
-    A conversation's place, temperature and seed depend on its own text alone: new templates move nothing."""
+    """Return all conversations of the templates without repetitions, shuffled so that any beginning is well spread. A
+    conversation's place, temperature and seed depend on its own text alone: new templates move nothing."""
     shared = {name: _items(items) for name, items in _yaml(folder / "lists.yaml").items()}
     files = sorted(set(folder.glob("*.yaml")) - {folder / "lists.yaml"})
     sections = [_Section.model_validate(section) for file in files for section in _yaml(file)]

@@ -56,9 +56,8 @@ class Elsewhere:
 
 @dataclass(slots=True)
 class ReplyStream:
-    """Generates a reply; `statistics` holds all of it at any time, also after the reader left.
-
-    Where it holds tokens from the start, these are continued; `settings.max_new_tokens` counts them, too."""
+    """Generates a reply; `statistics` holds all of it at any time, also after the reader left. Where it holds tokens
+    from the start, these are continued; `settings.max_new_tokens` counts them, too."""
 
     model: ServedModel
     prompt_ids: Sequence[int]

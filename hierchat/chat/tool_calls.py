@@ -74,9 +74,8 @@ Piece = TextPiece | CallStart | ArgumentsPiece
 
 
 class CallReader:
-    """Finds calls of tools in a text that grows. What looks like a call and is none stays text.
-
-    Qwen2.5-Coder leaves the marks out: a reply that is nothing but the call of one of `names` is one, too."""
+    """Finds calls of tools in a text that grows. What looks like a call and is none stays text. Qwen2.5-Coder leaves
+    the marks out: a reply that is nothing but the call of one of `names` is one, too."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self.calls = 0
@@ -183,9 +182,8 @@ def _whole(written: str) -> tuple[str, str] | None:
 
 
 def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, several: bool) -> str:
-    """Return a grammar (Lark) of a reply that calls at least one of these tools, and says nothing else.
-
-    `mark`: how the marks have to be spelled in it."""
+    """Return a grammar (Lark) of a reply that calls at least one of these tools, and says nothing else. `mark`: how the
+    marks have to be spelled in it."""
     kinds = [
         {
             "type": "object",

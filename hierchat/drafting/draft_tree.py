@@ -127,11 +127,10 @@ RESTORED = 0.5
 
 
 class CostEstimate:
-    """Estimate what a forward costs by its rows, by a Kalman filter: one observation for each forward.
-
-    The costs at some numbers of rows are estimated. Their increments are independent a priori. So rows never seen lie
-    on a line between those that were, and steps in the curve appear where they are measured. Forgetting draws the
-    certainty back to the prior, not the costs."""
+    """Estimate what a forward costs by its rows, by a Kalman filter: one observation for each forward. The costs at
+    some numbers of rows are estimated. Their increments are independent a priori. So rows never seen lie on a line
+    between those that were, and steps in the curve appear where they are measured. Forgetting draws the certainty back
+    to the prior, not the costs."""
 
     noise = 0.04
     """Standard deviation of a single forward."""
@@ -202,10 +201,9 @@ class LatencyCurve(CostEstimate):
         return json.dumps({name: np.round(part, 6).tolist() for name, part in learned.items()}).encode()
 
     def restore(self, state: bytes) -> None:
-        """Begin where an earlier run ended. Raises ValueError if its state is damaged.
-
-        Costs are taken over in proportion to each other; the first step noted sets the scale in milliseconds. Only a
-        part of the certainty is taken over, so that a machine that has become slower is soon measured anew."""
+        """Begin where an earlier run ended. Raises ValueError if its state is damaged. Costs are taken over in
+        proportion to each other; the first step noted sets the scale in milliseconds. Only a part of the certainty is
+        taken over, so that a machine that has become slower is soon measured anew."""
         try:
             read = json.loads(state)
             mean = np.array(read["mean"], np.float64)

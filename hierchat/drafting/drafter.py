@@ -30,7 +30,6 @@ _NO_SUCCESSORS = (np.empty((0, TOP), np.int32), np.empty(0, np.int64), np.empty(
 
 class Drafter:
     """Draft from the context, always, and any other databases. `successors`, if given, learn the target's next tokens.
-
     The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
     `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost. `settings` of the reply:
     where it is sampled, drafts are chosen by the sampler's own noise."""

@@ -142,10 +142,8 @@ _INT, _LONG = np.dtype("<i4"), np.dtype("<i8")
 class Successors:
     """Hold the target's top tokens behind every token and every pair of tokens, from the last time that these occurred:
     the tables of one user and model. After Luo et al., "Turning Trash into Treasure: ... Token Recycling", 2024; pairs
-    are ours.
-
-    `single` [tokens, TOP] grows to the largest token seen. `pair_keys` [PAIRS] (see pair_key, -1: empty) and `pairs`
-    [PAIRS, TOP] keep their place in memory; find_pair says where a pair lies."""
+    are ours. `single` [tokens, TOP] grows to the largest token seen. `pair_keys` [PAIRS] (see pair_key, -1: empty) and
+    `pairs` [PAIRS, TOP] keep their place in memory; find_pair says where a pair lies."""
 
     def __init__(self) -> None:
         self.single: NDArray[np.int32] = np.full((0, TOP), -1, np.int32)
@@ -154,9 +152,8 @@ class Successors:
         self.update([-1], np.empty((0, TOP), np.int32))  # compiled now, and not in the first step
 
     def update(self, path: Sequence[int], top: NDArray[np.int32]) -> None:
-        """Note that `top[i]` [TOP] may follow path[i + 1], which stood behind path[i] (-1: behind nothing).
-
-        After a step that is: path = the text's last two tokens and all but the last that were committed."""
+        """Note that `top[i]` [TOP] may follow path[i + 1], which stood behind path[i] (-1: behind nothing). After a
+        step that is: path = the text's last two tokens and all but the last that were committed."""
         if top.shape != (len(path) - 1, TOP):
             raise ValueError(f"{len(path)} tokens need [{len(path) - 1}, {TOP}] successors, not {top.shape}.")
         if (largest := max(path)) >= len(self.single):

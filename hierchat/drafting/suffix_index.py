@@ -56,9 +56,8 @@ class SortedRun:
 
 
 class SuffixIndex:
-    """Hold texts of tokens and the orders of their suffixes.
-
-    Hold `lock` while reading what `arrays` holds; from one thread all calls follow each other anyway."""
+    """Hold texts of tokens and the orders of their suffixes. Hold `lock` while reading what `arrays` holds; from one
+    thread all calls follow each other anyway."""
 
     def __init__(self, room: int = 0) -> None:
         """Start empty, with `room`: how many tokens to expect."""

@@ -42,10 +42,9 @@ def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1
 def select_implementation(
     loaded: LoadedModel, report: Report = silent, sequences: int = 1, only: str | None = None
 ) -> Selected:
-    """Find the fastest runner that computes the model right, with room for so many sequences if memory allows it.
-
-    Of a model of transformers, implementations are tried in order, and a record of that is kept. `only`: this one alone
-    is tried, and no record is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or
+    """Find the fastest runner that computes the model right, with room for so many sequences if memory allows it. Of a
+    model of transformers, implementations are tried in order, and a record of that is kept. `only`: this one alone is
+    tried, and no record is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or
     DoesNotFitError where the processor does not."""
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.llvm import is_compiled

@@ -24,10 +24,9 @@ NEW_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class DraftedReply:
-    """Settings of the reply that draft models write for, what stops it, and whose text it is.
-
-    `users`: by draft model, whose text its slots hold. What is another's there is not used: the time that reading takes
-    would tell whether both begin in the same way."""
+    """Settings of the reply that draft models write for, what stops it, and whose text it is. `users`: by draft model,
+    whose text its slots hold. What is another's there is not used: the time that reading takes would tell whether both
+    begin in the same way."""
 
     settings: GenerationSettings
     stop: threading.Event
@@ -38,10 +37,9 @@ class DraftedReply:
 @dataclass(eq=False)
 class CachedDraftModel:
     """Run a draft model on one text: it chooses as the target does, with the same settings and the same noise. Its
-    forwards are the fastest, padded or not: no token of a reply depends on them.
-
-    `original`: the target's sequence, where this is a rounded copy of the target. The copy takes over its keys and
-    values instead of reading the text again."""
+    forwards are the fastest, padded or not: no token of a reply depends on them. `original`: the target's sequence,
+    where this is a rounded copy of the target. The copy takes over its keys and values instead of reading the text
+    again."""
 
     name: str
     _sequence: CachedSequence
@@ -137,10 +135,9 @@ NEVER = np.float32(-1e30)
 
 
 class FewerTokens(CachedSequence):
-    """Make a sequence over all of the target's tokens, of a model that knows only some.
-
-    `known` [n]: the tokens that the model numbers 0 .. n - 1; its number `others`, by default n, stands for all others.
-    Raises BrokenFileError where these are another model's."""
+    """Make a sequence over all of the target's tokens, of a model that knows only some. `known` [n]: the tokens that
+    the model numbers 0 .. n - 1; its number `others`, by default n, stands for all others. Raises BrokenFileError where
+    these are another model's."""
 
     def __init__(
         self, inner: CachedSequence, known: NDArray[np.int64], vocabulary: int, others: int | None = None

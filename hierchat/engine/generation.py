@@ -120,10 +120,9 @@ class PromptTooLong(ValueError):
 
 
 class Generation:
-    """Generate one reply over one sequence of a runner.
-
-    `propose` and `segment` stand before a forward, which several replies may share, and `take` behind it. Where the
-    forward was this reply's alone, `latency` learns what the step cost. `grammar` stands behind the reply so far."""
+    """Generate one reply over one sequence of a runner. `propose` and `segment` stand before a forward, which several
+    replies may share, and `take` behind it. Where the forward was this reply's alone, `latency` learns what the step
+    cost. `grammar` stands behind the reply so far."""
 
     def __init__(
         self,

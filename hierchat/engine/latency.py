@@ -20,11 +20,10 @@ SPREAD = 7919
 
 
 def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3) -> None:
-    """Measure forwards where the slots stand now, and fill the curve with them; nothing is committed.
-
-    Rounds over all widths, the fastest forward over each counting: as many as fit, and in any case the three widths
-    that tell most; a runner without drafts has one width. The first forward over a width may have to prepare something,
-    so there are always two."""
+    """Measure forwards where the slots stand now, and fill the curve with them; nothing is committed. Rounds over all
+    widths, the fastest forward over each counting: as many as fit, and in any case the three widths that tell most; a
+    runner without drafts has one width. The first forward over a width may have to prepare something, so there are
+    always two."""
     probes = PROBES * ROUNDS if sequence.runner.drafts else (1,) * ROUNDS
     context = len(sequence.tokens)
     # Different ones, as in a text: rows of one token would all be routed to the same experts

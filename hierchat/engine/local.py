@@ -21,10 +21,9 @@ from hierchat.engine.verification import Rows, Sampler
 
 
 class LocalEngine:
-    """Generate replies on this machine, with all abilities of an engine.Engine; up to `places` at a time.
-
-    `sequence` is the first of its runner; `decode` turns token ids into text; `grammars` serves settings that name a
-    grammar, which are refused without. `latency` is what a step costs, refined by steps that might have drafted."""
+    """Generate replies on this machine, with all abilities of an engine.Engine; up to `places` at a time. `sequence` is
+    the first of its runner; `decode` turns token ids into text; `grammars` serves settings that name a grammar, which
+    are refused without. `latency` is what a step costs, refined by steps that might have drafted."""
 
     def __init__(
         self,
@@ -59,11 +58,9 @@ class LocalEngine:
         return self.sequence.exact
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of one reply.
-
-        Without a drafter, unpadded, this is the baseline of every speed-up. Slots in which this user's texts hold a
-        common prefix with the prompt are reused. From any thread; replies in progress share their forwards. Raises
-        PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory."""
+        """Yield the steps of one reply. Without a drafter, unpadded, this is the baseline of every speed-up. Slots in
+        which this user's texts hold a common prefix with the prompt are reused. From any thread; replies in progress
+        share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory."""
         if not self.runner.drafts:
             request = replace(request, drafter=None)
         with clear_memory_errors(), self._pool.sequence(request.prompt_ids, request.user) as sequence:

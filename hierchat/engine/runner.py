@@ -13,10 +13,9 @@ from hierchat.engine.verification import Rows
 
 
 class CachedSequence(ABC):
-    """Hold the keys and values of one text.
-
-    A segment is `tokens` with `parents`: parents[i] < i is the node that node i follows, -1 what is committed. Equal
-    positions get equal bits whatever else is in the forward where `exact` is true."""
+    """Hold the keys and values of one text. A segment is `tokens` with `parents`: parents[i] < i is the node that node
+    i follows, -1 what is committed. Equal positions get equal bits whatever else is in the forward where `exact` is
+    true."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner

@@ -82,9 +82,8 @@ def invariant(
 
 
 def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
-    """Hash all that the bits may depend on. `device`: None for this machine's processor.
-
-    The number of threads is left out: the test compares them."""
+    """Hash all that the bits may depend on. `device`: None for this machine's processor. The number of threads is left
+    out: the test compares them."""
     parts = [
         model_key,
         backend,
@@ -100,9 +99,8 @@ def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
 def _pairs(
     sequence: CachedSequence, quantum: int, border: int, one_thread: Callable[[], AbstractContextManager[Any]]
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Yield logits that must be equal, those that differ most often first: a backend that fails does so quickly.
-
-    One thread does most of it: beside other work, which is likely at start, several are much slower."""
+    """Yield logits that must be equal, those that differ most often first: a backend that fails does so quickly. One
+    thread does most of it: beside other work, which is likely at start, several are much slower."""
     random = np.random.default_rng(0)
     prompt = random.integers(0, sequence.vocabulary, border - 4).tolist()
     drafts = random.integers(0, sequence.vocabulary, len(TREE)).tolist()

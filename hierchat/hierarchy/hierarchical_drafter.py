@@ -28,7 +28,6 @@ def merge(
     limit: int,
 ) -> DraftTree:
     """Put branches of the databases' tree beside the chain of the highest draft model, where they pay for their row.
-
     Each token of the chain is accepted with probability `accepted`. `onward_ms` [n]: what one more row costs behind n
     drafts. `token_ms`: what a token is worth."""
     tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
@@ -164,10 +163,9 @@ class Level:
 
 
 class HierarchicalDrafter:
-    """Propose drafts by a stack of draft models and databases.
-
-    `retrieval` drafts for the target. `stacked` [level] has each draft model, and what drafts for it from databases of
-    the same kind. `plan` fixes what `hierarchy` would choose."""
+    """Propose drafts by a stack of draft models and databases. `retrieval` drafts for the target. `stacked` [level] has
+    each draft model, and what drafts for it from databases of the same kind. `plan` fixes what `hierarchy` would
+    choose."""
 
     def __init__(
         self,

@@ -191,10 +191,8 @@ def _moved(stack: LevelStack, plan: Plan, most: int) -> Found:
 @kernel
 def pass_up(corrected, bonus, least, if_kept, if_corrected, if_bonus):  # type: ignore[no-untyped-def]
     """Follow a draft of at least `least` tokens, made of forwards (Yield), to a level that accepts tokens by how they
-    came about.
-
-    Returns the forwards that it takes on average; the chances of its sizes least, least + 1, ... [longest run]; and the
-    run of the level above, (corrected, bonus) [largest size + 1]."""
+    came about. Returns the forwards that it takes on average; the chances of its sizes least, least + 1, ... [longest
+    run]; and the run of the level above, (corrected, bonus) [largest size + 1]."""
     longest = len(corrected)
     most = least - 1 + longest
     reached = np.zeros(most + 1)  # that the draft is so long after some forward

@@ -134,9 +134,8 @@ UNKNOWN = 0.5
 
 class Hierarchy:
     """Learn a model's costs and acceptance by level, from the smallest draft model to the target, from reply to reply,
-    and plan with them.
-
-    `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading."""
+    and plan with them. `priors`: acceptance of a level's tokens by one above, as (below, above); measured after
+    loading."""
 
     def __init__(
         self,
@@ -212,10 +211,9 @@ class Hierarchy:
         self, plan: plans.Plan, plan_ms: float, tree: tuple[float, float], drafts: int, context: int
     ) -> bool:
         """Tell whether a step over the databases' tree alone gains more on the plan's usual pace, `plan_ms` per token,
-        than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it.
-
-        A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the tree
-        must be expected to bring no fewer tokens than the plan's draft."""
+        than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it. A good match makes
+        the plan's own step cheaper, too: its lowest level verifies it in one forward. So the tree must be expected to
+        bring no fewer tokens than the plan's draft."""
         tokens, ms = self._came / self._expected * tree
         if tokens < plan.lengths[-1] + 1.0:
             return False

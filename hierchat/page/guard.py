@@ -58,10 +58,8 @@ def require_owner(service: ChatService, user_id: int) -> None:
 
 
 class PageEvents:
-    """Connects controls to handlers, each behind the same wrapper, and knows the open pages.
-
-    What a handler drew of a conversation that is not on the screen any more is drawn anew: handlers of one page run
-    beside each other."""
+    """Connects controls to handlers, each behind the same wrapper, and knows the open pages. What a handler drew of a
+    conversation that is not on the screen any more is drawn anew: handlers of one page run beside each other."""
 
     def __init__(
         self, service: ChatService, app: gr.Blocks, parts: Components, panels: Sequence[Panel]
@@ -135,10 +133,9 @@ class PageEvents:
         return wrapper
 
     def carry_controls(self) -> None:
-        """Have the browser collect the values of all controls into one component.
-
-        As inputs of an event that has ended, Gradio 6.31 would tell each of them of each frame of a reply, and let some
-        draw themselves sixty times a second: a third of a core."""
+        """Have the browser collect the values of all controls into one component. As inputs of an event that has ended,
+        Gradio 6.31 would tell each of them of each frame of a reply, and let some draw themselves sixty times a second:
+        a third of a core."""
         parts, together = self.parts, "(...values) => JSON.stringify(values)"
         gr.on(
             [part.change for part in parts.carried],
@@ -227,10 +224,9 @@ class Page(gr.Blocks):
         self._told: dict[str, Any] = {}
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """Process only the outputs that `predictions` names.
-
-        Gradio 6.31 makes each output of an event anew for each answer, also what is skipped: 30 ms of a processor for a
-        hundred outputs, a dozen times a second while a reply is written, and the engine waits for the interpreter."""
+        """Process only the outputs that `predictions` names. Gradio 6.31 makes each output of an event anew for each
+        answer, also what is skipped: 30 ms of a processor for a hundred outputs, a dozen times a second while a reply
+        is written, and the engine waits for the interpreter."""
         if not isinstance(predictions, dict) or not all(
             isinstance(key, gr.blocks.Block) for key in predictions
         ):

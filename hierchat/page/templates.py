@@ -74,9 +74,8 @@ environment.filters["error_words"] = lambda text: text if isinstance(text, Marku
 
 
 class Macros:
-    """Macros of a template, each a function that returns HTML. It is compiled when the first one is called.
-
-    Sentences stand inside of macros: what stands outside is drawn once, in the language of whoever comes first."""
+    """Macros of a template, each a function that returns HTML. It is compiled when the first one is called. Sentences
+    stand inside of macros: what stands outside is drawn once, in the language of whoever comes first."""
 
     def __init__(self, name: str, **known: Any) -> None:
         """`known`: functions and values that templates know by these names."""

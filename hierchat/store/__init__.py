@@ -22,10 +22,9 @@ from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, 
 
 
 class Store:
-    """Holds one SQLite file by kinds of things, usable from any thread and by several processes at once.
-
-    Every method of its parts may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is
-    then undone as a whole, and the store stays usable."""
+    """Holds one SQLite file by kinds of things, usable from any thread and by several processes at once. Every method
+    of its parts may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then undone as
+    a whole, and the store stays usable."""
 
     def __init__(self, connection: Connection, access: Access | None = None) -> None:
         self.connection = connection
@@ -53,11 +52,9 @@ class Store:
     @classmethod
     def open(cls, path: Path, *, busy_seconds: float = 5.0, access: Access | None = None) -> Self:
         """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted, and finish
-        deletions that a crash prevented, guests' too.
-
-        `busy_seconds` is how long any method waits for another program to release the file; `access` holds in place of
-        what the file says of the endpoint. Raises DatabaseNewer, DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable;
-        the file is then as it was."""
+        deletions that a crash prevented, guests' too. `busy_seconds` is how long any method waits for another program
+        to release the file; `access` holds in place of what the file says of the endpoint. Raises DatabaseNewer,
+        DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; the file is then as it was."""
         store = cls(Connection(path, busy_seconds, _before_step), access)
         try:
             store.replies.recover()

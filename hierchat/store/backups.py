@@ -22,9 +22,8 @@ _log = logging.getLogger(__name__)
 
 
 class Backups:
-    """Makes and keeps the automatic copies of one database: in the folder `backups` beside it, the latest KEPT.
-
-    They are numbered, so that a clock that is set cannot have new ones taken for old."""
+    """Makes and keeps the automatic copies of one database: in the folder `backups` beside it, the latest KEPT. They
+    are numbered, so that a clock that is set cannot have new ones taken for old."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -108,9 +107,8 @@ def require_whole(backup: Path) -> None:
 
 
 def restore(backup: Path, path: Path) -> Path | None:
-    """Put a backup in the database's place, and return where the database lies now: nothing is deleted.
-
-    The backup has to be whole (`require_whole`). Raises DatabaseLocked while anybody has the database open."""
+    """Put a backup in the database's place, and return where the database lies now: nothing is deleted. The backup has
+    to be whole (`require_whole`). Raises DatabaseLocked while anybody has the database open."""
     aside = path.with_name(f"{path.stem}-{time.strftime('%Y-%m-%d-%H%M%S')}-replaced{path.suffix}")
     part = path.with_name(f"{path.name}.part")
     with translated(path):

@@ -138,9 +138,8 @@ class Untitled:
 
 
 class Chats(Repository):
-    """Stores conversations: list, search, title, tags, pin, archive, settings, copies, and deletion with undo.
-
-    What is hidden counts as missing everywhere, and no draft comes from it."""
+    """Stores conversations: list, search, title, tags, pin, archive, settings, copies, and deletion with undo. What is
+    hidden counts as missing everywhere, and no draft comes from it."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -233,9 +232,8 @@ class Chats(Repository):
             return user_tags(db, user_id)
 
     def set_tags(self, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-        """Replace a conversation's tags. Raises NotFound.
-
-        A tag that differs from one in use by its case alone is that one."""
+        """Replace a conversation's tags. Raises NotFound. A tag that differs from one in use by its case alone is that
+        one."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             db.execute("DELETE FROM tags WHERE conversation_id = ?", [conversation_id])
@@ -278,9 +276,8 @@ class Chats(Repository):
             put_settings(db, user_id, conversation_id, settings)
 
     def fork(self, user_id: int, message_id: int) -> int:
-        """Copy the messages from the root to this one into a new conversation, and return its id. Raises NotFound.
-
-        It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A copy
+        """Copy the messages from the root to this one into a new conversation, and return its id. Raises NotFound. It
+        keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A copy
         neither drafts nor counts until its original is deleted for good."""
         with self._connection.write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
@@ -297,10 +294,9 @@ class Chats(Repository):
             return fork
 
     def hide(self, user_id: int, conversation_id: int) -> None:
-        """Delete a conversation so that `restore` can undo it until `delete_hidden`. Raises NotFound.
-
-        All that was learned so far is forgotten now. A reply that is being written into it goes on unseen. If this
-        store closes first, it is deleted then; if the process dies, when the file is opened next."""
+        """Delete a conversation so that `restore` can undo it until `delete_hidden`. Raises NotFound. All that was
+        learned so far is forgotten now. A reply that is being written into it goes on unseen. If this store closes
+        first, it is deleted then; if the process dies, when the file is opened next."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             _hide(db, user_id, conversation_id)
@@ -348,11 +344,9 @@ class Chats(Repository):
         self, conversation_ids: Iterable[int] | None = None, project_id: int | None = None
     ) -> None:
         """Delete for good what this store hid, all of it or these conversations and that project, from the files too;
-        what was restored stays.
-
-        Takes the time of rewriting the file. A reply that is being written there gets NotFound at its next append. If
-        another connection is reading at this moment, the log beside the database keeps deleted pages until the next
-        checkpoint."""
+        what was restored stays. Takes the time of rewriting the file. A reply that is being written there gets NotFound
+        at its next append. If another connection is reading at this moment, the log beside the database keeps deleted
+        pages until the next checkpoint."""
         mine, projects = set(self._hidden), set(self._hidden_projects)
         if conversation_ids is not None:
             mine, projects = mine.intersection(conversation_ids), projects.intersection([project_id])
@@ -387,10 +381,9 @@ class Chats(Repository):
         self._connection.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
     def begin_incognito(self, user_id: int) -> int:
-        """Add a conversation that is in no list and drafts for no other, until `end_incognito`, and return its id.
-
-        Its texts lie in the file until then. If this store closes first, they go then; if the process dies, when the
-        file is opened next. Raises StoreError where the user was forgotten."""
+        """Add a conversation that is in no list and drafts for no other, until `end_incognito`, and return its id. Its
+        texts lie in the file until then. If this store closes first, they go then; if the process dies, when the file
+        is opened next. Raises StoreError where the user was forgotten."""
         with self._connection.write() as db:
             require_user(db, user_id)
             conversation = _create(db, user_id, "")
@@ -402,9 +395,8 @@ class Chats(Repository):
         return conversation
 
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
-        """Delete an incognito conversation for good, from the files too; any other stays as it is.
-
-        Takes the time of rewriting the file."""
+        """Delete an incognito conversation for good, from the files too; any other stays as it is. Takes the time of
+        rewriting the file."""
         with self._connection.write() as db:
             ended = db.execute(
                 "UPDATE conversations SET incognito = 0 WHERE id = ? AND user_id = ? AND incognito",

@@ -222,10 +222,9 @@ class History(Repository):
     def keep_suffix_runs(
         self, user_id: int, model_key: str, kind: TextKind, runs: Sequence[SuffixRun], *, deletions: int
     ) -> bool:
-        """Store suffix orders in place of those that cover some of the same texts.
-
-        `deletions`: how many there were when the orders were made. Where there have been more since, nothing is
-        written, and the answer is False: they may hold traces of what was deleted."""
+        """Store suffix orders in place of those that cover some of the same texts. `deletions`: how many there were
+        when the orders were made. Where there have been more since, nothing is written, and the answer is False: they
+        may hold traces of what was deleted."""
         new = np.concatenate([np.empty(0, np.int64), *(run.texts[:, 0] for run in runs)])
         key = {"user_id": user_id, "model_key": model_key, "kind": kind}
         with self._connection.write() as db:
@@ -269,10 +268,9 @@ class LearnedValues(Repository):
     def keep(
         self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
     ) -> bool:
-        """Store a learned value of one kind in place of the last.
-
-        `deletions`: how many there were when learning began. Where there have been more since, nothing is written, and
-        the answer is False: the value may hold traces of what was deleted."""
+        """Store a learned value of one kind in place of the last. `deletions`: how many there were when learning began.
+        Where there have been more since, nothing is written, and the answer is False: the value may hold traces of what
+        was deleted."""
         changed = self._run(
             "INSERT INTO learned (user_id, model_key, kind, value, updated_at)"
             " SELECT id, ?, ?, ?, ? FROM users WHERE id = ? AND deletions = ifnull(?, deletions)"

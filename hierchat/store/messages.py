@@ -98,11 +98,9 @@ class Messages(Repository):
     def add(
         self, user_id: int, conversation_id: int, message: NewMessage, queued: Collection[int] = ()
     ) -> int:
-        """Add a complete message and make its branch current.
-
-        The first user message, or else its first file, gives an untitled conversation its title. `queued`: the
-        questions that it is, as `enqueue` named them; they wait no more. Raises NotFound, also where one of them waits
-        no longer."""
+        """Add a complete message and make its branch current. The first user message, or else its first file, gives an
+        untitled conversation its title. `queued`: the questions that it is, as `enqueue` named them; they wait no more.
+        Raises NotFound, also where one of them waits no longer."""
         with self._connection.write() as db:
             if _let_go(db, queued) != len(queued):
                 raise NotFound("This question is not waiting any more. Its chat may have been deleted.")
@@ -111,11 +109,10 @@ class Messages(Repository):
         return added
 
     def enqueue(self, user_id: int, conversation_id: int, message: NewMessage, *, at_end: bool) -> int | None:
-        """Store a question that was sent and waits for its turn: below its parent, or `at_end` of the conversation.
-
-        It is no message yet. `add` makes it one, and so does closing this store, or the next one that is opened after
-        the process died; `dequeue` takes it back. Nothing is stored (None) where the conversation itself would not
-        outlive the process. Raises NotFound."""
+        """Store a question that was sent and waits for its turn: below its parent, or `at_end` of the conversation. It
+        is no message yet. `add` makes it one, and so does closing this store, or the next one that is opened after the
+        process died; `dequeue` takes it back. Nothing is stored (None) where the conversation itself would not outlive
+        the process. Raises NotFound."""
         with self._connection.write() as db:
             if owned_conversation(db, user_id, conversation_id)["incognito"]:
                 return None
@@ -166,10 +163,9 @@ class Messages(Repository):
             self.insert(db, first["user_id"], conversation_id, message)
 
     def edit_reply(self, user_id: int, message_id: int, text: str) -> int:
-        """Add the user's version of a reply beside it, make it current, and return its id.
-
-        The reply stays as it is. The version is the user's text: no model's, and without figures. Raises NotFound,
-        StoreError where the message is no reply."""
+        """Add the user's version of a reply beside it, make it current, and return its id. The reply stays as it is.
+        The version is the user's text: no model's, and without figures. Raises NotFound, StoreError where the message
+        is no reply."""
         with self._connection.write() as db:
             reply = owned_message(db, user_id, message_id)
             if reply["role"] != "assistant":

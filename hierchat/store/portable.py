@@ -123,9 +123,8 @@ class ChatTransfer(Repository):
         )
 
     def import_chat(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
-        """Add a conversation, or the new messages of one that is here; return the outcome and the added messages.
-
-        What is here stays as it is. The open branch moves on where the conversation grew behind it."""
+        """Add a conversation, or the new messages of one that is here; return the outcome and the added messages. What
+        is here stays as it is. The open branch moves on where the conversation grew behind it."""
         with self._connection.write() as db:
             conversation_id = _find(db, user_id, chat.source)
             outcome: Outcome = "new" if conversation_id is None else "grown"

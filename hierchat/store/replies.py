@@ -70,10 +70,9 @@ class Replies(connections.Repository):
         self._writing: set[int] = set()  # replies that this store began and has not finished
 
     def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: records.NewTurn) -> int:
-        """Add an empty reply in state 'writing' below `parent_id` and make its branch current.
-
-        Returns its message id; raises NotFound. Only this store may append to it and finish it; if it closes first, the
-        reply is marked interrupted."""
+        """Add an empty reply in state 'writing' below `parent_id` and make its branch current. Returns its message id;
+        raises NotFound. Only this store may append to it and finish it; if it closes first, the reply is marked
+        interrupted."""
         with self._connection.write() as db:
             reply = records.NewMessage(parent_id, "", "assistant")
             message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
@@ -136,9 +135,8 @@ class Replies(connections.Repository):
     def finish(
         self, message_id: int, text: str, state: records.FinalState, figures: records.TurnFigures
     ) -> None:
-        """Record the final text, how the reply ended and its figures. Raises NotFound.
-
-        A reply that this cannot record counts as interrupted; the file says so as soon as it can be written."""
+        """Record the final text, how the reply ended and its figures. Raises NotFound. A reply that this cannot record
+        counts as interrupted; the file says so as soon as it can be written."""
         sources = {name: _columns(count) for name, count in figures.sources.items()}
         encoded = {"sources": sources, "plan": figures.plan, "loading": figures.loading}
         values = _columns(figures) | {

@@ -426,9 +426,8 @@ def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
 @kernel
 def trace(databases, places, place, slot, candidate):  # type: ignore[no-untyped-def]
     """Find where a candidate stands in a slot behind the longest match, the newest of several: the run (-1: the
-    context), and its position there. Position -1: in no text, or not looked at.
-
-    What it reads was read a moment ago to find the candidate."""
+    context), and its position there. Position -1: in no text, or not looked at. What it reads was read a moment ago to
+    find the candidate."""
     runs, token = databases.runs, places.tokens[place, candidate]
     longest, in_run, position = 0, -1, -1
     for j in range(places.close[place, slot]):

@@ -83,7 +83,6 @@ class Tree(NamedTuple):
 class AcceptanceModel(NamedTuple):
     """Weights that turn evidence into chances. A layer of HIDDEN units reads all slots' evidence. A linear score reads
     the units and the evidence, for each candidate and for "none of them". The chances are the softmax of the scores.
-
     The hidden layers are fixed. `score` and `none` go on learning."""
 
     inputs: Floats  # [SLOTS * INPUTS, HIDDEN]

@@ -57,9 +57,8 @@ class UserStateFileError(RuntimeError):
 
 
 class UserStateFile:
-    """Store each user's replies, and what was learned of their drafts. One connection; its calls must not overlap.
-
-    A file of its own beside the chat's database: neither process waits for the other's lock."""
+    """Store each user's replies, and what was learned of their drafts. One connection; its calls must not overlap. A
+    file of its own beside the chat's database: neither process waits for the other's lock."""
 
     def __init__(self, file: Path) -> None:
         """Open the file, or make it, so that only its owner can read it. Raises UserStateFileError."""
@@ -212,10 +211,9 @@ class UserState:
 
 
 class UserStates:
-    """Hold the histories of one model's users.
-
-    Nothing here waits for the disk but `forget` and `held`: one thread reads and writes, in the order in which it was
-    asked. So a user's first reply may begin before the history is there, and goes on with it."""
+    """Hold the histories of one model's users. Nothing here waits for the disk but `forget` and `held`: one thread
+    reads and writes, in the order in which it was asked. So a user's first reply may begin before the history is there,
+    and goes on with it."""
 
     def __init__(self, file: UserStateFile, model: str, most_tokens: int, memory: int = MEMORY) -> None:
         """Start with `most_tokens`: of one user; `memory`: bytes that all histories may take beside those in use."""
@@ -328,9 +326,8 @@ SEED_NAME = "seed"
 
 
 def read_corpus(folder: Path, vocabulary: int) -> Source:
-    """Map a corpus into memory. `vocabulary`: how many tokens the model has. Raises DrafterSettingsError.
-
-    Its files are hashed: a position out of range would be read from anywhere."""
+    """Map a corpus into memory. `vocabulary`: how many tokens the model has. Raises DrafterSettingsError. Its files are
+    hashed: a position out of range would be read from anywhere."""
     try:
         meta = json.loads((folder / "meta.json").read_bytes())
         if meta["form"] != FORM:

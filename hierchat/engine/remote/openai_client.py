@@ -157,10 +157,9 @@ class OpenAIClient:
             raise self._error(Failure("broke off" if begun else "foreign", model))
 
     def texts(self, model: str, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Return the text of each run of so many tokens of a model, as vLLM decodes it. Raises ServerError.
-
-        One request for all: the runs are sent with a mark between them. That is cheaper than one for each, and than the
-        tokens' probabilities, with which a stream would bring their texts."""
+        """Return the text of each run of so many tokens of a model, as vLLM decodes it. Raises ServerError. One request
+        for all: the runs are sent with a mark between them. That is cheaper than one for each, and than the tokens'
+        probabilities, with which a stream would bring their texts."""
         with self._errors(model), asyncio.Runner() as runner:
             asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
             answer = runner.run(self._request("/tokenize", _TEXTS_SECONDS, asked))

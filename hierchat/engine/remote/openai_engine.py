@@ -29,7 +29,6 @@ _ALWAYS_THINKS = re.compile(r"gpt.?oss", re.IGNORECASE)
 
 def choices(owner: str, model: str) -> tuple[Reasoning, ...]:
     """Return how much a model can be asked to think, from the least on. No server tells whether it thinks at all.
-
     `owner`: by what a server's kind is known."""
     return tuple(_values(owner, model))
 

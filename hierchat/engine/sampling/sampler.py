@@ -26,9 +26,8 @@ COLDEST = 1e-30
 
 
 class Counts:
-    """Count the tokens of the reply so far, and know those of the prompt, for the penalties.
-
-    Held as arrays that grow, since the penalties go through all of it for every token."""
+    """Count the tokens of the reply so far, and know those of the prompt, for the penalties. Held as arrays that grow,
+    since the penalties go through all of it for every token."""
 
     def __init__(self, prompt: Iterable[int] = (), reply: Iterable[int] = ()) -> None:
         self._places = {token: place for place, token in enumerate(dict.fromkeys(prompt))}
@@ -81,9 +80,8 @@ def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | 
 
 
 def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) -> FloatArray:
-    """Copy `row` with other values for some tokens.
-
-    What a strong bias makes too large for the row's kind of float becomes its largest; what is -inf stays out."""
+    """Copy `row` with other values for some tokens. What a strong bias makes too large for the row's kind of float
+    becomes its largest; what is -inf stays out."""
     limits = np.finfo(row.dtype)
     row = row.copy()
     row[tokens] = np.where(values == -np.inf, values, values.clip(float(limits.min), float(limits.max)))
@@ -93,9 +91,8 @@ def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) ->
 def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> Float64s:
     """Apply all processors, plainly in float64: the definition of what the sampler draws from. In order: penalties
     (repetition, presence, frequency), logit bias, temperature, top-k, top-p, min-p. [vocabulary], but for a constant,
-    as the best is 0; excluded tokens are -inf.
-
-    Tokens are put in order before temperature divides them, which could round two neighbours together."""
+    as the best is 0; excluded tokens are -inf. Tokens are put in order before temperature divides them, which could
+    round two neighbours together."""
     raw = adjusted(logits, settings, counts).astype(np.float64)
     row = raw - raw.max()
     row /= max(settings.temperature, COLDEST)
@@ -129,9 +126,8 @@ BLAS takes on one thread."""
 
 
 def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) -> int | None:
-    """Find the token that the definition chooses, or None in the rare case that only the definition can tell.
-
-    `values`: logits after penalties and bias, the largest at `best`. Temperature is above 0."""
+    """Find the token that the definition chooses, or None in the rare case that only the definition can tell. `values`:
+    logits after penalties and bias, the largest at `best`. Temperature is above 0."""
     field = PerturbedLogits(values, best, settings, key)
     kept, floor = values, -math.inf
     if 0 < settings.top_k < len(values):
@@ -237,9 +233,8 @@ def block_maxima(values: FloatArray) -> FloatArray:
 
 
 def largest(values: FloatArray, peaks: FloatArray, count: int) -> FloatArray:
-    """Find the `count` largest values and the equals of the last of them, in any order.
-
-    As many blocks' maxima are values: what is below the least of these is not among the largest."""
+    """Find the `count` largest values and the equals of the last of them, in any order. As many blocks' maxima are
+    values: what is below the least of these is not among the largest."""
     if count < len(peaks):
         tokens = members(np.flatnonzero(peaks >= np.partition(peaks, -count)[-count]))
         values = values[tokens[tokens < len(values)]]
@@ -257,10 +252,9 @@ class BrokenLogits(Exception):
 def choose(
     logits: FloatArray, position: int, seed: int, settings: GenerationSettings, counts: Counts | None = None
 ) -> int:
-    """Choose the token at `position` (0-based, prompt included).
-
-    `logits`: [vocabulary], the target's row for this position. Pure: nothing is changed, equal arguments give equal
-    tokens. Raises BrokenLogits when the row holds NaN or an infinite best."""
+    """Choose the token at `position` (0-based, prompt included). `logits`: [vocabulary], the target's row for this
+    position. Pure: nothing is changed, equal arguments give equal tokens. Raises BrokenLogits when the row holds NaN or
+    an infinite best."""
     best = int(logits.argmax())
     if not math.isfinite(logits[best]):  # argmax returns the first NaN if there is one
         raise BrokenLogits(
