@@ -145,7 +145,7 @@ def test_it_drafts_as_the_users_text_and_counts_as_nothing(store: Store, user: i
     assert store.history.ids(user, "k", "asked") == {reply - 1, edited}
     assert store.replies.last(user, "k", 9) == [reply]
     assert store.figures.totals(user) == figures
-    assert figures.accepted == 1
+    assert figures.replies == 1
     assert store.figures.over_time(user) == days
     assert store.replies.turn(user, edited) is None
 
