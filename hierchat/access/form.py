@@ -75,11 +75,9 @@ def form_page(
 
 
 def _line(field: FormField, *, focus: bool, described: bool) -> str:
-    kind = (
-        'type="password"'
-        if field.autocomplete.endswith("password")
-        else f'value="{html.escape(field.value)}" autocapitalize="none" spellcheck="false"'
-    )
+    kind = f'value="{html.escape(field.value)}" autocapitalize="none" spellcheck="false"'
+    if field.autocomplete.endswith("password"):
+        kind = 'type="password"'
     more = (' aria-describedby="said"' if described else "") + (" autofocus" if focus else "")
     return (
         f'<label>{html.escape(field.label)} <input name="{field.name}" {kind} autocomplete="{field.autocomplete}" '

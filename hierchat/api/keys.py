@@ -60,7 +60,6 @@ class ApiError(Exception):
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Turn any exception into an ApiError with status and code."""
     match error:
         case ApiError():
             return error

@@ -203,7 +203,6 @@ class Comparing:
 
 
 def _require_drafting(served: ServedModel, drafting: Drafting) -> None:
-    """Raise CannotCompare if the model's engine does not support this drafting."""
     if served.is_local or drafting.databases == "texts":
         return
     if not isinstance(served.engine, LearnsElsewhere):

@@ -156,7 +156,6 @@ class Conversations:
         return chats.begin_incognito(user_id) if incognito else chats.create(user_id, "", project)
 
     def keep_incognito(self, user_id: int, conversation_id: int) -> None:
-        """Turn an incognito chat into one that stays."""
         self._store.chats.restore(user_id, conversation_id)
         self._changes.notify(user_id, conversation_id)
 
@@ -198,7 +197,6 @@ class Conversations:
                 self._changes.notify(user_id)
 
     def select_branch(self, user_id: int, conversation_id: int | None, message_id: int) -> None:
-        """Switch a chat to the branch that holds this message."""
         self._store.messages.select_branch(user_id, message_id)
         self._changes.notify(user_id, conversation_id)
 

@@ -188,7 +188,6 @@ def _sure(what: str) -> bool:
 
 @contextmanager
 def _bar(what: str, total: int) -> Iterator[Progress]:
-    """Draw a progress bar on a terminal, nothing elsewhere."""
     columns = (TextColumn(what), BarColumn(bar_width=30), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         bar.add_task(what, total=total)

@@ -270,7 +270,6 @@ class SuffixIndex:
 
 
 def _roomier(old: Tokens, used: int, length: int) -> Tokens:
-    """Copy the first `used` values, with room for `length` and more."""
     new = np.empty(length + length // 2 + _SPARE, np.int32)
     new[:used] = old[:used]
     return new

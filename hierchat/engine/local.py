@@ -46,7 +46,6 @@ class LocalEngine:
 
     @property
     def sequence(self) -> CachedSequence:
-        """Return the sequence of the latest reply."""
         return self._pool.latest
 
     @property

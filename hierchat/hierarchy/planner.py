@@ -313,7 +313,6 @@ class Hierarchy:
         )
 
     def state(self) -> bytes:
-        """Return all that was learned of the levels, as JSON."""
         said: dict[str, Any] = {
             "names": self.names,
             "priors": [[*pair, one] for pair, one in self.priors.items()],

@@ -97,7 +97,8 @@ def known_sha256(path: Path) -> str:
         if remembered["stamp"] == stamp:
             return str(remembered["sha256"])
     digest = sha256(path)
-    write_whole(known, json.dumps({"stamp": stamp, "sha256": digest}).encode())
+    with suppress(OSError):  # the cache cannot be written: it is hashed again
+        write_whole(known, json.dumps({"stamp": stamp, "sha256": digest}).encode())
     return digest
 
 

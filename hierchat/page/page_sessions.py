@@ -239,7 +239,6 @@ class Sessions:
             return any(session.user == user for session in self._sessions.values())
 
     def show(self, user_id: int, conversation_id: int) -> bool:
-        """Return whether a page of this user has that conversation on the screen."""
         shown = (user_id, conversation_id)
         with self._lock:
             return any((one.user, one.conversation) == shown for one in self._sessions.values())

@@ -274,7 +274,6 @@ class Views:
         }
 
     def count(self, file: Attached) -> None:
-        """Count a file's tokens, as the loaded model does."""
         model = self._service.model_status.name
         if file.file is None or file.counted_by == model:
             return
@@ -322,7 +321,6 @@ class Views:
         }
 
     def picker(self) -> Mapping[str, Any]:
-        """Return the properties of the list of models as they are now."""
         now, names = self._service.model_status, self._service.models.names
         there = now.name in names and now.phase != "none"
         return {"choices": model_choices(names), "value": now.name if there else None}

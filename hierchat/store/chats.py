@@ -227,7 +227,6 @@ class Chats(Repository):
             )
 
     def tags(self, user_id: int) -> list[str]:
-        """Return the tags of a user's conversations, in alphabetical order."""
         with self._connection.read() as db:
             return user_tags(db, user_id)
 
@@ -465,7 +464,6 @@ def spelled(db: Database, user_id: int, names: Iterable[str]) -> str:
 
 
 def tags_of(db: Database, conversation_id: int) -> tuple[str, ...]:
-    """Return the tags of one conversation, in alphabetical order."""
     rows = db.execute("SELECT name FROM tags WHERE conversation_id = ?", [conversation_id])
     return tuple(sorted((name for (name,) in rows), key=str.casefold))
 

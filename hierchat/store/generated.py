@@ -107,8 +107,7 @@ class GeneratedTexts(Repository):
         deletions: int,
     ) -> bool:
         """Store a reply in place of its earlier beginning. `origin`: the user's message that its question is made from.
-        `deletions`: how many there were when it was begun. Where there have been more since, nothing is written, and
-        the answer is False: it may hold traces of what was deleted."""
+        `deletions`: as for history.LearnedValues.keep."""
         values = {
             "user": user_id,
             "model": model_key,

@@ -222,9 +222,7 @@ class History(Repository):
     def keep_suffix_runs(
         self, user_id: int, model_key: str, kind: TextKind, runs: Sequence[SuffixRun], *, deletions: int
     ) -> bool:
-        """Store suffix orders in place of those that cover some of the same texts. `deletions`: how many there were
-        when the orders were made. Where there have been more since, nothing is written, and the answer is False: they
-        may hold traces of what was deleted."""
+        """Store suffix orders in place of those that cover any of the same texts. `deletions`: see `LearnedValues`."""
         new = np.concatenate([np.empty(0, np.int64), *(run.texts[:, 0] for run in runs)])
         key = {"user_id": user_id, "model_key": model_key, "kind": kind}
         with self._connection.write() as db:

@@ -13,7 +13,6 @@ class Presets(Repository):
     """Stores named settings, which a chat copies when it takes them: a preset that changes later changes no chat."""
 
     def all(self, user_id: int) -> list[Preset]:
-        """Return a user's presets, by name."""
         with self._connection.read() as db:
             rows = db.query("SELECT * FROM presets WHERE user_id = ? ORDER BY name COLLATE NOCASE", [user_id])
             return [_preset(row) for row in rows]

@@ -30,7 +30,6 @@ class Projects(Repository):
     """Stores a user's projects. A hidden one counts as missing; `Chats` hides and deletes it with its conversations."""
 
     def all(self, user_id: int) -> list[Project]:
-        """Return a user's projects, by name."""
         with self._connection.read() as db:
             return [Project(**row) for row in db.query(_ALL, [user_id])]
 

@@ -160,7 +160,11 @@ def read(folder: Path) -> Statistics:
         expected = meta.files.get(name)
         try:
             size = os.stat(folder / name).st_size
-            if expected is None or size != expected.size or _sha256(folder / name) != expected.sha256:
+            if (
+                expected is None
+                or size != expected.size
+                or expected.sha256 != cache.known_sha256(folder / name)
+            ):
                 raise Damaged(f"{name} is altered")
         except OSError as error:
             raise Damaged(f"{name} cannot be read: {error.strerror or error}") from error
@@ -169,13 +173,6 @@ def read(folder: Path) -> Statistics:
     except (OSError, ValueError) as error:
         raise Damaged(f"it cannot be mapped into memory: {error}") from error
     return Statistics(meta.name, tokens, order, folder)
-
-
-def _sha256(file: Path) -> str:
-    try:
-        return cache.known_sha256(file)
-    except OSError:  # the cache cannot be written
-        return cache.sha256(file)
 
 
 BATCH = 1 << 20
@@ -214,7 +211,12 @@ def build(target: Path, recipe: Recipe, report: Report) -> Statistics:
         _require_room(len(tokens), target)
         report(Progress("reading", reader.done, reader.total, name))
     if not texts:
-        raise _nothing(reader)
+        if not reader.files and not reader.passed_over:
+            raise CorpusError("There are no files of text in it. Name the files if their kind is unusual.")
+        reasons = "; ".join(reader.passed_over[:3]) or "what is there is empty, or has no text in it"
+        raise CorpusError(
+            f"There is no usable text ({reasons}). Give files of text, code, Markdown or JSON lines."
+        )
     report(Progress("sorting", 0, None, f"{len(tokens) - texts:,} tokens"))
     log, key = np.frombuffer(tokens, np.int32), tokens_sha256(tokenizer)
     return write(target, name, log, texts, key, recipe.model, tuple(recipe.sources), begins)
@@ -258,15 +260,6 @@ def _require_room(tokens: int, target: Path) -> None:
         raise CorpusError(
             "That is more text than fits into memory. Close other programs, or add it in parts."
         )
-
-
-def _nothing(reader: Reader) -> CorpusError:
-    if not reader.files and not reader.passed_over:
-        return CorpusError("There are no files of text in it. Name the files if their kind is unusual.")
-    reasons = "; ".join(reader.passed_over[:3]) or "what is there is empty, or has no text in it"
-    return CorpusError(
-        f"There is no usable text ({reasons}). Give files of text, code, Markdown or JSON lines."
-    )
 
 
 # Datasets of the model hub: 'hub:owner/name', fetched into the cache.

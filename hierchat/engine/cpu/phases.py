@@ -280,7 +280,6 @@ def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def cap_phase(run, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
-    """Keep logits within a soft cap."""
     for row in tasks(run.counters, phase, rows):
         by_row.capped(logits[row], cap)
     wait(run, phase, rows)

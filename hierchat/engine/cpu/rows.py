@@ -280,7 +280,6 @@ def added(x, more, scale):  # type: ignore[no-untyped-def]
 
 @kernel
 def multiplied(x, factor):  # type: ignore[no-untyped-def]
-    """Multiply x by `factor` in place."""
     for k in range(x.shape[0]):
         x[k] *= factor
 

@@ -289,7 +289,6 @@ async def _unless_stopped(
 
 
 def _words(response: httpx2.Response) -> str:
-    """Return the error message in a server's response."""
     try:
         found = response.json()
         error = found.get("error", found)  # vLLM once had no object around it

@@ -177,7 +177,6 @@ def shards_there(source: ModelSource) -> list[Path]:
 
 
 def _half(source: ModelSource) -> int:
-    """Return the bytes that have come of a file in pieces."""
     gguf = source.gguf
     return cache.size_of(pypi.half_file(gguf.mirror, gguf.file)) if gguf and gguf.mirror and gguf.file else 0
 

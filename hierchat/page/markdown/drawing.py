@@ -99,7 +99,6 @@ def _find(word: str, source: str, at: int) -> int:
 
 
 def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
-    """Return where a formula begins and ends in the source."""
     alttext = _ALTTEXT.search(drawn)
     formula = html.unescape(alttext[1]) if alttext else ""
     found = source.find(formula, at)

@@ -134,7 +134,6 @@ def _added(now: Addition) -> str:
 
 
 def _brings(gain: Gain) -> str:
-    """Say how much faster the last replies would have been with a document."""
     share = gain.after / gain.before - 1
     if share < _WORTH_TELLING:
         return plural(

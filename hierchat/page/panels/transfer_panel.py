@@ -43,7 +43,6 @@ class TransferPart(PanelPart):
         page.on("hc_export", self.bring_out, outputs=self.outputs, trigger_mode="multiple")
 
     def bring_in(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
-        """Import the chats of files that the page has sent."""
         session, user, state, data = event.session, event.user, self._state, self._service.data
         with event.files(MOST_FILES) as paths:
             importing = data.importing(user, paths)
