@@ -407,14 +407,8 @@ class Chats(Repository):
 
 def _create(db: Database, user_id: int, title: str, project_id: int | None = None) -> int:
     now = time.time()
-    values = {
-        "user_id": user_id,
-        "title": title,
-        "created_at": now,
-        "updated_at": now,
-        "project_id": project_id,
-    }
-    return add_row(db, "conversations", **values)
+    whose = {"user_id": user_id, "project_id": project_id}
+    return add_row(db, "conversations", **whose, title=title, created_at=now, updated_at=now)
 
 
 def _hide(db: Database, user_id: int, conversation_id: int) -> None:
