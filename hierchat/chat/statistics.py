@@ -223,9 +223,8 @@ class ReplyStatistics:
             forward_ms=self.forward_ms,
             verify_ms=self.verify_ms,
             read_ms=self.read_ms,
-            prompt_read=self.prompt_new
-            if self._said is None
-            else None,  # an engine elsewhere may have known a part
+            # An engine elsewhere may have known a part.
+            prompt_read=self.prompt_new if self._said is None else None,
             thought_ms=self.thought_ms,
             total_ms=self.total_ms,
             waited_ms=None if self.total_ms is None else self.waited_ms,

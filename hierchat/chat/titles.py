@@ -81,9 +81,8 @@ class TitleWriter:
 
     @staticmethod
     def _failed(error: Exception) -> None:
-        _log.info(
-            "No title could be written. %s", logs.error_message(error)
-        )  # the first words are a title, too
+        # The first words are a title, too.
+        _log.info("No title could be written. %s", logs.error_message(error))
 
     def _go_on(self) -> bool:
         """Write the next chat's title if the machine has been idle long enough; return whether there may be more."""

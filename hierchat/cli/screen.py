@@ -336,12 +336,10 @@ _POLL_SECONDS = 0.25
 _CLEAR = "\r\033[K"
 
 
-def follow_loading(slot: "ModelSlot", out: TextIO | None = None) -> threading.Thread:
+def follow_loading(slot: "ModelSlot") -> None:
     """Print the phases of loading a model until it is ready or has failed, from a thread of its own."""
-    shown = (slot, out or sys.stderr)
-    thread = threading.Thread(target=_print_phases, args=shown, name="terminal", daemon=True)
-    thread.start()
-    return thread
+    shown = (slot, sys.stderr)
+    threading.Thread(target=_print_phases, args=shown, name="terminal", daemon=True).start()
 
 
 def wait_for_model(slot: "ModelSlot", out: TextIO) -> None:

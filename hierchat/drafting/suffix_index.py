@@ -346,9 +346,8 @@ def sort_bucket(tokens: np.ndarray, order: np.ndarray, depth: int) -> None:
     """Sort positions whose first `depth` tokens are equal: quicksort in three parts, token by token."""
     end = tokens.size
     keys = np.empty(order.size, np.int32)
-    parts = np.empty(
-        (128, 4), np.int64
-    )  # from, to, tokens known to be equal, whether the keys are those of this depth
+    # From, to, tokens known to be equal, whether the keys are those of this depth
+    parts = np.empty((128, 4), np.int64)
     put(parts, 0, 0, order.size, depth, 0)
     top = 1
     while top:

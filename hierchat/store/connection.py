@@ -203,9 +203,8 @@ class Connection:
         reads_only = False
         try:
             if db is None:
-                reads_only = not os.access(
-                    self.path, os.W_OK
-                )  # then it stays so, also when the rights are back
+                # Then it stays so, also when the rights are back.
+                reads_only = not os.access(self.path, os.W_OK)
                 db = _connect(self.path, "rw", self._busy_seconds)
                 db.execute("PRAGMA foreign_keys = ON")
                 # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds

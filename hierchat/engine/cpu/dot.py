@@ -81,9 +81,8 @@ class _Product:
 
     def _panels(self) -> None:
         b, lanes = self.b, self.isa.lanes
-        per_block = (
-            BLOCK * self.layout.size * lanes // self.layout.weights
-        )  # bytes of a block of 32, of a panel
+        # Bytes of a block of 32, of a panel
+        per_block = BLOCK * self.layout.size * lanes // self.layout.weights
         panel_bytes = b.mul(self.at["blocks"], i64(per_block))
 
         def panel(number: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
