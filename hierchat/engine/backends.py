@@ -130,7 +130,7 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
     def static(recording: bool) -> Runner:
         from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out
 
-        graphs: Graphs[Out | None] | None = None if recording else Graphs(capture=None)
+        graphs: Graphs[Out] | None = None if recording else Graphs(capture=None)
         runner = CudaRunner(model, context_length=context, key=key, graphs=graphs)
         if runner.refused:
             raise NotRight(f"no graph could be recorded: {runner.refused}")

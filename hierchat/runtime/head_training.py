@@ -232,7 +232,7 @@ class HeadTraining:
         self.card = HeadCard(target=served.model_key, model=served.name)
         counts = Counter(token for piece in pieces for token in piece)
         self.known = np.array(sorted(token for token, _ in counts.most_common(VOCABULARY)), np.int64)
-        self.config = _layer_config(self._loaded)
+        self.config = layer_config(self._loaded)
         self.module = self._begun(begun)
         self._fresh = cycle(self._pieces)
         self._optimizer = torch.optim.AdamW(
@@ -367,7 +367,7 @@ class HeadTraining:
         return total
 
 
-def _layer_config(loaded: Any) -> dict[str, Any]:
+def layer_config(loaded: Any) -> dict[str, Any]:
     """Return config.json of a Llama layer of the target's shape."""
     said: dict[str, Any] = loaded.config if isinstance(loaded, BlockModel) else loaded.config.to_dict()
     heads = said["num_attention_heads"]

@@ -26,7 +26,7 @@ LENGTH = 1200
 """Beyond two borders of views."""
 
 
-def pretended(body: Callable[[], Out | None]) -> Graph[Out | None]:
+def pretended(body: Callable[[], Out]) -> Graph[Out]:
     """A graph as on a device: its results lie where they lay at first, and only tensors tell replays apart."""
     out = body()
 
@@ -75,7 +75,7 @@ def test_logits_agree_with_those_of_dynamic_shapes(kind: Kind, regime: tuple[int
 
 def test_graphs_are_few() -> None:
     """One per number of rows and view, whatever is in the block."""
-    graphs = Graphs[Out | None](capture=pretended)
+    graphs = Graphs[Out](capture=pretended)
     target = CudaRunner(tiny_model(), context_length=LENGTH, regime=(16, 16), graphs=graphs).open()
     assert [target.forward([1], [-1]).recorded for _ in range(2)] == [True, False]
     engine = LocalEngine(target, (), text_of)

@@ -57,7 +57,7 @@ def test_the_kernels_compute_what_is_said_plainly() -> None:
 
 
 def test_replays_compute_what_the_modules_do() -> None:
-    graphs = Graphs[Out | None](capture=capture)
+    graphs = Graphs[Out](capture=capture)
     model = tiny_model().to("cuda", torch.bfloat16)
     recorded = CudaRunner(model, context_length=LENGTH, regime=(16, 16), graphs=graphs).open()
     eager = CudaRunner(model, context_length=LENGTH, regime=(16, 16), graphs=Graphs(capture=None)).open()

@@ -118,8 +118,9 @@ REGIMES = ((16, DEPTH), (32, 32), (16, 16))
 FIRST_VIEW = 512
 """Views are this long or a power of two times as long."""
 
-Out: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-"""Logits [rows, vocabulary] and the likeliest tokens [rows], -1 where a row's logits are no numbers."""
+Out: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Logits [rows, vocabulary], the likeliest tokens [rows], -1 where a row's logits are no numbers, and hidden states
+behind the last norm [rows, hidden]; of a prompt the states alone."""
 
 
 class CudaRunner(Runner):
@@ -137,7 +138,7 @@ class CudaRunner(Runner):
         context_length: int | None = None,
         key: str | None = None,
         regime: tuple[int, int] | None = None,
-        graphs: Graphs[Out | None] | None = None,
+        graphs: Graphs[Out] | None = None,
     ) -> None:
         """Take a `regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
         self.context_length: int = context_length or model.config.max_position_embeddings
@@ -155,6 +156,9 @@ class CudaRunner(Runner):
         self._rows: DeviceRows | None = None
         self._flying = False
         self._pinned = torch.empty(0)
+        self._hidden = torch.empty(0)
+        """[1, rows, hidden]: what the head read in the last forward of the modules."""
+        model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
         self.quantum, self.widest = regime or REGIMES[0]
         if regime is None:
             proof = remembered(
@@ -187,7 +191,7 @@ class CudaRunner(Runner):
     def run(
         self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], *, padded: bool, logits: bool
     ) -> Out:
-        """Compute one forward, or several over parts of a segment that is too wide; without `logits` return nothing."""
+        """Compute one forward, or several over parts of a segment that is too wide; without `logits` states alone."""
         if self._rows is not None:
             self._rows.expire()
         if slots.length + len(tokens) + DEPTH > slots.capacity:  # a device would only stop working
@@ -207,25 +211,29 @@ class CudaRunner(Runner):
             out = self._graphs.run(
                 (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)
             )
-            if out is not None:
-                parts.append((out[0][:count], out[1][:count]))
-                if len(tokens) > most:  # the next part's graph may use the same memory
-                    parts[-1] = (parts[-1][0].clone(), parts[-1][1].clone())
-        if len(parts) < 2:
-            return parts[0] if parts else (torch.empty(0), torch.empty(0))
-        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+            part = out[0][:count], out[1][:count], out[2][:count]
+            if len(tokens) > most:  # the next part's graph may use the same memory
+                part = part[0].clone(), part[1].clone(), part[2].clone()
+            parts.append(part)
+        if len(parts) == 1:
+            return parts[0]
+        found, best, hidden = zip(*parts, strict=True)
+        return torch.cat(found), torch.cat(best), torch.cat(hidden)
 
-    def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out | None:
+    def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out:
         """Compute what a graph records: nothing but tensors at fixed addresses decides what it does."""
         slots.writing = segment.slots
         model = self.model if logits else self.model.base_model
         found = forward(model, segment.ids, segment.positions, slots, segment)
         if not logits:
-            return None
+            return torch.empty(0), torch.empty(0), found.last_hidden_state[0]
         rows = found.logits[0]
         best = rows.argmax(-1)
         finite = rows.gather(1, best[:, None])[:, 0].isfinite()
-        return rows, torch.where(finite, best, -1)
+        return rows, torch.where(finite, best, -1), self._hidden[0]
+
+    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._hidden = inputs[0]
 
     def land(self) -> None:
         """Wait for the forward under way, so that its inputs may be overwritten."""
@@ -286,7 +294,7 @@ class DeviceRows(Rows):
     def __init__(self, runner: CudaRunner, out: Out, recorded: bool = False) -> None:
         self.recorded = recorded
         self._runner = runner
-        self._logits, self._likeliest = out
+        self._logits, self._likeliest, self._hidden = out
         self._rows: NDArray[np.float32] | None = None
         self._best: NDArray[np.int64] | None = None
         self._expired = False
@@ -305,6 +313,10 @@ class DeviceRows(Rows):
             self._require_fresh()
             self._best = self._runner.fetch(self._likeliest)
         return int(self._best[node])
+
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32]:
+        self._require_fresh()
+        return np.asarray(self._runner.fetch(self._hidden[list(nodes)].float()))
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
         if self._rows is not None:
@@ -330,13 +342,16 @@ class CudaSequence(SlottedSequence):
     runner: CudaRunner
     slots: StaticSlots
 
-    def read(self, tokens: Sequence[int], hidden: bool = False) -> None:
-        widest = self.runner.widest
+    def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
+        widest, states = self.runner.widest, list[NDArray[np.float32]]()
         for begin in range(0, len(tokens), widest):
             part = self.segment = list(tokens[begin : begin + widest])
-            self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
+            out = self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
             self.commit(range(len(part)))
+            if hidden:
+                states.append(self.runner.fetch(out[2].float()))
         self.runner.land()
+        return np.concatenate(states) if states else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         part = self.segment = list(tokens)
