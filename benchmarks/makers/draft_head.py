@@ -140,7 +140,9 @@ def replies(
 class Training:
     """Train a head for a model of transformers from replies. `outputs`: tokens that the head knows."""
 
-    def __init__(self, model: Any, pieces: Sequence[list[int]], outputs: int, inner: int | None, seed: int) -> None:
+    def __init__(
+        self, model: Any, pieces: Sequence[list[int]], outputs: int, inner: int | None, muon: bool, seed: int
+    ) -> None:
         torch.manual_seed(seed)
         self.model, self.device = model, model.device
         self.pieces, self.random = list(pieces), random.Random(seed)
@@ -156,12 +158,15 @@ class Training:
         self.numbers[torch.from_numpy(self.known).to(self.device)] = torch.arange(
             len(self.known), device=self.device
         )
-        matrices = [one for one in self.module.parameters() if one.ndim == 2]
-        others = [one for one in self.module.parameters() if one.ndim != 2]
-        self.optimizers = [
-            torch.optim.Muon(matrices, lr=MATRIX_RATE, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(others, lr=RATE, betas=(0.9, 0.95), weight_decay=0.0),
+        matrices = [one for one in self.module.parameters() if muon and one.ndim == 2]
+        others = [one for one in self.module.parameters() if not muon or one.ndim != 2]
+        self.optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(others, lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
         ]
+        if matrices:
+            self.optimizers.append(
+                torch.optim.Muon(matrices, lr=MATRIX_RATE, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+            )
         self.base = [group["lr"] for one in self.optimizers for group in one.param_groups]
         self.seen = 0
 
@@ -254,6 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=4.0, help="minutes of training")
     parser.add_argument("--outputs", type=int, default=8192, help="tokens that the head knows")
     parser.add_argument("--inner", type=int, help="width of its layer's inner part; the target's by default")
+    parser.add_argument("--optimizer", choices=("muon", "adamw"), default="muon", help="of the matrices")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
     began = time.monotonic()
@@ -276,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     training = Training(
         model,
         [one.piece for one in made if one.script.key not in held and len(one.tokens) > 3],
-        chosen.outputs, chosen.inner, chosen.seed,
+        chosen.outputs, chosen.inner, chosen.optimizer == "muon", chosen.seed,
     )  # fmt: skip
     lengths = np.array([len(one.tokens) for one in made], np.int32)
     np.savez_compressed(
