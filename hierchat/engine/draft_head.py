@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.proposer import PROMPT_STATES, Blend, logit, untried
+from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
 from hierchat.engine.sampling import gumbel
 from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
 from hierchat.engine.verification import Rows
-from hierchat.jit import Kernels
 from hierchat.models.formats.head_files import HeadWeights
 
 logger = logging.getLogger(__name__)
-kernel = Kernels(__file__)
 
 Floats = NDArray[np.float32]
 
@@ -39,6 +38,8 @@ CANDIDATES = 64
 """Likeliest tokens of a place among which noise decides where the reply is sampled."""
 ROWS_AT_ONCE = 8
 """Cells new to the cache that go into a forward with logits; more are read before."""
+NEW = 0.5
+"""Share of what it brings that the databases do not."""
 RATE = 0.02
 """Weight of a place in what is learned of how often the head is right."""
 
@@ -55,7 +56,7 @@ class DraftHead(ABC):
         self.slope, self.bias = 1.0, 0.0
         """What turns the log odds of a token here into those of the target choosing it: slope * logit + bias."""
         self.blend, self.payoffs = Blend(), untried()
-        self.forward_ms = 0.0
+        self.level_ms = 0.0
         """Milliseconds of a forward of its own, on average."""
         self.broken = False
         """Whether it computed no numbers: then it drafts nothing."""
@@ -103,31 +104,17 @@ class TrainedHead(DraftHead):
         self.card = weights.card
         self._embedding = weights.layer.embedding
         self._norms = weights.embedding_norm, weights.hidden_norm
-        self._fc = np.ascontiguousarray(weights.fc.T)
+        self._fc, self._multiply = weights.fc, Multiplier(team=runner.team)
         self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
 
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
         embedded = self._embedding.floats(np.asarray(tokens, np.int64))
         both = [self._normed(x, norm) for x, norm in zip((embedded, states), self._norms, strict=True)]
-        out = np.zeros((len(tokens), self._fc.shape[1]), np.float32)
-        _multiply(np.concatenate(both, 1), self._fc, out)
-        return out
+        return self._multiply(self._fc, np.concatenate(both, 1), len(tokens))
 
     def _normed(self, x: Floats, weight: Floats) -> Floats:
         root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + self._epsilon)
         return x / root[:, None] * weight
-
-
-@kernel
-def _multiply(x, matrix, out):  # type: ignore[no-untyped-def]
-    """Add to out [rows, outputs] the product of x [rows, inputs] and a matrix [inputs, outputs], which is read once.
-    On this thread alone: those of BLAS go on waiting for work on the cores that compute forwards."""
-    for column in range(matrix.shape[0]):
-        weights = matrix[column]
-        for row in range(x.shape[0]):
-            factor = x[row, column]
-            for place in range(weights.shape[0]):
-                out[row, place] += factor * weights[place]
 
 
 class HeadDrafter:
@@ -192,6 +179,7 @@ class HeadDrafter:
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, and learn how good the drafts were."""
         self._learn(tokens)
+        self._likely = {}  # it may not be asked in the next step
         self._text += tokens
         for number in self._head.numbers(tokens):
             self._counts.add(number)
@@ -254,12 +242,8 @@ class HeadDrafter:
     def _forward(self, tokens: Sequence[int], parents: Sequence[int], inputs: Floats, last: int) -> Rows:
         """Compute cells; of the `last` of them logits are read."""
         assert self._sequence
-        began = time.perf_counter()
         segment = Segment(self._sequence, tokens, parents, embeddings=inputs, last=last)
-        rows = self._head.runner.forward([segment])[0]
-        took = (time.perf_counter() - began) * 1e3
-        self._head.forward_ms += (took - self._head.forward_ms) * (0.05 if self._head.forward_ms else 1.0)
-        return rows
+        return self._head.runner.forward([segment])[0]
 
     def _branch(self, grown: _Growth, node: int, logits: Floats, state: Floats | None) -> None:
         """Add the likeliest tokens behind a node, -1 at the root; `state` [1, hidden] is the head's own there."""
@@ -292,11 +276,11 @@ class HeadDrafter:
         level = sorted(grown.level, key=lambda node: -grown.chances[node])[:WIDEST_LEVEL]
         level = [node for node in level if grown.chances[node] * right * worth > self._cost.onward[0]]
         gain = sum(grown.chances[node] for node in level) * right * worth
-        return level if self._cost.free or gain > self._head.forward_ms else []
+        return level if self._cost.free or gain * NEW > self._head.level_ms else []
 
     def _look_behind(self, grown: _Growth, chosen: Sequence[int]) -> None:
         """Compute the cells of nodes, and add what may follow them."""
-        before = list[Floats]()
+        before, began = list[Floats](), time.perf_counter()
         for node in chosen:
             parent = grown.parents[node]
             grown.cells[node] = len(grown.cell_tokens)
@@ -314,6 +298,8 @@ class HeadDrafter:
         for node in chosen:
             cell = grown.cells[node]
             self._branch(grown, node, rows[cell], states[cell : cell + 1].copy())
+        took = (time.perf_counter() - began) * 1e3
+        self._head.level_ms += (took - self._head.level_ms) * (0.05 if self._head.level_ms else 1.0)
 
     def _learn(self, tokens: Sequence[int]) -> None:
         """Learn at every place that was looked behind and that the committed tokens passed."""

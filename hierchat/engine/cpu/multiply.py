@@ -27,13 +27,15 @@ def room(rows: int) -> int:
 
 
 class Multiplier:
-    """Multiply a model's matrices with rows, on threads of its own. A row's bits depend on that row alone."""
+    """Multiply a model's matrices with rows, on threads of its own or of a runner's `team`. A row's bits depend on that
+    row alone."""
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._team = Team(threads)
+    def __init__(self, threads: int | None = None, team: Team | None = None) -> None:
+        self._team = team or Team(threads)
         self._alone = threading.Lock()
         self._read = product_input(0, BLOCK)
-        weakref.finalize(self, self._team.close)
+        if team is None:
+            weakref.finalize(self, self._team.close)
 
     def __call__(self, matrix: Blocks, x: Floats, rows: int) -> Floats:
         """Multiply the first `rows` of x [rows, columns] with a matrix: float32 [rows, rows of the matrix]."""

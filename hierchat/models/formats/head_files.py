@@ -32,6 +32,10 @@ KNOWN = "d2t"
 """Which of the target's tokens each output is for; missing where it is all of them, in order."""
 
 
+BITS = 4
+"""Of a weight in memory: a forward of a head is as long as its weights take to be read."""
+
+
 class HeadCard(BaseModel, frozen=True):
     """Describe a draft head."""
 
@@ -61,7 +65,7 @@ class HeadWeights:
 
     card: HeadCard
     layer: BlockModel
-    fc: Floats
+    fc: Blocks
     embedding_norm: Floats
     hidden_norm: Floats
     known: NDArray[np.int64] | None
@@ -89,7 +93,7 @@ def tensors_of(data: bytes) -> dict[str, NDArray[Any]]:
 
 
 def read_head(data: bytes, target: BlockModel) -> HeadWeights:
-    """Read a head for a target, rounded to blocks of 8 bits. Raises BrokenFileError where it is damaged, or of a model
+    """Read a head for a target, rounded to blocks of 4 bits. Raises BrokenFileError where it is damaged, or of a model
     of another size."""
     tensors = tensors_of(data)
     try:
@@ -134,9 +138,9 @@ def _head(
         if name == EMBEDDING:
             return target.embedding
         if name == HEAD and HEAD.transformers not in tensors:  # it writes by the target's own output
-            return target.head if known is None else pack(target.head.floats(known), 8)
+            return target.head if known is None else pack(target.head.floats(known), BITS)
         weights = tensor(name.transformers)
-        return pack(weights if order is None else weights[order], 8)
+        return pack(weights if order is None else weights[order], BITS)
 
     architecture = ARCHITECTURES[config["model_type"]]
     layer = assemble(
@@ -149,4 +153,4 @@ def _head(
         interleaved_rope=architecture.interleaved_rope,
     )
     norms = tensor(EMBEDDING_NORM, size), tensor(HIDDEN_NORM, size)
-    return HeadWeights(card, layer, tensor(FC, size, 2 * size), *norms, known)
+    return HeadWeights(card, layer, pack(tensor(FC, size, 2 * size), BITS), *norms, known)
