@@ -56,7 +56,11 @@ class Replayed(Measured):
 def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> ServedModel:
     """Make a stand-in for a loaded model: what its steps cost, and the corpora."""
     standing_in = SimpleNamespace(
-        local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None, proposers=()
+        local=SimpleNamespace(latency=costs),
+        statistics=tuple(statistics),
+        levels=None,
+        proposers=(),
+        mtp=None,
     )
     return cast(ServedModel, standing_in)
 

@@ -21,7 +21,7 @@ INTRODUCTION = (
     "Drawn by `python -m benchmarks report` from the files in `benchmarks/results/`, one for each measurement: "
     "change those and draw again. [measuring.md](measuring.md) explains commands, arms and figures. Sections "
     "were measured on several machines, each of which is named: compare figures within one table alone. "
-    "Nothing here was measured on a GPU."
+    "Figures of a GPU stand in [log.md](log.md) alone."
 )
 WIDTH = 150
 """Columns of a wrapped line of the document."""

@@ -1,6 +1,6 @@
 """Train a draft head on a GPU, from replies that the model writes to the prompts of this project: a thousand at once.
 
-`python -m benchmarks.makers.draft_head FOLDER OUT --minutes 5`; FOLDER as transformers saves a model, with its tokenizer.
+`python -m benchmarks.makers.draft_head FOLDER OUT`; FOLDER as transformers saves a model, with its tokenizer.
 At home `hierchat head train` does the same from what the model wrote to its user, on whatever there is."""
 
 from __future__ import annotations
@@ -65,11 +65,15 @@ class Reply:
 def prompt_of(tokenizer: Any, turns: Sequence[str]) -> list[int]:
     """Return the prompt of a conversation: questions and replies in turn."""
     said = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(turns)]
-    return list(tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=True)["input_ids"])
+    return list(
+        tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=True)["input_ids"]
+    )
 
 
 @torch.inference_mode()
-def write(model: Any, prompts: Sequence[Sequence[int]], heats: Sequence[float], ends: Sequence[int]) -> list[list[int]]:
+def write(
+    model: Any, prompts: Sequence[Sequence[int]], heats: Sequence[float], ends: Sequence[int]
+) -> list[list[int]]:
     """Let the model answer prompts, each at its temperature. A reply ends with a token of `ends`, or is cut off."""
     device, longest = model.device, max(map(len, prompts))
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -183,9 +187,7 @@ class Training:
             chosen = torch.cat([(part @ self.output.T).argmax(-1) for part in states.split(4)])
         return tokens, there, states.clone(), chosen.clone()
 
-    def places(
-        self, tokens: torch.Tensor, states: torch.Tensor
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+    def places(self, tokens: torch.Tensor, states: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield each place ahead and the head's logits [pieces, n - place, known]."""
         embedded = self.model.get_input_embeddings()(tokens).detach().float()
         before = functional.pad(states.float(), (0, 0, 1, 0))[:, :-1]
@@ -239,22 +241,20 @@ class Training:
                 going = going & hit & follows[:, place : place + count]
         return tuple(round(float(one), 3) for one in right / seen.clamp(min=1))
 
-    def to_bytes(self, name: str, minutes: float, accuracy: tuple[float, ...]) -> bytes:
-        """Return the head as it stands."""
+    def to_bytes(self, card: HeadCard) -> bytes:
+        """Return the head as it stands, as a small file."""
         tensors: dict[str, NDArray[Any]] = {
             HeadModule.NAMES[name]: one.detach().half().numpy(force=True)
             for name, one in self.module.named_parameters()
         }
-        card = HeadCard(
-            target="", model=name, tokens=self.seen, minutes=round(minutes, 2), accuracy=accuracy
-        )
-        return to_bytes(card, self.config, {**tensors, KNOWN: self.known})
+        return to_bytes(card, self.config, {**tensors, KNOWN: self.known}, small=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, help="file of the head; what was written goes beside it, as .npz")
+    parser.add_argument("--target", default="", help="model_key of the model as hierchat loads it")
     parser.add_argument("--writing", type=float, default=2.0, help="minutes of writing")
     parser.add_argument("--minutes", type=float, default=4.0, help="minutes of training")
     parser.add_argument("--outputs", type=int, default=8192, help="tokens that the head knows")
@@ -269,7 +269,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     tokenizer = AutoTokenizer.from_pretrained(chosen.folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(chosen.folder, dtype=torch.bfloat16 if device == "cuda" else torch.float32).to(device).eval()
+    model = (
+        AutoModelForCausalLM.from_pretrained(
+            chosen.folder, dtype=torch.bfloat16 if device == "cuda" else torch.float32
+        )
+        .to(device)
+        .eval()
+    )
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     made, all_scripts = list[Reply](), scripts()
@@ -296,7 +302,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if steps % 250 == 0:
             say(f"{steps} steps, {training.seen:,} tokens, loss {loss:.3f}, {training.accuracy(apart)}")
     accuracy = training.accuracy(apart)
-    chosen.out.write_bytes(training.to_bytes(chosen.folder.name, passed, accuracy))
+    card = HeadCard(
+        target=chosen.target, model=chosen.folder.name, tokens=training.seen, minutes=round(passed, 2),
+        accuracy=accuracy,
+    )  # fmt: skip
+    chosen.out.write_bytes(training.to_bytes(card))
     say(f"{steps} steps, {training.seen:,} tokens, loss {loss:.3f}, right {accuracy}: {chosen.out}")
     return 0
 

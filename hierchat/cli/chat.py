@@ -212,6 +212,25 @@ def train_head(store: "Store", minutes: float, model: str | None, user: str | No
     )
 
 
+@head_command.command("add", help="draft by a head that was trained elsewhere, from the next start on")
+@click.argument("file", type=options.FILE)
+@click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
+@options.with_store
+def add_head(store: "Store", file: Path, user: str | None) -> None:
+    from hierchat.models.formats.head_files import card_of
+    from hierchat.runtime.served_model import HEAD
+
+    owner = _user(store, user)
+    try:
+        head = file.read_bytes()
+    except OSError as error:
+        raise options.CommandError(f"{file}: {error.strerror}") from error
+    if not (card := card_of(head)) or not card.target:
+        raise options.CommandError(_("{file} is no draft head of hierchat.").format(file=file))
+    store.learned.keep(owner, card.target, HEAD, head, deletions=store.users.deletions(owner))
+    print(f"{card.model}: {head_words(card)}")
+
+
 @head_command.command("list", help="the draft heads that there are, and how good they are")
 @click.option("--user", metavar="NAME", help="whose: local (the default), or an account's name")
 @options.with_store

@@ -141,11 +141,12 @@ def installed_proposers() -> tuple[Callable[[], Proposer], ...]:
     return tuple(found)
 
 
-TRIALS = 16
+TRIALS = 24
 """Steps in which every proposer is asked, to begin with."""
 AGAIN = 32
 """Steps from one trial to the next of a proposer that does not pay."""
-RATE = 0.1
+RATE = 0.03
+"""Weight of a step in what is averaged."""
 
 
 @dataclass(slots=True)

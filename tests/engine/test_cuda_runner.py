@@ -73,6 +73,20 @@ def test_logits_agree_with_those_of_dynamic_shapes(kind: Kind, regime: tuple[int
         prompt = random_tokens(30, seed=5)
 
 
+def test_hidden_states_are_those_of_dynamic_shapes() -> None:
+    """Of a prompt in several parts, and of a tree."""
+    dynamic = TorchRunner(tiny_model(), packed=False, quantum=4, context_length=LENGTH).open()
+    static = target_of((16, 16))
+    prompt, tree = random_tokens(40), [-1, 0, 1, 0, 3]
+    expected, states = (target.read(prompt, hidden=True) for target in (dynamic, static))
+    assert expected is not None
+    assert states is not None
+    np.testing.assert_allclose(states, expected, atol=2e-4)
+    tokens, nodes = random_tokens(len(tree), seed=3), [0, 2, 4]
+    behind, rows = (target.forward(tokens, tree) for target in (dynamic, static))
+    np.testing.assert_allclose(rows.hidden(nodes), behind.hidden(nodes), atol=2e-4)
+
+
 def test_graphs_are_few() -> None:
     """One per number of rows and view, whatever is in the block."""
     graphs = Graphs[Out](capture=pretended)

@@ -19,6 +19,7 @@ from hierchat.engine.draft_head import SOURCE, HeadDrafter, TrainedHead
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment
+from hierchat.models.formats import head_files
 from hierchat.models.formats.blocks import pack
 from hierchat.models.formats.head_files import KNOWN, HeadCard, read_head, to_bytes
 from hierchat.models.progress import BrokenFileError
@@ -102,8 +103,9 @@ def test_states_of_a_prompt_are_those_of_its_rows_alone_and_beside_others() -> N
                 np.testing.assert_array_equal(np.array(rows[order.index(writing)]), alone)
 
 
-def test_it_computes_what_its_training_computes() -> None:
+def test_it_computes_what_its_training_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells hold a token and the state before it; a chain goes on from the head's own normed states."""
+    monkeypatch.setattr(head_files, "BITS", 8)
     made, text = module(), random_tokens(12)
     states = np.random.default_rng(1).normal(size=(12, SIZE)).astype(np.float32)
     embedded = torch.from_numpy(TARGET.embedding.floats(np.array(text)))[None]
@@ -193,6 +195,30 @@ def test_its_cache_follows_the_text() -> None:
     one, other = followed.propose(), fresh.propose()
     assert one.tokens == other.tokens
     np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-3)
+
+
+def test_it_learns_from_no_tree_that_it_was_not_asked_for() -> None:
+    ours = head()
+    one = drafter(ours)
+    one.see(np.ones((9, SIZE), np.float32), 0)
+    one.begin(random_tokens(10))
+    likeliest = one.propose().tokens[0]
+    one.observe([likeliest])
+    learned = list(ours.right)
+    assert learned[0] > 0.5
+    one.observe([likeliest])
+    assert ours.right == learned
+
+
+def test_a_small_file_is_the_same_head() -> None:
+    small = to_bytes(HeadCard(target="tiny"), CONFIG, tensors(module()), small=True)
+    assert len(small) < len(file(module())) / 2
+    logits = []
+    for data in (file(module()), small):
+        ours = TrainedHead(read_head(data, TARGET), CONTEXT)
+        inputs = ours.joined([5], np.ones((1, SIZE), np.float32))
+        logits.append(ours.runner.forward([Segment(ours.open(), [5], [-1], embeddings=inputs)])[0][0].copy())
+    assert np.corrcoef(logits)[0, 1] > 0.999
 
 
 def test_without_states_it_says_nothing_and_after_a_gap_it_begins_anew() -> None:

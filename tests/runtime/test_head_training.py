@@ -150,7 +150,7 @@ def test_the_command(
 ) -> None:
     monkeypatch.setattr(loading, "load_served_model", lambda *given: served)
     monkeypatch.setattr(head_training, "texts_of", lambda *given: texts)
-    monkeypatch.setattr(commands, "catalogue_name", lambda model: None)
+    monkeypatch.setattr(commands.options, "catalogue_name", lambda model: None)
     database, file = tmp_path / "a.db", tmp_path / "tiny.head"
 
     def run(*words: str) -> str:
@@ -167,6 +167,11 @@ def test_the_command(
     assert card.model == "tiny"
     assert "is removed" in run("remove", "tiny")
     assert "There are none yet" in run("list")
+    assert run("add", str(file)).startswith("tiny: trained for")
+    assert run("list").startswith("tiny: trained for")
+    assert "is removed" in run("remove", "tiny")
+    wrong = CliRunner().invoke(commands.head_command, ["add", str(database), "--db", str(database)])
+    assert wrong.exit_code != 0
     missing = CliRunner().invoke(commands.head_command, ["remove", "tiny", "--db", str(database)])
     assert "no draft head of 'tiny'" in str(missing.exception)
 
@@ -185,7 +190,7 @@ def test_a_text_that_is_deleted_meanwhile_takes_the_head_along(
 
     monkeypatch.setattr(loading, "load_served_model", lambda *given: served)
     monkeypatch.setattr(head_training, "texts_of", read)
-    monkeypatch.setattr(commands, "catalogue_name", lambda model: None)
+    monkeypatch.setattr(commands.options, "catalogue_name", lambda model: None)
     words = ["train", "--minutes", "0.02", "--db", str(database)]
     done = CliRunner().invoke(commands.head_command, words)
     assert "was deleted meanwhile" in str(done.exception)

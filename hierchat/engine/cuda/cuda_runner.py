@@ -349,7 +349,7 @@ class CudaSequence(SlottedSequence):
             out = self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
             self.commit(range(len(part)))
             if hidden:
-                states.append(self.runner.fetch(out[2].float()))
+                states.append(self.runner.fetch(out[2].float()).copy())
         self.runner.land()
         return np.concatenate(states) if states else None
 

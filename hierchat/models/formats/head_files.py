@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 from hierchat.models.architectures.families import ARCHITECTURES, EMBEDDING, HEAD, Name
 from hierchat.models.formats.assemble import Rows, assemble, whole
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.blocks import Blocks, pack
+from hierchat.models.formats.blocks import Blocks, floats_of, pack, packed
 from hierchat.models.progress import BrokenFileError
 
 Floats = NDArray[np.float32]
@@ -34,6 +34,10 @@ KNOWN = "d2t"
 
 BITS = 4
 """Of a weight in memory: a forward of a head is as long as its weights take to be read."""
+
+
+PACKED = "Q4_1"
+"""How matrices lie in files that were made small."""
 
 
 class HeadCard(BaseModel, frozen=True):
@@ -71,9 +75,16 @@ class HeadWeights:
     known: NDArray[np.int64] | None
 
 
-def to_bytes(card: HeadCard, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return a head as a file of safetensors, with the config.json of its layer and its card among the metadata."""
-    return save(dict(tensors), {CONFIG: json.dumps(config), CARD: card.model_dump_json()})
+def to_bytes(
+    card: HeadCard, config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], small: bool = False
+) -> bytes:
+    """Return a head as a file of safetensors, with the config.json of its layer and its card among the metadata.
+    `small`: in the blocks that it is computed in, a third of the size; training should not go on from there."""
+    written = {
+        name: packed(np.asarray(one, np.float32), BITS)[1] if small and one.ndim == 2 else one
+        for name, one in tensors.items()
+    }
+    return save(written, {CONFIG: json.dumps(config), CARD: card.model_dump_json()})
 
 
 def card_of(data: bytes) -> HeadCard | None:
@@ -85,9 +96,10 @@ def card_of(data: bytes) -> HeadCard | None:
 
 
 def tensors_of(data: bytes) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a head by name. Raises BrokenFileError."""
+    """Return the tensors of a head by name; bytes are blocks of PACKED. Raises BrokenFileError."""
     try:
-        return load(data)
+        found: dict[str, NDArray[Any]] = load(data)
+        return {name: floats_of(PACKED, one) if one.dtype == np.uint8 else one for name, one in found.items()}
     except (SafetensorError, ValueError, LookupError) as error:
         raise BrokenFileError(f"The draft head is damaged: {error}. Train it again.") from error
 
