@@ -41,7 +41,7 @@ class Device:
     def rows(self) -> DeviceRows:
         logits = torch.from_numpy(self.logits)
         best = torch.where(logits.isfinite().all(dim=1), logits.argmax(dim=1), -1)
-        return DeviceRows(self, (logits, best))  # type: ignore[arg-type]
+        return DeviceRows(self, (logits, best, logits))  # type: ignore[arg-type]
 
     def fetch(self, tensor: torch.Tensor) -> np.ndarray:
         self.asked.append("best")
