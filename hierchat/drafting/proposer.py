@@ -141,7 +141,7 @@ def installed_proposers() -> tuple[Callable[[], Proposer], ...]:
     return tuple(found)
 
 
-TRIALS = 24
+TRIALS = 12
 """Steps in which every proposer is asked, to begin with."""
 AGAIN = 32
 """Steps from one trial to the next of a proposer that does not pay."""
