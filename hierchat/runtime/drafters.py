@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
@@ -33,7 +34,8 @@ from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
-from hierchat.models.fetch.bring import has_blocks, status
+from hierchat.models.fetch.bring import folder_of, has_blocks, status
+from hierchat.models.formats.eagle_files import says_eagle
 from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import read_known, same_tokens
 from hierchat.models.progress import BrokenFileError, ModelError, Progress, Report, silent
@@ -47,6 +49,7 @@ from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
     from hierchat.engine.draft_head import DraftHead
+    from hierchat.engine.torch.eagle_head import EagleHead
 
 SAMPLES, SAMPLE = 4, 96
 """Texts, and tokens of each, over which models are compared after loading."""
@@ -95,6 +98,8 @@ class Levels:
     """Model and machine that the hierarchy is kept under; None: nothing is kept."""
     users: dict[str, int | None] = field(default_factory=dict)
     """By draft model, whose text its slots hold."""
+    head: EagleHead | None = None
+    """Draft head beside them; it drafts in place of one that the model brings, and of users' own."""
 
     @property
     def sequences(self) -> tuple[CachedSequence, ...]:
@@ -116,7 +121,8 @@ class Levels:
             raise KeyError(unknown[0])
         kept = [level for level, name in enumerate(known) if names is None or name in names]
         models = tuple(self.models[level] for level in kept)
-        return Levels(models, self.hierarchy.only(kept, retrieval=retrieval), self.left_out, users=self.users)
+        hierarchy = self.hierarchy.only(kept, retrieval=retrieval)
+        return replace(self, models=models, hierarchy=hierarchy, key=None)
 
 
 def load_levels(
@@ -128,19 +134,28 @@ def load_levels(
     report: Report = silent,
     costs: LearnedValues | None = None,
 ) -> Levels:
-    """Load what may draft for a model: smaller ones of its family that are on this machine, and a copy of itself in
-    lower precision. Nothing is fetched; what cannot be had is left out with the reason."""
+    """Load what may draft for a model: smaller ones of its family that are on this machine, a copy of itself in lower
+    precision, and a head. Nothing is fetched; what cannot be had is left out with the reason."""
     from hierchat.engine.backends import make_runner
 
     target_ms = engine.latency.step_ms(0)[0]
     beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
+    found, left_out = list[LoadedLevel](), list[LeftOut]()
+    heads: list[EagleHead] = []
 
-    def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> LoadedLevel:
+    def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> None:
         source = candidate.source
         local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
         if not local and not status(candidate).present:
             get = f"python -m hierchat models get {candidate.name}"
             raise UnsupportedModel(f"not on this machine; `{get}` fetches it")
+        if (folder := folder_of(source)) and (said := says_eagle(folder)):
+            from hierchat.engine.torch.eagle_head import EagleHead
+
+            if heads:
+                raise UnsupportedModel(later("another head drafts already: name one"))
+            heads.append(EagleHead(name, folder, said, engine.runner))
+            return
         length = min(candidate.context_length or loaded.context_length, loaded.context_length)
         draft = load(candidate.model_copy(update={"context_length": length}), beside, report, backend)
         if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
@@ -155,13 +170,12 @@ def load_levels(
             slow = later(f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}")
             raise UnsupportedModel(f"no faster than the model itself: {slow}")
         copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
-        return LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None)
+        found.append(LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None))
 
-    found, left_out = list[LoadedLevel](), list[LeftOut]()
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
         try:
-            found.append(load_level(name, candidate, backend))
-        except (ModelError, UnsupportedModel, MemoryError) as error:
+            load_level(name, candidate, backend)
+        except (ModelError, UnsupportedModel, SafetensorError, OSError, MemoryError, RuntimeError) as error:
             left_out.append(LeftOut(name, str(error) or later("memory ran out")))
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
@@ -173,7 +187,7 @@ def load_levels(
     if found and not hierarchy.priors:  # it takes seconds
         models = [*(one.sequence for one in found), engine.sequence]
         hierarchy.priors = agreement(models, samples(statistics, loaded))
-    return Levels(tuple(found), hierarchy, tuple(left_out), own_key)
+    return Levels(tuple(found), hierarchy, tuple(left_out), own_key, head=next(iter(heads), None))
 
 
 def _over_all_tokens(
@@ -273,7 +287,8 @@ def reply_drafter(
         drafter = with_models(served, memory, settings, stop, served.levels)
         databases = drafter.retrieval or databases
     others = [make() for make in served.proposers]
-    if head := served.mtp or memory.head:
+    named = served.levels.head if served.levels else None
+    if head := named or served.mtp or memory.head:
         from hierchat.engine.draft_head import (
             HeadDrafter,
         )  # with the CPU engine, which takes a third of a second

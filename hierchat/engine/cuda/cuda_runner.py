@@ -23,7 +23,7 @@ from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, Stati
 from hierchat.engine.runner import Runner, TooManySequences
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
 from hierchat.engine.torch.slots import SlottedSequence
-from hierchat.engine.torch.torch_runner import forward, gpu, precision
+from hierchat.engine.torch.torch_runner import KeptStates, forward, gpu, precision
 from hierchat.engine.verification import Rows
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ FIRST_VIEW = 512
 
 Out: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Logits [rows, vocabulary], the likeliest tokens [rows], -1 where a row's logits are no numbers, and hidden states
-behind the last norm [rows, hidden]; of a prompt the states alone."""
+that draft heads read [rows, size]; of a prompt the states alone."""
 
 
 class CudaRunner(Runner):
@@ -156,9 +156,7 @@ class CudaRunner(Runner):
         self._rows: DeviceRows | None = None
         self._flying = False
         self._pinned = torch.empty(0)
-        self._hidden = torch.empty(0)
-        """[1, rows, hidden]: what the head read in the last forward of the modules."""
-        model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
+        self._kept = KeptStates(model)
         self.quantum, self.widest = regime or REGIMES[0]
         if regime is None:
             proof = remembered(
@@ -226,14 +224,16 @@ class CudaRunner(Runner):
         model = self.model if logits else self.model.base_model
         found = forward(model, segment.ids, segment.positions, slots, segment)
         if not logits:
-            return torch.empty(0), torch.empty(0), found.last_hidden_state[0]
+            return torch.empty(0), torch.empty(0), self._kept.those(found.last_hidden_state)[0]
         rows = found.logits[0]
         best = rows.argmax(-1)
         finite = rows.gather(1, best[:, None])[:, 0].isfinite()
-        return rows, torch.where(finite, best, -1), self._hidden[0]
+        return rows, torch.where(finite, best, -1), self._kept.those(self._kept.read)[0]
 
-    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        self._hidden = inputs[0]
+    def keep_layers(self, layers: Sequence[int]) -> None:
+        """Bring from now on the states behind so many layers, as KeptStates.choose."""
+        self._kept.choose(layers)
+        self._graphs.clear()  # they were recorded without
 
     def land(self) -> None:
         """Wait for the forward under way, so that its inputs may be overwritten."""

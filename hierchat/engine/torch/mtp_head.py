@@ -41,7 +41,23 @@ class LayerRunner(TorchRunner):
         return found
 
 
-class MtpHead(DraftHead):
+class ModuleHead(DraftHead):
+    """Draft by a transformers module of one layer, on the target's device."""
+
+    def __init__(self, layer: Any, target: Any, context_length: int, states: int) -> None:
+        """Try the layer with `states` numbers beside a token. Raises BrokenFileError where it computes no numbers."""
+        self._layer = layer.to(target.device)
+        super().__init__(LayerRunner(layer, context_length=context_length, packed=False, quantum=1))
+        sequence, nothing = self.open(), np.zeros((1, states), np.float32)
+        for _ in range(2):  # the first one is slow
+            segment = Segment(sequence, [0], [-1], embeddings=self.joined([0], nothing))
+            (rows,) = self.runner.forward([segment])
+        if not np.isfinite(rows[0]).all():
+            raise BrokenFileError(later("it computes no numbers"))
+        self.close(sequence)
+
+
+class MtpHead(ModuleHead):
     """Draft by the layer that a model brings: in blocks, packed, or in floats on a GPU, as the model itself."""
 
     def __init__(self, layer: Any, target: Any, context_length: int) -> None:
@@ -54,16 +70,7 @@ class MtpHead(DraftHead):
             layer.eh_proj = PackedLinear(layer.eh_proj)
         layer.set_input_embeddings(target.get_input_embeddings())
         layer.set_output_embeddings(target.get_output_embeddings())
-        self._layer = layer.to(target.device)
-        super().__init__(LayerRunner(layer, context_length=context_length, packed=False, quantum=1))
-        sequence, nothing = self.open(), np.zeros((1, layer.config.hidden_size), np.float32)
-        for _ in range(2):  # the first one is slow
-            rows = self.runner.forward([Segment(sequence, [0], [-1], embeddings=self.joined([0], nothing))])[
-                0
-            ]
-        if not np.isfinite(rows[0]).all():
-            raise BrokenFileError(later("it computes no numbers"))
-        self.close(sequence)
+        super().__init__(layer, target, context_length, layer.config.hidden_size)
 
     @torch.inference_mode()
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,34 @@ class Threads:
             self._rest = min(2 * self._rest, LONGEST_REST)
 
 
+class KeptStates:
+    """Keep the states of a model's last forward that draft heads read: what its output read, or what came out of
+    layers that were chosen."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._parts = model, dict[int, torch.Tensor]()
+        self.read = torch.empty(0)
+        """[1, rows, hidden]: what its output read."""
+        model.get_output_embeddings().register_forward_pre_hook(self._keep_read)
+
+    def choose(self, layers: Sequence[int]) -> None:
+        """Keep from now on the states behind so many layers, side by side; 0 is the embedding."""
+        parts = [self._model.get_input_embeddings(), *self._model.get_decoder().layers]
+        self._parts = {at: torch.empty(0) for at in range(len(layers))}
+        for at, layer in enumerate(layers):
+            parts[layer].register_forward_hook(partial(self._keep_part, at))
+
+    def those(self, last: torch.Tensor) -> torch.Tensor:
+        """Return [1, rows, size] of a forward whose states behind the last norm are `last`."""
+        return torch.cat([*self._parts.values()], dim=-1) if self._parts else last
+
+    def _keep_read(self, output: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.read = inputs[0]
+
+    def _keep_part(self, at: int, part: torch.nn.Module, inputs: object, out: Any) -> None:
+        self._parts[at] = out[0] if isinstance(out, tuple) else out
+
+
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
 FIRST_SLOTS = 1024
@@ -130,9 +159,9 @@ class TorchRunner(Runner):
         if self.keeps_states:
             by_node(model)
         self._experts = Experts(model)
+        self._kept = KeptStates(model)
         self.hidden = torch.empty(0)
-        """[1, rows, hidden]: what the head read in the last forward."""
-        model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
+        """[1, rows, size]: the states of the last forward that draft heads read."""
         # Those of torch would wait for work on the cores that multiply blocks (docs/log.md)
         self._threads = Threads(1 if self.backend == "blocks" else None)
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
@@ -181,15 +210,16 @@ class TorchRunner(Runner):
             found = forward(
                 model, torch.tensor(ids, device=self.device), layout.positions, slots, layout, embeddings
             )
-        hidden = getattr(found, "last_hidden_state", self.hidden)  # else what its head read
-        slots.spoilt = not bool(hidden.isfinite().all())
-        out = (found.logits if logits else hidden)[0, : len(tokens)]
+        last = getattr(found, "last_hidden_state", self._kept.read)
+        slots.spoilt, self.hidden = not bool(last.isfinite().all()), self._kept.those(last)
+        out = (found.logits if logits else self.hidden)[0, : len(tokens)]
         if self.device.type == "cpu":
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
         return out
 
-    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        self.hidden = inputs[0]
+    def keep_layers(self, layers: Sequence[int]) -> None:
+        """Bring from now on the states behind so many layers, as KeptStates.choose."""
+        self._kept.choose(layers)
 
     def _find_quantum(self) -> Proof:
         """Find the smallest row quantum under which a row's bits do not depend on the segment, if there is one."""

@@ -7,8 +7,9 @@ output are the target's. Files call it as DeepSeek does, by the number behind th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,17 @@ def tensors_in_file(config: Any) -> tuple[dict[str, Shape], set[str]]:
 
 def read_layer(folder: Path, config: Any, dtype: Any) -> Any | None:
     """Read the layer of a folder of safetensors; as `make_layer` otherwise."""
+    own = partial(own_name, layers=config.num_hidden_layers)
+    return make_layer(config, dtype, read_tensors(folder, own) if config.model_type in KINDS else {})
+
+
+def read_tensors(folder: Path, own: Callable[[str], str | None]) -> dict[str, Any]:
+    """Read the tensors of a folder of safetensors for which `own` knows a name, by that name."""
     found: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.safetensors")) if config.model_type in KINDS else ():
+    for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118
-                if own := own_name(name, config.num_hidden_layers):
-                    found[own] = file.get_tensor(name)
-    return make_layer(config, dtype, found)
+            found |= {known: file.get_tensor(name) for name in file.keys() if (known := own(name))}  # noqa: SIM118
+    return found
 
 
 def make_layer(
@@ -93,7 +98,7 @@ def make_layer(
         return None
     layer, given = _empty(config, dtype), dict(tensors)
     wanted = {name: tensor for name, tensor in _tensors_of(layer).items() if name not in matrices}
-    return filled(layer, {name: _fitting(name, given, tensor) for name, tensor in wanted.items()})
+    return filled(layer, {name: fitting(name, given, tensor) for name, tensor in wanted.items()})
 
 
 def _says(config: Any) -> bool:
@@ -125,8 +130,8 @@ def _tensors_of(layer: Any) -> dict[str, Any]:
     return {name: tensor for name, tensor in stored(layer).items() if id(tensor) not in shared}
 
 
-def _fitting(name: str, found: dict[str, Any], wanted: Any) -> Any:
-    """Return a tensor of a file as it is wanted; of experts that are stored one by one, all."""
+def fitting(name: str, found: dict[str, Any], wanted: Any) -> Any:
+    """Return a tensor of a file as it is wanted; of experts that are stored one by one, all. Raises BrokenFileError."""
     import torch
 
     stem, _, form = name.rpartition(".")
