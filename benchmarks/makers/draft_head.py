@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from hierchat.chat.prompts import Script, scripts
 from hierchat.models.formats.head_files import KNOWN, HeadCard, to_bytes
-from hierchat.runtime.head_training import LATER, HeadModule, layer_config
+from hierchat.runtime.head_training import LATER, HeadModule, layer_config, most_written
 
 AT_ONCE = 2048
 """Replies that are written at once."""
@@ -150,8 +149,7 @@ class Training:
         torch.manual_seed(seed)
         self.model, self.device = model, model.device
         self.pieces, self.random = list(pieces), random.Random(seed)
-        counts = Counter(token for piece in pieces for token in piece)
-        self.known = np.array(sorted(token for token, _ in counts.most_common(outputs)), np.int64)
+        self.known = most_written(pieces, outputs)
         self.config = layer_config(model)
         if inner:
             self.config["intermediate_size"] = inner
@@ -243,11 +241,7 @@ class Training:
 
     def to_bytes(self, card: HeadCard) -> bytes:
         """Return the head as it stands, as a small file."""
-        tensors: dict[str, NDArray[Any]] = {
-            HeadModule.NAMES[name]: one.detach().half().numpy(force=True)
-            for name, one in self.module.named_parameters()
-        }
-        return to_bytes(card, self.config, {**tensors, KNOWN: self.known}, small=True)
+        return to_bytes(card, self.config, {**self.module.tensors(), KNOWN: self.known}, small=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

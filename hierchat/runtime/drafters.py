@@ -289,9 +289,8 @@ def reply_drafter(
     others = [make() for make in served.proposers]
     named = served.levels.head if served.levels else None
     if head := named or served.mtp or memory.head:
-        from hierchat.engine.draft_head import (
-            HeadDrafter,
-        )  # with the CPU engine, which takes a third of a second
+        # Imports the CPU engine, which takes a third of a second
+        from hierchat.engine.draft_head import HeadDrafter
 
         others.append(HeadDrafter(head, databases.cost, settings))
     return JointDrafter(drafter, others, databases.cost) if others else drafter

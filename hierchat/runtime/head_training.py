@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
@@ -117,6 +117,12 @@ def pieces_of(texts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
     return [piece for piece in cut if len(piece) >= SHORTEST]
 
 
+def most_written(pieces: Iterable[Sequence[int]], count: int = VOCABULARY) -> NDArray[np.int64]:
+    """Return the tokens that texts have most, in order of their numbers."""
+    counts = Counter(token for piece in pieces for token in piece)
+    return np.array(sorted(token for token, _ in counts.most_common(count)), np.int64)
+
+
 class HeadModule(torch.nn.Module):
     """Compute a draft head: one decoder layer over a token's embedding joined with the state before it."""
 
@@ -150,6 +156,12 @@ class HeadModule(torch.nn.Module):
         **{name: f"model.layers.0.mlp.{name}_proj.weight" for name in ("gate", "up", "down")},
     }  # fmt: skip
     """transformers' names of the parameters."""
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Return the parameters as float16 by transformers' names."""
+        return {
+            self.NAMES[name]: one.detach().half().numpy(force=True) for name, one in self.named_parameters()
+        }
 
     def normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.rms_norm(x, (x.shape[-1],), weight, self.epsilon)
@@ -230,8 +242,7 @@ class HeadTraining:
         self._held_out, self._pieces = pieces[:HELD_OUT], pieces[HELD_OUT:]
         self._device = torch.device(getattr(self._loaded, "device", "cpu"))
         self.card = HeadCard(target=served.model_key, model=served.name)
-        counts = Counter(token for piece in pieces for token in piece)
-        self.known = np.array(sorted(token for token, _ in counts.most_common(VOCABULARY)), np.int64)
+        self.known = most_written(pieces)
         self.config = layer_config(self._loaded)
         self.module = self._begun(begun)
         self._fresh = cycle(self._pieces)
@@ -303,11 +314,7 @@ class HeadTraining:
 
     def to_bytes(self) -> bytes:
         """Return the head as it stands."""
-        tensors: dict[str, NDArray[Any]] = {
-            HeadModule.NAMES[name]: one.detach().half().numpy(force=True)
-            for name, one in self.module.named_parameters()
-        }
-        return to_bytes(self.card, self.config, {**tensors, KNOWN: self.known})
+        return to_bytes(self.card, self.config, {**self.module.tensors(), KNOWN: self.known})
 
     @torch.no_grad()
     def accuracy(self) -> tuple[float, ...]:

@@ -235,7 +235,7 @@ class TurnFigures(Measured):
     sources: Mapping[str, SourceCount] = field(default_factory=lambda: MappingProxyType({}))
     # None in records of an earlier version:
     draft_ms: float | None = None
-    """Of the decoding time, what drafting took."""
+    """Milliseconds of the decoding time that drafting took."""
     forward_ms: float | None = None
     verify_ms: float | None = None
     read_ms: float | None = None

@@ -74,7 +74,7 @@ def test_logits_agree_with_those_of_dynamic_shapes(kind: Kind, regime: tuple[int
 
 
 def test_hidden_states_are_those_of_dynamic_shapes() -> None:
-    """Of a prompt in several parts, and of a tree."""
+    """A prompt in several parts brings them, and so does a tree."""
     dynamic = TorchRunner(tiny_model(), packed=False, quantum=4, context_length=LENGTH).open()
     static = target_of((16, 16))
     prompt, tree = random_tokens(40), [-1, 0, 1, 0, 3]

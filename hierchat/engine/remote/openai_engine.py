@@ -78,7 +78,7 @@ class Thoughts:
 
 
 BYTES = 3
-"""Of text in UTF-8 that count as one token: fewer than in most languages, so that what is thought to fit does fit."""
+"""Bytes of text that count as one token: fewer than in most languages, so that what is thought to fit does fit."""
 MOST_CHARACTERS = 64
 """The characters that a reply may have for each token that was asked for: a server that writes on and on is left."""
 NOTHING = 0

@@ -32,12 +32,9 @@ KNOWN = "d2t"
 """Which of the target's tokens each output is for; missing where it is all of them, in order."""
 
 
-BITS = 4
-"""Of a weight in memory: a forward of a head is as long as its weights take to be read."""
-
-
-PACKED = "Q4_1"
-"""How matrices lie in files that were made small."""
+BITS, PACKED = 4, "Q4_1"
+"""Matrices are computed in blocks of 4 bits, since a forward takes as long as its weights take to be read; small files
+hold them so, too."""
 
 
 class HeadCard(BaseModel, frozen=True):
