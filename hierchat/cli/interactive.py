@@ -19,10 +19,19 @@ from rich.console import Console
 from hierchat import logs, shutdown
 from hierchat.chat.frames import Frame
 from hierchat.cli import options
-from hierchat.cli import screen as screens
 from hierchat.cli.answering import open_talk
 from hierchat.cli.chat import ChatFlags
 from hierchat.cli.options import CommandError
+from hierchat.cli.screen import (
+    MarkdownScreen,
+    PlainScreen,
+    Screen,
+    console,
+    figures_line,
+    record,
+    say,
+    show_sources,
+)
 from hierchat.cli.talk import Talk
 from hierchat.store import StoreError
 from hierchat.store.records import Attachment
@@ -39,7 +48,7 @@ _AGAIN_SECONDS = 0.05
 _OFF = "off"
 
 
-def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: screens.Screen | None) -> Frame:
+def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
     """Ask a question, show the reply as it comes, until Ctrl-C, and return its last frame ("waiting" if none began).
     Raises what keeps it from beginning, BrokenPipeError where nobody reads any more, and Ended where the program is to
     end: what came is kept, and so is the question."""
@@ -150,7 +159,7 @@ def _signals_heard() -> Iterator[None]:
 class Interactive:
     """Runs the loop of the terminal's chat, and its commands such as /new."""
 
-    def __init__(self, talk: Talk, screen: screens.Screen, console: Console, notes: Console) -> None:
+    def __init__(self, talk: Talk, screen: Screen, console: Console, notes: Console) -> None:
         """`console`: standard output; `notes`: for all that is no reply."""
         self._talk = talk
         self._screen = screen
@@ -206,11 +215,11 @@ class Interactive:
             self._say("Stopped before it began: nothing was asked.")
         if last.notice:
             self._say(last.notice)
-        if line := screens.figures_line(last.figures):
+        if line := figures_line(last.figures):
             self._say(line)
 
     def _say(self, sentence: str) -> None:
-        screens.say(self._notes, sentence)
+        say(self._notes, sentence)
 
     def _new(self, rest: str) -> None:
         self._talk.new()
@@ -254,7 +263,7 @@ class Interactive:
 
     def _sources(self, rest: str) -> None:
         if runs := self._talk.runs():
-            screens.show_sources(runs, self._console)
+            show_sources(runs, self._console)
         else:
             self._say("Nothing is known of where the last reply's words came from.")
 
@@ -321,34 +330,34 @@ def _question(message: str) -> tuple[str, Sequence[Attachment]]:
 
 
 def _one(talk: Talk, text: str, files: Sequence[Attachment], flags: ChatFlags) -> int:
-    notes = screens.console(notes=True, plain=flags.plain)
+    notes = console(notes=True, plain=flags.plain)
     last = answer(talk, text, files, None if flags.json else _screen(talk, flags.plain))
     if last.phase == "waiting":
         return INTERRUPTED
     if flags.json:
-        print(json.dumps(screens.record(last, talk.model.name, talk.number), ensure_ascii=False))
+        print(json.dumps(record(last, talk.model.name, talk.number), ensure_ascii=False))
     else:
-        for sentence in (last.notice, screens.figures_line(last.figures)):
+        for sentence in (last.notice, figures_line(last.figures)):
             if sentence:
-                screens.say(notes, sentence)
+                say(notes, sentence)
     return {"stopped": INTERRUPTED, "error": 1}.get(last.finish or "", 0)
 
 
 def _many(talk: Talk, flags: ChatFlags) -> int:
-    notes = screens.console(notes=True, plain=flags.plain)
+    notes = console(notes=True, plain=flags.plain)
     chat = talk.chat()
     about = f" · going on with “{chat.title}”" if chat else " · nothing is stored" if flags.no_history else ""
-    screens.say(
+    say(
         notes,
         f"{talk.model.name}{talk.model.place}{about} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
     )
-    loop = Interactive(talk, _screen(talk, flags.plain), screens.console(plain=flags.plain), notes)
+    loop = Interactive(talk, _screen(talk, flags.plain), console(plain=flags.plain), notes)
     loop.run(Lines(talk.earlier(_EARLIER), loop.completions))
     return 0
 
 
-def _screen(talk: Talk, plain: bool) -> screens.Screen:
-    out = screens.console()
+def _screen(talk: Talk, plain: bool) -> Screen:
+    out = console()
     if plain or not out.is_terminal or out.is_dumb_terminal:
-        return screens.PlainScreen(sys.stdout, talk.settings.sampling.get("stop") or ())
-    return screens.MarkdownScreen(out)
+        return PlainScreen(sys.stdout, talk.settings.sampling.get("stop") or ())
+    return MarkdownScreen(out)

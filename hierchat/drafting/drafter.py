@@ -13,8 +13,18 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance, chosen
 from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows, Latency, Match
-from hierchat.drafting.growing import kernel_arrays
 from hierchat.drafting.growing.grow import TAIL, grow, teach
+from hierchat.drafting.growing.kernel_arrays import (
+    CONTEXT,
+    NODES,
+    SLOTS,
+    SOURCES,
+    SUCCESSORS,
+    Databases,
+    Prices,
+    Scorer,
+    make_growth,
+)
 from hierchat.drafting.source import TOP, Context, Source, Successors
 from hierchat.drafting.suffix_index import Arrays
 
@@ -49,8 +59,8 @@ class Drafter:
         self._chosen = chosen(settings)
         self._sources = in_order(sources)
         self._successors = successors
-        self._growth = kernel_arrays.make_growth(0)
-        self._recent = np.zeros(kernel_arrays.SLOTS, np.float32)
+        self._growth = make_growth(0)
+        self._recent = np.zeros(SLOTS, np.float32)
         self._nodes = 0
         self._lookup_ms = LOOKUP_MS
         self._arrays: list[Arrays] | None = None  # of the sources, when _runs were made
@@ -82,7 +92,7 @@ class Drafter:
 
     def _propose(self, cost: DraftCost, limit: int | None) -> DraftTree:
         self._grown = False
-        most = min(cost.most, kernel_arrays.NODES)
+        most = min(cost.most, NODES)
         budget = most if limit is None else min(most, limit)
         if budget <= 0 or not self._context.length:
             return DraftTree()
@@ -95,13 +105,13 @@ class Drafter:
                 owners = [number for number, source in enumerate(self._sources) for _ in source.runs()]
                 self._owners = np.array([*owners, -1])
             if len(self._runs) != self._growth.places.bounds.shape[1]:
-                self._growth = kernel_arrays.make_growth(len(self._runs))
+                self._growth = make_growth(len(self._runs))
             known = databases(self._runs, self._context, self._successors)
             model, chosen = self.acceptance.model, self._chosen
             if chosen.noise.key:
                 model = model._replace(score=model.score + chosen.score, none=model.none + chosen.none)
-            scorer = kernel_arrays.Scorer(model, chosen.noise, self._recent)
-            prices = kernel_arrays.Prices(budget, cost.extra, cost.onward, cost.token_ms, self._lookup_ms)
+            scorer = Scorer(model, chosen.noise, self._recent)
+            prices = Prices(budget, cost.extra, cost.onward, cost.token_ms, self._lookup_ms)
             began = time.perf_counter()
             self._nodes, looked = grow(known, self._growth, scorer, prices, self._context.tokens[-TAIL:])
         took = (time.perf_counter() - began) * 1e3 / looked
@@ -121,8 +131,8 @@ class Drafter:
     def _source(self, node: int, slot: int) -> str:
         """Return the source of a node. What the target found likely behind a token or two is credited to this chat
         where these stand in it: most often it was learned there."""
-        if slot != kernel_arrays.SUCCESSORS:
-            return kernel_arrays.SOURCES[slot]
+        if slot != SUCCESSORS:
+            return SOURCES[slot]
         tree, words = self._growth.tree, list[int]()
         length, above = int(tree.lengths[node]), int(tree.parents[node])
         while above >= 0 and len(words) < length:
@@ -130,9 +140,7 @@ class Drafter:
             above = int(tree.parents[above])
         if (lacking := length - len(words)) > 0:
             words = [*self._context.tokens[-lacking:].tolist(), *words]
-        return kernel_arrays.SOURCES[
-            kernel_arrays.CONTEXT if self._context.went_on_behind(words) else kernel_arrays.SUCCESSORS
-        ]
+        return SOURCES[CONTEXT if self._context.went_on_behind(words) else SUCCESSORS]
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added."""
@@ -171,11 +179,9 @@ def runs_of(sources: Iterable[Source]) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(len(rows), 5)
 
 
-def databases(
-    runs: NDArray[np.int64], context: Context, successors: Successors | None
-) -> kernel_arrays.Databases:
+def databases(runs: NDArray[np.int64], context: Context, successors: Successors | None) -> Databases:
     """Return the databases as they are now: a table may have grown."""
     tables = _NO_SUCCESSORS
     if successors is not None:
         tables = (successors.single, successors.pair_keys, successors.pairs)
-    return kernel_arrays.Databases(runs, context.tokens, context.previous, context.newest, *tables)
+    return Databases(runs, context.tokens, context.previous, context.newest, *tables)

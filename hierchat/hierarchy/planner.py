@@ -10,10 +10,21 @@ from typing import Any, get_args
 import numpy as np
 
 from hierchat.drafting.draft_tree import Latency
-from hierchat.hierarchy import plan as plans
+from hierchat.hierarchy.plan import (
+    MOST,
+    Found,
+    LevelStack,
+    Plan,
+    Provenance,
+    RetrievalLevel,
+    TokenAcceptance,
+    Yield,
+    best_plan,
+    by_renewal,
+)
 from hierchat.language import later
 
-KINDS: tuple[plans.Provenance, ...] = get_args(plans.Provenance)
+KINDS: tuple[Provenance, ...] = get_args(Provenance)
 FORGET = 1 / 1500
 """Part of what was seen of agreement that is forgotten with every token."""
 FORGET_FORWARDS = 1 / 400
@@ -38,7 +49,7 @@ class Agreement:
         self._seen = np.full(len(KINDS), PRIOR_TOKENS / len(KINDS))
         self._right = prior * self._seen
 
-    def note(self, kinds: Sequence[plans.Provenance], accepted: int) -> None:
+    def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
         """Note that the first `accepted` tokens, of these kinds, were accepted, and the next, if any, refused."""
         for number, kind in enumerate(kinds[: accepted + 1]):
             self._seen *= 1.0 - FORGET
@@ -47,10 +58,10 @@ class Agreement:
             self._seen[at] += 1.0
             self._right[at] += number < accepted
 
-    def acceptance(self) -> plans.TokenAcceptance:
+    def acceptance(self) -> TokenAcceptance:
         overall = float(self._right.sum() / self._seen.sum())
         kept, corrected, bonus = ((self._right + SHRINK * overall) / (self._seen + SHRINK)).tolist()
-        return plans.TokenAcceptance(kept, corrected, bonus, overall)
+        return TokenAcceptance(kept, corrected, bonus, overall)
 
     def state(self) -> list[float]:
         return [*self._seen.tolist(), *self._right.tolist()]
@@ -82,12 +93,12 @@ class RetrievalEstimate:
             ms = min(ms, CLIP * self._ms)
         self._ms += (ms - self._ms) / min(seen, 1 / FORGET_FORWARDS)
 
-    def retrieval_level(self) -> plans.RetrievalLevel | None:
+    def retrieval_level(self) -> RetrievalLevel | None:
         """Return the level with its databases, as measured; None while too little was seen."""
         seen = self._corrected.sum() + self._bonus.sum()
         if seen < SOME:
             return None
-        return plans.RetrievalLevel(plans.Yield(self._corrected / seen, self._bonus / seen), self._ms)
+        return RetrievalLevel(Yield(self._corrected / seen, self._bonus / seen), self._ms)
 
     def state(self) -> dict[str, Any]:
         return {"corrected": self._corrected.tolist(), "bonus": self._bonus.tolist(), "ms": self._ms}
@@ -103,11 +114,11 @@ class RetrievalEstimate:
         self._corrected, self._bonus, self._ms = corrected, bonus, float(state["ms"])
 
 
-def likely_run(tokens: float) -> plans.Yield:
+def likely_run(tokens: float) -> Yield:
     """Make a distribution that brings so many tokens on average: each draft is kept as often as the one before."""
     kept = 1.0 - 1.0 / max(tokens, 1.0)
     chances = (1.0 - kept) * kept ** np.arange(LONGEST + 1)
-    return plans.Yield(chances / chances.sum(), np.zeros(LONGEST + 1))
+    return Yield(chances / chances.sum(), np.zeros(LONGEST + 1))
 
 
 BUCKETS = (1024, 4096)
@@ -144,7 +155,7 @@ class Hierarchy:
         priors: Mapping[tuple[int, int], float] | None = None,
         *,
         retrieval: bool = True,
-        most: int = plans.MOST,
+        most: int = MOST,
     ) -> None:
         self.names = tuple(names)
         self._latencies = tuple(latencies)
@@ -160,8 +171,8 @@ class Hierarchy:
         self.replies = 0
         """Replies that have begun; the latest one has the draft models."""
         self._broken = set[int]()
-        self._found: dict[int, plans.Found] = {}
-        self._measured: dict[plans.Plan, tuple[float, float]] = {}
+        self._found: dict[int, Found] = {}
+        self._measured: dict[Plan, tuple[float, float]] = {}
         self._steps = 0
 
     @property
@@ -208,7 +219,7 @@ class Hierarchy:
         self._came = (1.0 - AVERAGED) * self._came + [came[0], slower]
 
     def skips_models(
-        self, plan: plans.Plan, plan_ms: float, tree: tuple[float, float], drafts: int, context: int
+        self, plan: Plan, plan_ms: float, tree: tuple[float, float], drafts: int, context: int
     ) -> bool:
         """Tell whether a step over the databases' tree alone gains more on the plan's usual pace, `plan_ms` per token,
         than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it. A good match makes
@@ -232,50 +243,46 @@ class Hierarchy:
         self._reply = 0
         return self.replies
 
-    def worth_reading(self, plan: plans.Plan, context: int, reading_ms: float) -> bool:
+    def worth_reading(self, plan: Plan, context: int, reading_ms: float) -> bool:
         """Tell whether a plan saves more in a reply than its draft models need to read the text first."""
         stack = self.stack(context)
-        alone = plans.Plan((self.target,), (), self._retrieval)
-        saved = plans.by_renewal(stack, alone) - plans.by_renewal(stack, plan)
+        alone = Plan((self.target,), (), self._retrieval)
+        saved = by_renewal(stack, alone) - by_renewal(stack, plan)
         return saved * self._reply_tokens > reading_ms
 
-    def stack(self, context: int) -> plans.LevelStack:
+    def stack(self, context: int) -> LevelStack:
         """Return the costs and acceptance of all levels behind so many tokens."""
         costs = [latency.step_ms(context) for latency in self._latencies]
         for level in self._broken:
             costs[level] = [LARGE] * len(costs[level])
         levels = range(len(self.names))
-        acceptance: list[list[plans.TokenAcceptance]] = [
+        acceptance: list[list[TokenAcceptance]] = [
             [self.agreement(below, above, context).acceptance() for above in levels] for below in levels[:-1]
         ]
         retrieval_levels = (
             [self._retrieval_level(level, costs, context) for level in levels] if self._retrieval else []
         )
-        return plans.LevelStack(costs, acceptance, retrieval_levels)
+        return LevelStack(costs, acceptance, retrieval_levels)
 
-    def _retrieval_level(
-        self, level: int, costs: Sequence[Sequence[float]], context: int
-    ) -> plans.RetrievalLevel:
+    def _retrieval_level(self, level: int, costs: Sequence[Sequence[float]], context: int) -> RetrievalLevel:
         tokens, ms = self._came / self._expected * [self._tree_tokens, self._tree_ms]
-        target = plans.RetrievalLevel(likely_run(tokens), ms or costs[self.target][0] * FIRST_TOKENS)
+        target = RetrievalLevel(likely_run(tokens), ms or costs[self.target][0] * FIRST_TOKENS)
         if level == self.target:
             return target
         seen = self.retrieval_estimate(level, context).retrieval_level()
         # Before it was seen: as many tokens as for the target, at this model's share of the cost.
-        return seen or plans.RetrievalLevel(
-            target.brings, target.ms * costs[level][0] / costs[self.target][0]
-        )
+        return seen or RetrievalLevel(target.brings, target.ms * costs[level][0] / costs[self.target][0])
 
-    def found(self, context: int) -> plans.Found:
+    def found(self, context: int) -> Found:
         """Return the plan to follow behind so many tokens, and the pace expected of it."""
         key = bucket(context)
         if key not in self._found or self._steps >= EVERY:
             self._steps = 0
             stack = self.stack(context)
-            best = plans.best_plan(stack, self._most)
+            best = best_plan(stack, self._most)
             now = self._found.get(key)
             if now is not None:
-                now = plans.Found(now.plan, plans.by_renewal(stack, now.plan))
+                now = Found(now.plan, by_renewal(stack, now.plan))
             self._found[key] = now if now is not None and best.ms > BETTER * now.ms else best
         return self._found[key]
 
@@ -284,7 +291,7 @@ class Hierarchy:
         self._broken.add(level)
         self._found.clear()
 
-    def step(self, plan: plans.Plan, tokens: int, ms: float) -> None:
+    def step(self, plan: Plan, tokens: int, ms: float) -> None:
         """Note how many tokens a step of a plan brought in `ms`, drafting, forward and verification together."""
         self._steps += 1
         self._reply += tokens
@@ -292,7 +299,7 @@ class Hierarchy:
         keep = 1.0 - AVERAGED
         self._measured[plan] = (keep * before[0] + ms, keep * before[1] + tokens)
 
-    def measured_ms(self, plan: plans.Plan) -> float | None:
+    def measured_ms(self, plan: Plan) -> float | None:
         """Return the milliseconds per token that a plan took of late; None if it was not followed yet."""
         ms, tokens = self._measured.get(plan, (0.0, 0.0))
         return ms / tokens if tokens else None
@@ -305,7 +312,7 @@ class Hierarchy:
         if costs[level][0] >= costs[self.target][0]:
             return later(f"no faster than the model itself: {costs[level][0]:.1f} ms each time it runs")
         lengths = range(1, self._most + 1)
-        best = min(plans.by_renewal(stack, plans.Plan((level, self.target), (length,))) for length in lengths)
+        best = min(by_renewal(stack, Plan((level, self.target), (length,))) for length in lengths)
         accepted = stack.acceptance[level][self.target].overall
         return later(
             f"{costs[level][0]:.1f} ms each time it runs, {accepted:.0%} of its tokens accepted: "
@@ -379,7 +386,7 @@ class Learner:
         if self.with_retrieval:
             self.hierarchy.retrieval_estimate(self.level, self.context).note(kept, bonus, ms)
 
-    def looked_at(self, kinds: Sequence[plans.Provenance], accepted: int) -> None:
+    def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
         """Note that the level above accepted so many of a draft's tokens from its beginning, and refused the next."""
         self.hierarchy.agreement(self.level, self.above, self.context).note(kinds, accepted)
 

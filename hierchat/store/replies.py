@@ -8,8 +8,19 @@ from typing import Any
 import numpy as np
 from sqlite_utils import Database
 
-from hierchat.store import connection as connections
 from hierchat.store import records
+from hierchat.store.connection import (
+    Connection,
+    NotFound,
+    Repository,
+    StoreError,
+    interrupt,
+    is_running,
+    owned_conversation,
+    owned_message,
+    storable,
+    this_process,
+)
 from hierchat.store.messages import Messages
 
 # Runs of a reply's tokens that came from one source, and from one place of it.
@@ -62,10 +73,10 @@ _WRITTEN = """
 _LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 
 
-class Replies(connections.Repository):
+class Replies(Repository):
     """Stores replies: written in pieces, then read with their figures."""
 
-    def __init__(self, connection: connections.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._writing: set[int] = set()  # replies that this store began and has not finished
 
@@ -76,7 +87,7 @@ class Replies(connections.Repository):
         with self._connection.write() as db:
             reply = records.NewMessage(parent_id, "", "assistant")
             message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
-            pid, started = connections.this_process()
+            pid, started = this_process()
             db.table("turns").insert(
                 _columns(turn)
                 | {"message_id": message_id, "writer_pid": pid, "writer_started": started}
@@ -91,9 +102,9 @@ class Replies(connections.Repository):
         StoreError where it has not ended."""
         cleared = ", ".join(f"{field.name} = NULL" for field in fields(records.TurnFigures))
         with self._connection.write() as db:
-            if connections.owned_message(db, user_id, message_id)["state"] == "writing":
-                raise connections.StoreError("This reply is still being written.")
-            pid, started = connections.this_process()
+            if owned_message(db, user_id, message_id)["state"] == "writing":
+                raise StoreError("This reply is still being written.")
+            pid, started = this_process()
             db.execute(
                 f"UPDATE turns SET writer_pid = ?, writer_started = ?, {cleared} WHERE message_id = ?",
                 [pid, started, message_id],
@@ -150,9 +161,9 @@ class Replies(connections.Repository):
                     f"UPDATE turns SET {assignments} WHERE message_id = :message_id",
                     values | {"message_id": message_id},
                 )
-        except connections.NotFound:
+        except NotFound:
             raise
-        except connections.StoreError:
+        except StoreError:
             self._connection.ended.add(message_id)
             raise
         self._writing.discard(message_id)
@@ -166,35 +177,35 @@ class Replies(connections.Repository):
                     "SELECT id, writer_pid, writer_started FROM messages JOIN turns ON message_id = id"
                     " WHERE state = 'writing'"
                 )
-                if not connections.is_running(row["writer_pid"], row["writer_started"])
+                if not is_running(row["writer_pid"], row["writer_started"])
             ]
-            connections.interrupt(db, lost)
+            interrupt(db, lost)
         return len(lost)
 
     def end(self) -> None:
         """Mark this store's unfinished replies as interrupted."""
         if unfinished := self._writing | self._connection.ended:
             with self._connection.write() as db:
-                connections.interrupt(db, unfinished)
+                interrupt(db, unfinished)
 
     def _set(self, db: Database, message_id: int, text: str, state: records.State) -> None:
         changed = (
             message_id in self._writing
             and db.execute(
                 "UPDATE messages SET text = ?, state = ? WHERE id = ?",
-                [connections.storable(text), state, message_id],
+                [storable(text), state, message_id],
             ).rowcount
         )
         if not changed:
             self._writing.discard(message_id)
-            raise connections.NotFound(
+            raise NotFound(
                 f"Reply {message_id} is not being written. Its conversation may have been deleted."
             )
 
     def turn(self, user_id: int, message_id: int) -> records.Turn | None:
         """Return the record of a reply; None for a message that no model wrote here. Raises NotFound."""
         with self._connection.read() as db:
-            connections.owned_message(db, user_id, message_id)
+            owned_message(db, user_id, message_id)
             for row in db.query("SELECT * FROM turns WHERE message_id = ?", [message_id]):
                 row |= {"settings": json.loads(row["settings"]), "drafted": bool(row["drafted"])}
                 figures = None
@@ -215,20 +226,20 @@ class Replies(connections.Repository):
     def spans(self, user_id: int, message_id: int) -> list[records.SourceSpan]:
         """Return the sources of a reply's tokens, in order and without gaps. Raises NotFound."""
         with self._connection.read() as db:
-            connections.owned_message(db, user_id, message_id)
+            owned_message(db, user_id, message_id)
             rows = db.query(f"{SPANS} WHERE message_id = ? ORDER BY start", [message_id])
             return [span_of(row) for row in rows]
 
     def tokens(self, user_id: int, message_id: int) -> list[int]:
         """Return the token ids of a reply; none for a message that no model wrote here. Raises NotFound."""
         with self._connection.read() as db:
-            connections.owned_message(db, user_id, message_id)
+            owned_message(db, user_id, message_id)
             return _tokens(db, message_id).tolist()
 
     def tokens_by(self, user_id: int, conversation_id: int, model_key: str) -> dict[int, list[int]]:
         """Return the token ids of every reply that this model wrote in a conversation, by message. Raises NotFound."""
         with self._connection.read() as db:
-            connections.owned_conversation(db, user_id, conversation_id)
+            owned_conversation(db, user_id, conversation_id)
             rows = db.execute(_WRITTEN, [conversation_id, model_key])
             return {id: np.frombuffer(ids, dtype=TOKEN).tolist() for id, ids in rows}
 
