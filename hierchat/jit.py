@@ -77,12 +77,8 @@ class Kernels:
         self.functions += 1
         found = numba.njit(function, nogil=True, cache=True, error_model="numpy")
         _for_all_values(found)
-        self._save_alone(found)
-        return found
-
-    def _save_alone(self, function: Any) -> None:
-        """Let one process at a time write code: numba's own way would let two take the same name for different code."""
-        cache = function._cache
+        # Let one process at a time write code: numba's own way would let two take the same name for different code
+        cache = found._cache
         save = cache.save_overload
 
         def save_alone(signature: Any, compiled: Any) -> None:
@@ -91,6 +87,7 @@ class Kernels:
                 save(signature, compiled)
 
         cache.save_overload = save_alone
+        return found
 
 
 def compiled() -> tuple[int, int]:

@@ -213,7 +213,24 @@ async def take_model(request: Request) -> Response:
             raise UploadRefused(403, _("Only the owner of this hierchat adds models."))
         if request.app.get_blocks().share_url:
             raise UploadRefused(403, _("This page is shared by a public link, so it takes no files."))
-        return PlainTextResponse(await _take(request, request.path_params["name"]), 201)
+        name = request.path_params["name"]
+        if not _MODEL_NAME.fullmatch(name):
+            raise UploadRefused(400, _("Only GGUF files with plain names are taken. Rename the file."))
+        target = models_dir() / name
+        if target.exists():
+            there = _("There is a file {name} in {folder} already. Add it by its path, or rename this.")
+            raise UploadRefused(409, there.format(name=name, folder=models_dir()))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        length = request.headers.get("content-length", "0")
+        _require_room(target, int(length) if length.isdecimal() else 0)
+        part = target.with_name(f".{own_name()}.part")
+        try:
+            await _write(request, part, target)
+            part.replace(target)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        return PlainTextResponse(name, 201)
     except UploadRefused as refused:
         return PlainTextResponse(str(refused), refused.status)
     except ClientDisconnect:
@@ -229,26 +246,6 @@ def sweep() -> None:
         if not in_use(part.name.removeprefix(".").removesuffix(".part")):
             with suppress(OSError):
                 part.unlink()
-
-
-async def _take(request: Request, name: str) -> str:
-    if not _MODEL_NAME.fullmatch(name):
-        raise UploadRefused(400, _("Only GGUF files with plain names are taken. Rename the file."))
-    target = models_dir() / name
-    if target.exists():
-        there = _("There is a file {name} in {folder} already. Add it by its path, or rename this.")
-        raise UploadRefused(409, there.format(name=name, folder=models_dir()))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    length = request.headers.get("content-length", "0")
-    _require_room(target, int(length) if length.isdecimal() else 0)
-    part = target.with_name(f".{own_name()}.part")
-    try:
-        await _write(request, part, target)
-        part.replace(target)
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-    return name
 
 
 def _has_room(target: Path, size: int = 0) -> bool:

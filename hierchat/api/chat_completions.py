@@ -183,13 +183,9 @@ async def all_blocks(
     if not written:
         raise ApiError(400, "The request was given up.")
     message, _, finish = whole(params, written[-1], running.replies[0])
-    thought = message.get("reasoning_content") if thoughts else None
-    found = [Block(0, thought, thought=True)] if thought else []
-    found += [Block(len(found), message["content"])] if message["content"] else []
-    for call in message.get("tool_calls", []):
-        function = call["function"]
-        found.append(Block(len(found), function["arguments"], call["id"], function["name"]))
-    return found, finish
+    blocks = _Blocks(thoughts)
+    events = [*blocks.of(message), *blocks.end()]
+    return [event.block for event in events if event.what == "ends"], finish
 
 
 class _Blocks:

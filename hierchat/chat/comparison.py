@@ -73,13 +73,8 @@ class Configuration:
 
     def record(self) -> dict[str, Any]:
         """Return the configuration as a dict for JSON, which `configuration` reads again."""
-        return {
-            "model": self.model,
-            "databases": self.drafting.databases,
-            "draft_models": self.drafting.draft_models,
-            "temperature": self.temperature,
-            "seed": self.seed,
-        }
+        sampled = {"temperature": self.temperature, "seed": self.seed}
+        return {"model": self.model, **asdict(self.drafting), **sampled}
 
 
 Pair = Mapping[Arm, Configuration]

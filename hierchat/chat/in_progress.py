@@ -404,13 +404,6 @@ _running: dict[threading.Thread, threading.Event] = {}
 """The threads that write replies, and what stops each."""
 
 
-class _Ended:
-    """Last item of the queue: how the reply's thread ended."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
-
-
 def in_reply_thread(
     make: Callable[[], Generator[T, None, None]], stop: threading.Event
 ) -> Generator[T, None, None]:
@@ -421,7 +414,8 @@ def in_reply_thread(
         with closing(make()) as values:
             yield from values
         return
-    items: SimpleQueue[T | _Ended] = SimpleQueue()
+    items: SimpleQueue[T | None] = SimpleQueue()  # None: the thread ends
+    failed: list[BaseException] = []
 
     def work() -> None:
         try:
@@ -429,34 +423,29 @@ def in_reply_thread(
                 for value in values:
                     items.put(value)
         except BaseException as error:  # raised again in the reader's thread
-            items.put(_Ended(error))
-        else:
-            items.put(_Ended())
+            failed.append(error)
+        items.put(None)
 
     thread = threading.Thread(target=here(work), name="reply", daemon=True)
     _running[thread] = stop
     thread.start()
-    ended: _Ended | None = None
+    latest: T | None = None
     try:
-        while ended is None:
-            latest: T | None = None
-            item = items.get()
-            while not isinstance(item, _Ended):
-                latest = item
-                if items.empty():
-                    break
-                item = items.get()
-            if isinstance(item, _Ended):
-                ended = item
-            if latest is not None:
+        while (item := items.get()) is not None:
+            latest = item
+            if items.empty():
                 yield latest
-        if ended.error is not None:
-            raise ended.error
+                latest = None
+    except BaseException:
+        stop.set()
+        raise
     finally:
-        if ended is None:
-            stop.set()
         thread.join()
         _running.pop(thread, None)
+    if latest is not None:
+        yield latest
+    for error in failed:
+        raise error
 
 
 @contextmanager

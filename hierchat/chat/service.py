@@ -40,7 +40,7 @@ from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import NotFound, Store
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
-from hierchat.store.records import Attachment, Message, NewMessage, Passage, SourceSpan, Turn
+from hierchat.store.records import Attachment, Message, NewMessage, Passage, Turn
 from hierchat.texts.attachments import PASSAGES, fenced, with_files
 from hierchat.texts.passages import BUDGET
 
@@ -267,26 +267,22 @@ class ChatService:
         tokens = self.store.replies.tokens(user_id, message_id)
         text = self.store.messages.get(user_id, message_id).text
         if not served.prompts.knows_tokens:
-            return self._server_runs(served, self.store.replies.spans(user_id, message_id), tokens, text)
+            if not isinstance(served.engine, LearnsElsewhere):
+                return []
+            # Only the server knows its text; it is asked once for each reply.
+            spans = self.store.replies.spans(user_id, message_id)
+            lengths = tuple(span.length for span in spans)
+            asked = (served.model_key, tuple(tokens), lengths)
+            if asked not in self._texts:
+                with suppress(ServerError):
+                    if len(self._texts) >= TEXTS_KEPT:
+                        self._texts.clear()
+                    self._texts[asked] = served.engine.texts(tokens, lengths)
+            return server_runs(spans, self._texts.get(asked, ()), text)
         said = served.prompts.thinking.text
         thought = bool(split_reasoning(text).answer_at)
         opened = thought and not split_reasoning(said(tokens, opened=False)).answer_at
         return runs_of(self.store, user_id, message_id, tokens, partial(said, opened=opened))
-
-    def _server_runs(
-        self, served: ServedModel, spans: Sequence[SourceSpan], tokens: Sequence[int], text: str
-    ) -> list[SourceRun]:
-        """Return the runs of a reply whose text only a server knows; it is asked once for each reply."""
-        if not isinstance(served.engine, LearnsElsewhere):
-            return []
-        lengths = tuple(span.length for span in spans)
-        asked = (served.model_key, tuple(tokens), lengths)
-        if asked not in self._texts:
-            with suppress(ServerError):
-                if len(self._texts) >= TEXTS_KEPT:
-                    self._texts.clear()
-                self._texts[asked] = served.engine.texts(tokens, lengths)
-        return server_runs(spans, self._texts.get(asked, ()), text)
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Return the figures of a stored reply; None if there are none."""

@@ -83,6 +83,7 @@ class ModelManager:
     def __init__(self, slot: ModelSlot, speeds: ReplyFigures, bring: Bring | None = None) -> None:
         self._slot = slot
         self._speeds = speeds
+        self.cancel, self.eject = slot.cancel, slot.eject
         self._device = best_device()
         self.downloads = Downloads(bring, slot.backend)
         self.hub = HubSearch(self._judged)
@@ -232,14 +233,6 @@ class ModelManager:
             self.load(name)
         else:
             self.downloads.start(entry, then=partial(self._slot.start, name))
-
-    def cancel(self) -> None:
-        """Keep the model that answers, where another one, or its leaving, waits for a reply to end."""
-        self._slot.cancel()
-
-    def eject(self) -> None:
-        """Free the memory of the model that answers."""
-        self._slot.eject()
 
     def frees(self, name: str) -> int:
         return bring.removable(self._slot.catalogue.entry(name), self._device)

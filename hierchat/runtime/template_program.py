@@ -47,8 +47,11 @@ def _answer(asked: dict[str, Any]) -> Answer:
     """Render `template` with `variables`; without these, return its literal text."""
     try:
         try:
-            if "variables" not in asked:
-                return {"text": _literals(asked["template"])}
+            if "variables" not in asked:  # for control tokens, which transformers looks for in these
+                tree = _environment().parse(asked["template"])
+                found = {node.data for node in tree.find_all(nodes.TemplateData)}
+                found |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+                return {"text": "\0".join(sorted(found))}
             template = _compiled(asked["template"])
         except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
             return {"broken": str(error) or "it is nested too deep"}
@@ -64,15 +67,6 @@ def _answer(asked: dict[str, Any]) -> Answer:
 @lru_cache(8)
 def _compiled(template: str) -> jinja2.Template:
     return _environment().from_string(template)
-
-
-def _literals(template: str) -> str:
-    """Return text and strings of a template, in which transformers looks for control tokens
-    (sanitize_control_tokens)."""
-    tree = _environment().parse(template)
-    found = {node.data for node in tree.find_all(nodes.TemplateData)}
-    found |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
-    return "\0".join(sorted(found))
 
 
 @cache

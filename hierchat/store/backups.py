@@ -122,7 +122,16 @@ def restore(backup: Path, path: Path) -> Path | None:
             return None
         # A damaged database keeps its log, which SQLite would delete, and which must not be taken for the backup's.
         if examine(path).state in ("well", "newer"):
-            _close_log(path)
+            with closing(
+                sqlite3.connect(path, timeout=1.0, isolation_level=None)
+            ) as db:  # its log goes into it
+                for statement in (
+                    "PRAGMA locking_mode = EXCLUSIVE",
+                    "BEGIN EXCLUSIVE",
+                    "COMMIT",
+                    "PRAGMA journal_mode = DELETE",
+                ):
+                    db.execute(statement)
         for end in ("-wal", "-shm", "-journal"):
             if (side := path.with_name(path.name + end)).exists():
                 side.replace(aside.with_name(aside.name + end))
@@ -132,15 +141,3 @@ def restore(backup: Path, path: Path) -> Path | None:
             path.replace(aside)
         part.replace(path)
     return aside
-
-
-def _close_log(path: Path) -> None:
-    """Write a database's log into it and close it. Raises DatabaseLocked if anybody has it open."""
-    with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as db:
-        for statement in (
-            "PRAGMA locking_mode = EXCLUSIVE",
-            "BEGIN EXCLUSIVE",
-            "COMMIT",
-            "PRAGMA journal_mode = DELETE",
-        ):
-            db.execute(statement)

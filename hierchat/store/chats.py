@@ -153,7 +153,7 @@ class Chats(Repository):
             require_user(db, user_id)
             if project_id is not None:
                 require_project(db, user_id, project_id)
-            return _create(db, user_id, storable(title), project_id)
+            return _create(db, user_id, storable(title), project_id=project_id)
 
     def find(
         self,
@@ -281,7 +281,8 @@ class Chats(Repository):
         with self._connection.write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
             row = owned_conversation(db, user_id, source)
-            fork = _create(db, user_id, _another_title(db, user_id, row["title"]), row["project_id"])
+            title = _another_title(db, user_id, row["title"])
+            fork = _create(db, user_id, title, project_id=row["project_id"])
             tags = "SELECT ?, name FROM tags WHERE conversation_id = ?"
             db.execute(f"INSERT INTO tags (conversation_id, name) {tags}", [fork, source])
             copy_settings(db, source, fork)
@@ -316,10 +317,7 @@ class Chats(Repository):
             ids = [id for (id,) in db.execute(inside, [project_id]).fetchall()]
             for id in ids:
                 _hide(db, user_id, id)
-            db.execute(
-                "UPDATE projects SET hidden_by = ?, hider_started = ? WHERE id = ?",
-                [*this_process(), project_id],
-            )
+            _mark_hidden(db, "projects", project_id)
         self._hidden.update(ids)
         self._hidden_projects.add(project_id)
         return ids
@@ -385,11 +383,8 @@ class Chats(Repository):
         is opened next. Raises StoreError where the user was forgotten."""
         with self._connection.write() as db:
             require_user(db, user_id)
-            conversation = _create(db, user_id, "")
-            db.execute(
-                "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 1 WHERE id = ?",
-                [*this_process(), conversation],
-            )
+            conversation = _create(db, user_id, "", incognito=1)
+            _mark_hidden(db, "conversations", conversation)
         self._hidden.add(conversation)
         return conversation
 
@@ -405,19 +400,20 @@ class Chats(Repository):
             self.delete_hidden([conversation_id])
 
 
-def _create(db: Database, user_id: int, title: str, project_id: int | None = None) -> int:
+def _create(db: Database, user_id: int, title: str, **more: object) -> int:
     now = time.time()
-    whose = {"user_id": user_id, "project_id": project_id}
-    return add_row(db, "conversations", **whose, title=title, created_at=now, updated_at=now)
+    return add_row(db, "conversations", user_id=user_id, title=title, created_at=now, updated_at=now, **more)
 
 
 def _hide(db: Database, user_id: int, conversation_id: int) -> None:
     forget_texts(db, user_id, conversation_id)
     forget_learned(db, user_id)
-    db.execute(
-        "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 0 WHERE id = ?",
-        [*this_process(), conversation_id],
-    )
+    _mark_hidden(db, "conversations", conversation_id)
+    db.execute("UPDATE conversations SET incognito = 0 WHERE id = ?", [conversation_id])
+
+
+def _mark_hidden(db: Database, table: str, id: int) -> None:
+    db.execute(f"UPDATE {table} SET hidden_by = ?, hider_started = ? WHERE id = ?", [*this_process(), id])
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:

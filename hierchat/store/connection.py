@@ -503,9 +503,7 @@ def examine(path: Path) -> Health:
             return Health("unreadable", detail="no file")
         sides = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
         size = sum(side.stat().st_size for side in sides if side.exists())
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
-        with closing(connection):
-            db = Database(connection)
+        with closing(_connect(path.absolute(), "ro", BUSY_SECONDS)) as db:
             verdicts = db.execute("PRAGMA quick_check(10)").fetchall()
             if verdicts != [("ok",)]:
                 return Health("damaged", size, detail=f"{len(verdicts)} findings or more")

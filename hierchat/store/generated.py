@@ -34,6 +34,12 @@ _KEEP = """
         WHERE messages.id = :origin AND user_id = users.id
     ))
 """
+_SIZE = """
+    SELECT count(*), ifnull(sum(length(ids)), 0), (
+        SELECT ifnull(sum(length(texts) + length(positions)), 0) FROM suffix_runs
+        WHERE user_id = :user AND kind = 'self' AND model_key = ifnull(:model, model_key)
+    ) FROM self_texts WHERE user_id = :user AND model_key = ifnull(:model, model_key)
+"""
 _DRAFTED = f"""
     SELECT
         ifnull(sum(tokens), 0), ifnull(sum(forwards), 0),
@@ -123,17 +129,7 @@ class GeneratedTexts(Repository):
 
     def size(self, user_id: int, model_key: str | None = None) -> GeneratedSize:
         """Return the size of a user's generated texts, of one model or of all."""
-        with self._connection.read() as db:
-            texts, size = db.execute(
-                "SELECT count(*), ifnull(sum(length(ids)), 0) FROM self_texts"
-                " WHERE user_id = ? AND model_key = ifnull(?, model_key)",
-                [user_id, model_key],
-            ).fetchone()
-            (indexed,) = db.execute(
-                "SELECT ifnull(sum(length(texts) + length(positions)), 0) FROM suffix_runs"
-                " WHERE user_id = ? AND kind = 'self' AND model_key = ifnull(?, model_key)",
-                [user_id, model_key],
-            ).fetchone()
+        ((texts, size, indexed),) = self._rows(_SIZE, {"user": user_id, "model": model_key})
         return GeneratedSize(texts, size // TOKEN.itemsize, size + indexed)
 
     def drafted(self, user_id: int, model_key: str | None = None) -> GeneratedDrafts:

@@ -5,7 +5,7 @@ import logging
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, Self
 
 import numpy as np
@@ -242,13 +242,7 @@ class History(Repository):
 
 
 def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[str, int | str]:
-    return {
-        "user": user_id,
-        "model": model_key,
-        "kind": kind,
-        "message": since.message,
-        "tokenised": since.tokenised,
-    }
+    return {"user": user_id, "model": model_key, "kind": kind, **asdict(since)}
 
 
 class LearnedValues(Repository):

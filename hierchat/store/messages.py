@@ -265,11 +265,9 @@ class Messages(Repository):
         if message.parent_id is not None:
             _require_inside(db, user_id, conversation_id, message.parent_id)
         now = time.time()
-        message_id: int = db.execute(
-            "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            [conversation_id, message.parent_id, message.role, storable(message.text), state, now],
-        ).lastrowid
+        place = {"conversation_id": conversation_id, "parent_id": message.parent_id, "role": message.role}
+        text = storable(message.text)
+        message_id = add_row(db, "messages", **place, text=text, state=state, created_at=now)
         db.execute(
             "UPDATE conversations SET current_leaf_id = ?, updated_at = ? WHERE id = ?",
             [message_id, now, conversation_id],

@@ -129,8 +129,7 @@ def _owned(db: Database, user_id: int, preset_id: int) -> dict[str, Any]:
 
 
 def _require_free(db: Database, user_id: int, name: str, but: int = 0) -> None:
-    taken = "SELECT 1 FROM presets WHERE user_id = ? AND name = ? AND id <> ?"
-    if db.execute(taken, [user_id, storable(name), but]).fetchone():
+    if preset_named(db, user_id, name) not in (None, but):
         raise StoreError(f"There is a preset called “{name}” already. Take another name.")
 
 

@@ -185,11 +185,7 @@ def _charset(stream: BinaryIO, most: int | None = None) -> str:
         return "utf-8"
     if size - characters > bad and size > _FEW * bad:  # characters of several bytes are no accident
         return _SPOILT
-    return _guess(sample)
-
-
-def _guess(sample: bytes) -> str:
-    """Guess the charset of bytes that are not UTF-8: by the letters that they would be, else Western European."""
+    # By the letters that the bytes would be, else Western European
     with suppress(ImportError):
         from charset_normalizer import from_bytes
 

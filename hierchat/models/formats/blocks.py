@@ -90,7 +90,14 @@ def pack(weights: Floats, bits: int) -> Blocks:
 def floats_of(name: str, data: Raw) -> Floats:
     """Return a matrix of a file, uint8 [rows, bytes of a row], as float32 [rows, columns]. Raises UnknownBlockType."""
     if name in WIDE:
-        return _wide(name, data.reshape(len(data), -1, LAYOUTS[name].size)).reshape(len(data), -1)
+        raw = data.reshape(
+            len(data), -1, LAYOUTS[name].size
+        )  # what codebooks made, a scale for each 16 weights
+        scale = np.ascontiguousarray(raw[..., :2]).view(np.float16).astype(np.float32)
+        scales = np.float32(WIDE[name]) * scale * np.ascontiguousarray(raw[..., 2:18]).view(np.int8)
+        nibbles = raw[..., 18:].reshape(*raw.shape[:-1], 8, 16)
+        levels = np.array(LEVELS[name], np.float32)[np.concatenate([nibbles & 15, nibbles >> 4], axis=-1)]
+        return (scales[..., None] * levels.reshape(*scales.shape, 16)).reshape(len(data), -1)
     if name not in TYPES:
         raise UnknownBlockType(name)
     rows = np.ascontiguousarray(data)
@@ -101,15 +108,6 @@ def floats_of(name: str, data: Raw) -> Floats:
     kind = getattr(quants, name)
     kind.init_grid()
     return np.asarray(kind.dequantize_rows(rows), np.float32)
-
-
-def _wide(name: str, raw: Raw) -> Floats:
-    """Unpack blocks that codebooks made, a scale for each 16 weights; [rows, blocks, 16, 16]."""
-    scale = np.ascontiguousarray(raw[..., :2]).view(np.float16).astype(np.float32)
-    scales = np.float32(WIDE[name]) * scale * np.ascontiguousarray(raw[..., 2:18]).view(np.int8)
-    nibbles = raw[..., 18:].reshape(*raw.shape[:-1], 8, 16)
-    levels = np.array(LEVELS[name], np.float32)[np.concatenate([nibbles & 15, nibbles >> 4], axis=-1)]
-    return scales[..., None] * levels.reshape(*scales.shape, 16)
 
 
 def mx_blocks(codes: Raw, scales: Raw) -> Raw:

@@ -56,7 +56,10 @@ class Marking:
             if piece["text"]:
                 at, marked = self._words(html.unescape(marked), source, at)
             elif piece["math"]:
-                at, behind = _formula(marked, source, at)
+                alttext = _ALTTEXT.search(marked)
+                formula = html.unescape(alttext[1]) if alttext else ""
+                found = source.find(formula, at)
+                at, behind = (found, found + len(formula)) if found >= 0 else (at, at)
                 marked, at = self._wrap(self._run(at), marked), behind
             elif piece["name"]:
                 at = _passed(piece["close"] + piece["name"], source, at)
@@ -96,13 +99,6 @@ def _find(word: str, source: str, at: int) -> int:
     if word.isspace():  # a line end may have become a blank, and have marks of a quote or list behind it
         return at if source[at : at + 1].isspace() else -1
     return source.find(word, at, at + NEAR + len(word))
-
-
-def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
-    alttext = _ALTTEXT.search(drawn)
-    formula = html.unescape(alttext[1]) if alttext else ""
-    found = source.find(formula, at)
-    return (found, found + len(formula)) if found >= 0 else (at, at)
 
 
 def _passed(tag: str, source: str, at: int) -> int:

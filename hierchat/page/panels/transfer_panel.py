@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -87,7 +86,9 @@ class TransferPart(PanelPart):
                 if not wanted:
                     yield {self._state: _drawn.progress(_("Exporting chats"), count, count, total)}
             (path,) = place.iterdir() if place.is_dir() else [place]
-            ticket = files.hold(_beside(place, path), event.session.name)
+            if path != place:  # out of its folder
+                path = path.rename(place.parent / path.name)
+            ticket = files.hold(path, event.session.name)
         except BaseException:
             files.remove(place)
             raise
@@ -109,11 +110,6 @@ class TransferPart(PanelPart):
                 share=history / totals.tokens
             )
         return said
-
-
-def _beside(place: Path, path: Path) -> Path:
-    """Move a file out of its folder at `place` to beside it, and return its path."""
-    return path if path == place else path.rename(place.parent / path.name)
 
 
 def _now_and_then(steps: Iterable[T]) -> Iterator[T]:
