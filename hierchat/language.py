@@ -11,7 +11,7 @@ import html
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache, cached_property, partial
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -189,13 +189,7 @@ def each_spoken(code: str, steps: Iterable[T]) -> Generator[T, None, None]:
 
 def here(does: Callable[..., T]) -> Callable[..., T]:
     """Wrap a function so that it speaks the current language in another thread."""
-    code = current()
-
-    def done(*args: Any) -> T:
-        with spoken(code):
-            return does(*args)
-
-    return done
+    return partial(copy_context().run, does)
 
 
 def chosen(headers: Mapping[str, str]) -> str:

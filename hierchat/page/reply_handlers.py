@@ -17,8 +17,8 @@ import gradio as gr
 
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.conversations import reply_settings
-from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
+from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.in_progress import ReplyInProgress, Start, State, places_ahead
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, conversation, status
@@ -232,7 +232,7 @@ class ReplyHandlers(HandlerGroup):
                 return self._service.compare(reply.user_id, reply.question, made, stop, session.pair)
             return self._service.send(reply.user_id, reply.question, made, stop)
 
-        take_back = self._take_back(session)
+        take_back = partial(self._take_back, session)
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):
             yield from self._begun(session, reply)
         elif waits:
@@ -253,18 +253,14 @@ class ReplyHandlers(HandlerGroup):
         session.until = None
         yield from self._follow(session, reply)
 
-    def _take_back(self, session: Session) -> TakeBack:
-        """Return a function that puts a question back into the box, with its files, while the page shows that chat."""
-
-        def take_back(reply: ReplyInProgress) -> bool:
-            if session.gone or session.conversation != reply.conversation_id:
-                return False
-            session.unsent = "\n\n".join(filter(None, [session.unsent, reply.text]))
-            attached = session.attached.setdefault(reply.conversation_id, [])
-            self._page.kept.back(reply.user_id, attached, reply.files)
-            return True
-
-        return take_back
+    def _take_back(self, session: Session, reply: ReplyInProgress) -> bool:
+        """Put a question back into the box, with its files, while the page shows that chat; return whether it does."""
+        if session.gone or session.conversation != reply.conversation_id:
+            return False
+        session.unsent = "\n\n".join(filter(None, [session.unsent, reply.text]))
+        attached = session.attached.setdefault(reply.conversation_id, [])
+        self._page.kept.back(reply.user_id, attached, reply.files)
+        return True
 
     def _follow(self, session: Session, reply: ReplyInProgress) -> Iterator[Update]:
         """Draw a reply from here to its end, while its chat is on the screen. The page may leave: it goes on."""
@@ -277,7 +273,8 @@ class ReplyHandlers(HandlerGroup):
             yield {}
             return
         begun, views, told = False, self._views, time.monotonic()
-        draw = self._columns() if reply.compared else self._drawn()
+        columns = partial(self._columns, comparisons_panel.words())
+        draw = columns if reply.compared else self._drawn()
         try:
             # The first update precedes anything slow, so that Gradio can cancel from here on.
             yield self._whole(session, reply)
@@ -334,15 +331,12 @@ class ReplyHandlers(HandlerGroup):
 
         return draw
 
-    def _columns(self) -> Draw:
-        """Return a function that draws the states of a comparison."""
-        words = comparisons_panel.words()
-
-        def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
-            line = session.note + self._views.line(reply)
-            return self._views.columns(conversation.arms(state), words) | {self._parts.live: line}
-
-        return draw
+    def _columns(
+        self, words: Mapping[Arm, GrowingReply], session: Session, reply: ReplyInProgress, state: State
+    ) -> Update:
+        """Draw a state of a comparison."""
+        line = session.note + self._views.line(reply)
+        return self._views.columns(conversation.arms(state), words) | {self._parts.live: line}
 
     def _ended(self, session: Session, reply: ReplyInProgress, on_screen: bool) -> Update:
         p, views = self._parts, self._views

@@ -253,11 +253,8 @@ class HubSearch:
         if before is None or repo not in [model.repo for model in before.found]:
             raise ModelError(f"{repo} is not among what was found. Search again.")
         known = before.look.model if before.look and before.look.repo == repo else None
-
-        def answered() -> Search:
-            return replace(before, look=self._looked(repo, file, known))
-
-        self._ask(replace(before, look=Look(repo, "asking", known, file)), answered)
+        asking = replace(before, look=Look(repo, "asking", known, file))
+        self._ask(asking, lambda: replace(before, look=self._looked(repo, file, known)))
 
     def _looked(self, repo: str, file: str | None, model: HubModel | None) -> Look:
         chosen = file

@@ -4,6 +4,7 @@ from a file's head, and its tensors out of the file's by undoing what llama.cpp'
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -330,21 +331,16 @@ def _qwen35(head: Head) -> dict[str, Any]:
     return {**_qwen3next(head), "rope_parameters": rope_parameters(head, mrope_section=sections)}
 
 
-def _by_keys(config: Config, axis: int, size: int | None = None) -> Callable[[Floats], Floats]:
-    """Return a function that groups value heads by their keys. `size`: numbers of a head."""
+def _by_keys(config: Config, axis: int, tensor: Floats, size: int | None = None) -> Floats:
+    """Group value heads by their keys. `size`: numbers of a head."""
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
-    size = size or config["linear_value_head_dim"]
-
-    def by_keys(tensor: Floats) -> Floats:
-        before, behind = tensor.shape[:axis], tensor.shape[axis + 1 :]
-        heads = tensor.reshape(*before, values // keys, keys, size, *behind)
-        return heads.swapaxes(axis, axis + 1).reshape(tensor.shape)
-
-    return by_keys
+    before, behind = tensor.shape[:axis], tensor.shape[axis + 1 :]
+    heads = tensor.reshape(*before, values // keys, keys, size or config["linear_value_head_dim"], *behind)
+    return heads.swapaxes(axis, axis + 1).reshape(tensor.shape)
 
 
 def _qwen35_parts(config: Config) -> Mapping[str, Part]:
-    rows, numbers = _by_keys(config, 0), _by_keys(config, 0, 1)
+    rows, numbers = partial(_by_keys, config, 0), partial(_by_keys, config, 0, size=1)
     first = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]  # queries and keys
 
     def values(tensor: Floats) -> Floats:
@@ -358,7 +354,7 @@ def _qwen35_parts(config: Config) -> Mapping[str, Part]:
         "linear_attn.in_proj_z.weight": Part(rows),
         "linear_attn.in_proj_a.weight": Part(numbers),
         "linear_attn.in_proj_b.weight": Part(numbers),
-        "linear_attn.out_proj.weight": Part(_by_keys(config, 1), columns=True),
+        "linear_attn.out_proj.weight": Part(partial(_by_keys, config, 1), columns=True),
         "linear_attn.A_log": Part(lambda tensor: numbers(logarithm(tensor))),
         "linear_attn.dt_bias": Part(numbers, STATES["dt_bias"].of),
     }

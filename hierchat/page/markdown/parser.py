@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import nh3
@@ -301,24 +301,20 @@ def _way(children: Sequence[Token]) -> str:
     return ""
 
 
-def _mended(rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
-    """Mend markdown-it's rule for bare addresses, which drops the scheme of one that may not be linked, and
+def _mended(rule: Callable[[StateInline, bool], bool], state: StateInline, silent: bool) -> bool:
+    """Apply markdown-it's rule for bare addresses, which drops the scheme of one that may not be linked, and
     at every colon searches all characters before it."""
-
-    def mended(state: StateInline, silent: bool) -> bool:
-        if silent or _TOO_LONG.match(state.src, state.pos):
-            return False
-        pending = state.pending
-        if len(pending) > 1000:
-            state.pending = pending[:-200]
-            state.pushPending()
-            state.pending = pending = pending[-200:]
-        if rule(state, silent):
-            return True
-        state.pending = pending
+    if silent or _TOO_LONG.match(state.src, state.pos):
         return False
-
-    return mended
+    pending = state.pending
+    if len(pending) > 1000:
+        state.pending = pending[:-200]
+        state.pushPending()
+        state.pending = pending = pending[-200:]
+    if rule(state, silent):
+        return True
+    state.pending = pending
+    return False
 
 
 def _build() -> MarkdownIt:
@@ -329,7 +325,7 @@ def _build() -> MarkdownIt:
     made.use(gfm_autolink_plugin).use(mathematics.mathematics).use(tables)
     for rule in made.inline.ruler.__rules__:
         if rule.name.startswith("gfm_autolink"):
-            rule.fn = _mended(rule.fn)
+            rule.fn = partial(_mended, rule.fn)
     made.disable(["entity", "html_inline", "html_block", "linkify", "replacements", "smartquotes"])
     made.core.ruler.push("direction", _with_direction)
     normal = made.normalizeLink

@@ -57,12 +57,8 @@ class DocumentsPart(PanelPart):
             "hc_texts_keep": lambda event: None,
         }
         for name, act in acts.items():
-            page.on(name, self._answering(act), outputs=self.outputs)
-
-        def tick(event: PageEvent) -> dict[Any, Any]:
-            return self.show(event.session)
-
-        page.on(self._timer.tick, tick, outputs=self.outputs)
+            page.on(name, partial(self._answer, act), outputs=self.outputs)
+        page.on(self._timer.tick, lambda event: self.show(event.session), outputs=self.outputs)
 
     def show(self, session: Session, said: str = "", removing: str = "") -> dict[Any, Any]:
         """Draw the part, for the owner alone; the timer rests if nothing is done. `removing`: what is asked about."""
@@ -79,18 +75,15 @@ class DocumentsPart(PanelPart):
             self._state: progress(texts.addition),
         }
 
-    def _answering(self, act: Act) -> Callable[..., dict[Any, Any]]:
-        def answer(event: PageEvent) -> dict[Any, Any]:
-            session = event.session
-            session.removing = ""
-            try:
-                require_owner(self._service, session.user)
-                said = act(event)
-            except (CorpusError, ModelError, OwnerOnly) as error:
-                return self.show(session, status.error(str(error)))
-            return self.show(session, status.notice(said) if said else "", session.removing)
-
-        return answer
+    def _answer(self, act: Act, event: PageEvent) -> dict[Any, Any]:
+        session = event.session
+        session.removing = ""
+        try:
+            require_owner(self._service, session.user)
+            said = act(event)
+        except (CorpusError, ModelError, OwnerOnly) as error:
+            return self.show(session, status.error(str(error)))
+        return self.show(session, status.notice(said) if said else "", session.removing)
 
     def _look_at_files(self, event: PageEvent) -> None:
         folder = event.folder_of_files()

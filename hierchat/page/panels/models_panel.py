@@ -99,7 +99,7 @@ class ModelsPanel(Panel):
             "hc_model_undraft": partial(self._let_draft, wanted=False),
         }
         answers: dict[str, Callable[..., Any]] = {
-            name: self._answering(name, act) for name, act in acts.items()
+            name: partial(self._answer, name, act) for name, act in acts.items()
         }
         add = answers["hc_model_add"]
 
@@ -159,25 +159,22 @@ class ModelsPanel(Panel):
                 return dict(zip(controls, chat_settings.values_of(after), strict=True))
         return {}
 
-    def _answering(self, name: str, act: Callable[[str], str | None]) -> Callable[..., dict[Any, Any]]:
-        def answer(event: PageEvent) -> dict[Any, Any]:
-            session, text = event.session, event.text
-            session.removing = ""
-            place = _HUB if name.startswith("hc_hub_") else text.partition("|")[0]
-            place = _FORM if name == "hc_model_add" else place
-            if name not in _FOR_ALL and (why := self._refusal(session.user)):
-                if session.panel != self.name:  # pressed above or below a chat
-                    raise Remark(why)
-                session.model_said = ("", status.error(why))
-                return self._drawn(session)
-            try:
-                session.model_said = (place, act(text) or "")
-                session.removing = text if name == "hc_model_remove" else ""
-            except ModelError as error:
-                session.model_said = (place, status.error(str(error)))
-            return self._drawn(session) if session.panel == self.name else {}  # else pressed above a chat
-
-        return answer
+    def _answer(self, name: str, act: Callable[[str], str | None], event: PageEvent) -> dict[Any, Any]:
+        session, text = event.session, event.text
+        session.removing = ""
+        place = _HUB if name.startswith("hc_hub_") else text.partition("|")[0]
+        place = _FORM if name == "hc_model_add" else place
+        if name not in _FOR_ALL and (why := self._refusal(session.user)):
+            if session.panel != self.name:  # pressed above or below a chat
+                raise Remark(why)
+            session.model_said = ("", status.error(why))
+            return self._drawn(session)
+        try:
+            session.model_said = (place, act(text) or "")
+            session.removing = text if name == "hc_model_remove" else ""
+        except ModelError as error:
+            session.model_said = (place, status.error(str(error)))
+        return self._drawn(session) if session.panel == self.name else {}  # else pressed above a chat
 
     def _refusal(self, user_id: int) -> str:
         """Return the sentence why this user may not change models; empty if they may."""
