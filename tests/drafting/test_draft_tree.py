@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.drafting.draft_tree import (
@@ -18,14 +19,13 @@ from hierchat.drafting.draft_tree import (
     best_chain,
     divided,
 )
-from tests.drafting.databases import Steps
+from tests.drafting.databases import Steps, paths_of
 
 steps = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=16).map(
     lambda rises: [5.0 + sum(rises[:rows]) for rows in range(len(rises) + 1)]
 )
 
 
-@settings(deadline=None)
 @given(costs=steps)
 def test_no_way_on_is_cheaper_than_the_least(costs: list[float]) -> None:
     cost = DraftCost(Steps(costs))
@@ -53,7 +53,6 @@ def test_a_token_is_worth_the_present_pace() -> None:
     assert cost.token_ms == 5.0
 
 
-@settings(deadline=None)
 @given(
     noted=st.lists(st.integers(1, 8).flatmap(lambda width: st.tuples(st.just(width), st.integers(1, width))))
 )
@@ -62,11 +61,6 @@ def test_a_token_is_never_worth_more_than_a_plain_step(noted: list[tuple[int, in
     for width, tokens in noted:
         cost.note(width, tokens)
         assert 0.0 < cost.token_ms <= 5.0
-
-
-def linear(row_ms: float) -> DraftCost:
-    """Rows of equal cost beside a step of 10 ms."""
-    return DraftCost(Steps([10.0 + row_ms * rows for rows in range(24)]))
 
 
 @st.composite
@@ -82,29 +76,21 @@ def trees(draw: st.DrawFn) -> DraftTree:
     return DraftTree(tuple(range(size)), tuple(parents), ("x",) * size, tuple(chances), matches=matches)
 
 
-def path_to(tree: DraftTree, node: int) -> list[int]:
-    path = []
-    while node >= 0:
-        path.append(node)
-        node = tree.parents[node]
-    return path[::-1]
-
-
 @given(trees(), st.floats(0.0, 12.0), st.integers(0, 6))
 def test_no_path_pays_better(tree: DraftTree, row_ms: float, most: int) -> None:
-    cost = linear(row_ms)
+    cost = DraftCost(Steps([10.0 + row_ms * rows for rows in range(24)]))
 
-    def profit(path: list[int]) -> float:
+    def profit(path: Sequence[int]) -> float:
         return sum(tree.probabilities[node] for node in path) * cost.token_ms - float(cost.extra[len(path)])
 
     chain = best_chain(tree, cost, most)
-    paths = [path for node in range(len(tree)) if len(path := path_to(tree, node)) <= most]
-    mine = list(chain.tokens)  # a node's token is its number here
+    mine = chain.tokens
+    paths = [path for path in paths_of(tree) if len(path) <= most]  # a node's token is its number here
     assert not mine or mine in paths
     assert profit(mine) >= max([0.0, *map(profit, paths)]) - 1e-9
     assert chain.parents == tuple(range(-1, len(chain) - 1))
     assert chain.probabilities == tuple(tree.probabilities[node] for node in mine)
-    assert [match.position for match in chain.matches] == mine
+    assert tuple(match.position for match in chain.matches) == mine
 
 
 @given(
@@ -117,7 +103,6 @@ def test_no_path_pays_better(tree: DraftTree, row_ms: float, most: int) -> None:
 )
 def test_rows_go_where_they_bring_most(chances: list[list[float]], row: float) -> None:
     """Against every way to divide them; rows of equal cost."""
-
     roots = len(chances)
     cost = DraftCost(Steps([1.0 + row * rows for rows in range(32)]))
     cost.look(10, roots)
@@ -173,12 +158,13 @@ def test_they_become_what_steps_take(truth) -> None:  # type: ignore[no-untyped-
 
 def test_a_disturbed_step_changes_little_and_not_for_long() -> None:
     costs = RowCosts(64)
-    for number in range(200):
-        costs.note(1 + number % 9, 30.0)
+
+    def note(times: int, ms: float = 30.0) -> float:
+        for number in range(times):
+            costs.note(1 + number % 9, ms)
+        return max(costs.step_ms(0)[:9])
+
+    note(200)
     costs.note(5, 3000.0)
-    for _ in range(16):
-        costs.note(1, 30.0)
-    assert max(costs.step_ms(0)[:9]) < 36.0
-    for number in range(45):
-        costs.note(1 + number % 9, 30.0)
-    assert max(costs.step_ms(0)[:9]) < 31.0
+    assert note(16) < 36.0
+    assert note(45) < 31.0

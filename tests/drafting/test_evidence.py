@@ -165,7 +165,7 @@ def all_as_defined(world: World, path: Sequence[int]) -> None:
         same(row(child, place), (plain.known, plain.seen))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=40)
 @given(world=worlds, path=st.lists(st.integers(0, 3), max_size=6), times=st.integers(1, 12))
 def test_it_is_what_a_plain_search_finds(world: World, path: list[int], times: int) -> None:
     all_as_defined(world, (path * times)[:40])
@@ -186,7 +186,7 @@ def test_no_more_candidates_than_there_is_room_for() -> None:
     assert places.known[0, :, Known.OCCURRENCES].tolist() == [0, CLOSE, 0, 0, CLOSE, CLOSE]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     kept=st.lists(st.lists(st.integers(0, 2), max_size=40), max_size=3),
     gone=st.lists(st.lists(st.integers(0, 5), max_size=40), min_size=1, max_size=3),

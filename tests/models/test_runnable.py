@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gguf import MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, HEAD, Architecture
+from hierchat.models.architectures.model_config import tensors
 from hierchat.models.formats.gguf_config import MODEL_TYPES, READ_BY_TRANSFORMERS
 from hierchat.models.formats.gguf_head import Head, Tensor
 from hierchat.models.runnable import (
@@ -25,6 +27,7 @@ from hierchat.models.runnable import (
     slotted,
     step,
 )
+from tests.testing.architectures import CONFIGS
 
 
 def test_transformers_reads_the_files_that_are_said_so() -> None:
@@ -46,29 +49,24 @@ def test_lists_name_what_transformers_knows() -> None:
     assert {"full_attention", "sliding_attention"} <= ATTENTION
 
 
-def of_text(kind: str, text: str) -> dict[str, Any]:
-    return {"model_type": kind, "text_config": {"model_type": text}}
+STEPS: list[tuple[dict[str, Any], str, str]] = [
+    ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, "slots", "slots"),
+    ({"model_type": "gemma3", "text_config": {"model_type": "brand_new"}}, "plain", "plain"),
+    ({"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}, "slots", "slots"),
+    ({"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text"}}, "slots", "plain"),
+    ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, "slots", "slots"),
+    ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots", "slots"),
+    ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "slots", "plain"),
+    ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "moe"]}, "slots", "plain"),
+    ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*E"}, "slots", "plain"),
+    ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"}, "slots", "slots"),
+    ({"model_type": "qwen3_next"}, "slots", "plain"),
+    ({"model_type": "mamba"}, "plain", "plain"),
+    ({"model_type": "brand_new"}, "plain", "plain"),
+]
 
 
-@pytest.mark.parametrize(
-    ("config", "on_cpu", "on_cuda"),
-    [
-        (of_text("gemma3", "gemma3_text"), "slots", "slots"),
-        (of_text("gemma3", "brand_new"), "plain", "plain"),
-        (of_text("qwen3_5", "qwen3_5_text"), "slots", "slots"),
-        (of_text("qwen3_5", "brand_new"), "plain", "plain"),
-        (of_text("qwen3_5_moe", "qwen3_5_moe_text"), "slots", "plain"),
-        ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, "slots", "slots"),
-        ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots", "slots"),
-        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "slots", "plain"),
-        ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "moe"]}, "slots", "plain"),
-        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*E"}, "slots", "plain"),
-        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"}, "slots", "slots"),
-        ({"model_type": "qwen3_next"}, "slots", "plain"),
-        ({"model_type": "mamba"}, "plain", "plain"),
-        ({"model_type": "brand_new"}, "plain", "plain"),
-    ],
-)
+@pytest.mark.parametrize(("config", "on_cpu", "on_cuda"), STEPS)
 def test_the_step_is_told_by_the_configuration_alone(
     config: dict[str, Any], on_cpu: str, on_cuda: str
 ) -> None:
@@ -95,12 +93,8 @@ def test_graphs_know_no_windows(config: dict[str, Any], expected: bool) -> None:
     assert slotted(config)
 
 
-GEMMA4 = {
-    "attention.key_length": 32,
-    "attention.key_length_swa": 16,
-    "attention.head_count_kv": 2,
-    "attention.shared_kv_layers": 1,
-}
+HEADS = {"attention.key_length": 32, "attention.key_length_swa": 16, "attention.head_count_kv": 2}
+GEMMA4 = {**HEADS, "attention.shared_kv_layers": 1}
 EIGHT = {"expert_count": 8, "expert_used_count": 2}
 
 
@@ -108,16 +102,16 @@ def head(
     architecture: str, tensor_type: str = "Q4_K", tensor: str = "blk.0.ffn_up.weight", **values: Any
 ) -> Head:
     """The head of a file of Qwen2's shape."""
-    shape = {
-        "block_count": 2,
-        "context_length": 256,
-        "embedding_length": 256,
-        "feed_forward_length": 512,
-        "attention.head_count": 4,
-        **values,
+    shape = {"block_count": 2, "context_length": 256, "embedding_length": 256, "feed_forward_length": 512}
+    own = {
+        f"{architecture}.{key}": value
+        for key, value in {**shape, "attention.head_count": 4, **values}.items()
+        if value is not None
     }
-    own = {f"{architecture}.{key}": value for key, value in shape.items() if value is not None}
     return Head({"general.architecture": architecture, **own}, (Tensor(tensor, (256, 512), tensor_type),))
+
+
+CPU_ONLY = "only the CPU engine reads such a file"
 
 
 @pytest.mark.parametrize(
@@ -139,11 +133,7 @@ def head(
         (head("qwen2", tensor="blk.0.attn_q.bias"), None, None),
         (head("qwen3", tensor="blk.1.attn_k_norm.weight"), None, None),
         (head("llama", tensor="rope_freqs.weight"), None, None),
-        (
-            head("llama", tensor="blk.0.attn_q.bias"),
-            "tensor blk.0.attn_q.bias, which llama does not have",
-            None,
-        ),
+        (head("llama", tensor="blk.0.attn_q.bias"), "blk.0.attn_q.bias, which llama does not have", None),
         (head("qwen2", tensor="blk.2.ffn_up.weight"), "tensor blk.2.ffn_up.weight", None),
         (head("llama", embedding_length=100), "no whole blocks", None),
         (head("llama", **{"rope.scaling.type": "longrope"}), "rope scaling longrope", None),
@@ -151,19 +141,15 @@ def head(
         (head("gemma3", **{"attention.sliding_window": 64}), None, None),
         (head("gemma3", tensor="blk.0.post_ffw_norm.weight"), None, None),
         (head("gemma3", final_logit_softcapping=30.0), None, None),
-        (head("gemma4"), "heads whose sizes", "only the CPU engine reads such a file"),
-        (head("gemma4", **GEMMA4), None, "only the CPU engine reads such a file"),
-        (head("gemma4", tensor="blk.1.proj.weight", **GEMMA4), "blk.1.proj.weight", "only the CPU engine"),
-        (head("gemma4", tensor="blk.1.attn_k.weight", **GEMMA4), None, "only the CPU engine"),
-        (head("granite"), None, "only the CPU engine reads such a file"),
-        (
-            head("granite", **{"rope.scaling.finetuned": False}),
-            "without rotary positions",
-            "only the CPU engine",
-        ),
+        (head("gemma4"), "heads whose sizes", CPU_ONLY),
+        (head("gemma4", **GEMMA4), None, CPU_ONLY),
+        (head("gemma4", tensor="blk.1.proj.weight", **GEMMA4), "blk.1.proj.weight", CPU_ONLY),
+        (head("gemma4", tensor="blk.1.attn_k.weight", **GEMMA4), None, CPU_ONLY),
+        (head("granite"), None, CPU_ONLY),
+        (head("granite", **{"rope.scaling.finetuned": False}), "without rotary positions", CPU_ONLY),
         (head("granite", "NVFP4"), "block type NVFP4", "and does not compute block type NVFP4"),
         (head("starcoder2"), "architecture starcoder2 (known are exaone4, gemma2, ", None),
-        (head("gpt-oss", "MXFP4", "blk.0.ffn_down_exps.bias", **EIGHT), None, "only the CPU engine"),
+        (head("gpt-oss", "MXFP4", "blk.0.ffn_down_exps.bias", **EIGHT), None, CPU_ONLY),
         (head("wordpainter"), "architecture wordpainter", "a file (known are cohere2, exaone4, gemma2, "),
         (Head({}, ()), "architecture ", "no way is known"),
     ],
@@ -172,3 +158,19 @@ def test_gguf_files(file: Head, own: str | None, through: str | None) -> None:
     for reason, said in ((gguf_unsupported(file), own), (gguf_refused(file), through)):
         assert (reason is None) == (said is None), reason
         assert (said or "") in (reason or "")
+
+
+def test_every_architecture_is_listed_once_and_tried() -> None:
+    assert len(ARCHITECTURES) == len(GGUF_ARCHITECTURES)
+    assert {config.model_type for config in CONFIGS.values()} == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=list(ARCHITECTURES))
+def test_its_tensors_are_known_to_gguf(architecture: Architecture) -> None:
+    kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
+    if (its := architecture.gguf or architecture.model_type) not in kinds:
+        pytest.skip("a name that transformers alone gives")
+    stems = {TENSOR_NAMES[kind].format(bid=0) for kind in MODEL_TENSORS[kinds[its]]}
+    config = {"num_hidden_layers": 1, "hidden_size_per_layer_input": 32}
+    for name in set(tensors(architecture, config)) - {HEAD}:  # Gemma 2 has none of its own
+        assert name.gguf.rsplit(".", 1)[0] in stems
