@@ -37,12 +37,6 @@ ROUTES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory):
-    with driving.serving(make(tmp_path_factory.mktemp("doors"))) as served:
-        yield served
-
-
 def scope(host: str | None, kind: str = "http", method: str = "POST", **headers: str) -> dict[str, Any]:
     lines = [] if host is None else [(b"host", host.encode("latin-1"))]
     lines += [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
@@ -51,9 +45,9 @@ def scope(host: str | None, kind: str = "http", method: str = "POST", **headers:
 
 @pytest.mark.parametrize(("method", "path", "body"), ROUTES)
 def test_a_rebound_name_and_another_page_reach_nothing(
-    address: str, method: str, path: str, body: object
+    open_address: str, method: str, path: str, body: object
 ) -> None:
-    rebound = f"evil.example:{netloc(address).split(':')[1]}"
+    rebound = f"evil.example:{netloc(open_address).split(':')[1]}"
     asks = {"Access-Control-Request-Method": "POST"}
     for headers, said in (
         ({"Host": rebound}, WRONG_ADDRESS),
@@ -63,28 +57,27 @@ def test_a_rebound_name_and_another_page_reach_nothing(
             for one in ("http://localhost:3000", "https://evil.example", "null")
         ),
     ):
-        answer = ask(address, method, path, headers, json_body=body)
+        answer = ask(open_address, method, path, headers, json_body=body)
         assert (answer.status, answer.text) == (403, said)
         assert answer.headers["Content-Type"].startswith("text/plain")
         assert answer.headers["Access-Control-Allow-Origin"] is None
         assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
 
 
-def test_the_page_itself_and_programs_without_an_origin_are_served(address: str) -> None:
-    port = netloc(address).split(":")[1]
+def test_the_page_itself_and_programs_without_an_origin_are_served(open_address: str) -> None:
+    port = netloc(open_address).split(":")[1]
     for name in ("127.0.0.1", "localhost", "LOCALHOST", "localhost."):
         for origin in ({}, {"Origin": f"http://{name}:{port}", "Sec-Fetch-Site": "same-origin"}):
-            answer = ask(
-                address, "POST", "/gradio_api/run/predict", {"Host": f"{name}:{port}"} | origin, CALL
-            )
+            headers = {"Host": f"{name}:{port}"} | origin
+            answer = ask(open_address, "POST", "/gradio_api/run/predict", headers, CALL)
             assert answer.status == 200, answer.text
-    joined = ask(address, "POST", "/gradio_api/queue/join", {"Origin": address.rstrip("/")}, CALL)
+    joined = ask(open_address, "POST", "/gradio_api/queue/join", {"Origin": open_address.rstrip("/")}, CALL)
     assert "event_id" in joined.text
-    stream = ask(address, "GET", "/gradio_api/queue/data?session_hash=stranger", read=20)
+    stream = ask(open_address, "GET", "/gradio_api/queue/data?session_hash=stranger", read=20)
     assert stream.text.startswith("data:")
 
 
-def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(address: str) -> None:
+def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(open_address: str) -> None:
     for site in ("cross-site", "same-site"):
         for method, path, mode, status in (
             ("GET", "/", "navigate", 200),
@@ -92,7 +85,7 @@ def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(addre
             ("POST", "/gradio_api/run/predict", "navigate", 403),
         ):
             headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
-            assert ask(address, method, path, headers).status == status
+            assert ask(open_address, method, path, headers).status == status
 
 
 @pytest.mark.parametrize(
@@ -107,14 +100,15 @@ def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(addre
 )  # fmt: skip
 def test_hosts_that_are_not_ours(host: str | None) -> None:
     assert AllowedHosts("127.0.0.1").refusal(scope(host)) == WRONG_ADDRESS
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["localhost", "LocalHost:1", "127.0.0.1:65535", "[::1]:7860", "[0:0:0:0:0:0:0:1]", "localhost.:7860"],
-)
-def test_hosts_that_are_ours(host: str) -> None:
-    assert AllowedHosts("127.0.0.1").refusal(scope(host)) is None
+    for ours in (
+        "localhost",
+        "LocalHost:1",
+        "127.0.0.1:65535",
+        "[::1]:7860",
+        "[0:0:0:0:0:0:0:1]",
+        "localhost.:7860",
+    ):
+        assert AllowedHosts("127.0.0.1").refusal(scope(ours)) is None
 
 
 def test_two_hosts_or_two_origins_are_refused() -> None:
@@ -126,30 +120,20 @@ def test_two_hosts_or_two_origins_are_refused() -> None:
     assert AllowedHosts("127.0.0.1").refusal(twice) == WRONG_PAGE
 
 
-@pytest.mark.parametrize(
-    ("host", "origin", "allowed"),
-    [
-        ("localhost:7860", "http://localhost:7860", True),
-        ("localhost:7860", "HTTP://LOCALHOST:7860", True),
-        ("[::1]:7860", "http://[::1]:7860", True),
-        ("localhost:8080", "http://localhost:8080", True),  # a port that was forwarded
-        ("localhost", "http://localhost:80", True),
-        ("localhost", "https://localhost", True),
-        ("localhost:7860", "http://localhost", False),
-        ("localhost:7860", "http://localhost:3000", False),
-        ("localhost:7860", "http://127.0.0.1:7860", False),
-        ("localhost:7860", "http://localhost:7860.evil.example", False),
-        ("localhost:7860", "http://localhost:7860@evil.example", False),
-        ("localhost:7860", "http://localhost:7860/", False),
-        ("localhost:7860", "file://", False),
-        ("localhost:7860", "null", False),
-        ("localhost:7860", "", False),
-        ("localhost:7860", "ftp://localhost:7860", False),
-        ("localhost:7860", "localhost:7860", False),
-    ],
-)
-def test_an_origin_is_that_of_the_same_request(host: str, origin: str, allowed: bool) -> None:
-    assert (AllowedHosts("127.0.0.1").refusal(scope(host, origin=origin)) is None) is allowed
+def test_an_origin_is_that_of_the_same_request() -> None:
+    ours = AllowedHosts("127.0.0.1")
+    for host, origin in (
+        ("localhost:7860", "http://localhost:7860"), ("localhost:7860", "HTTP://LOCALHOST:7860"),
+        ("[::1]:7860", "http://[::1]:7860"), ("localhost:8080", "http://localhost:8080"),  # a port that was forwarded
+        ("localhost", "http://localhost:80"), ("localhost", "https://localhost"),
+    ):  # fmt: skip
+        assert ours.refusal(scope(host, origin=origin)) is None, origin
+    for origin in (
+        "http://localhost", "http://localhost:3000", "http://127.0.0.1:7860", "http://localhost:7860.evil.example",
+        "http://localhost:7860@evil.example", "http://localhost:7860/", "file://", "null", "", "ftp://localhost:7860",
+        "localhost:7860",
+    ):  # fmt: skip
+        assert ours.refusal(scope("localhost:7860", origin=origin)) == WRONG_PAGE, origin
 
 
 def test_the_host_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,14 +190,9 @@ def test_a_socket_is_closed_before_it_opens() -> None:
     client = TestClient(SameOriginMiddleware(inside, AllowedHosts("127.0.0.1")))
     with client.websocket_connect("ws://localhost:7860/", headers={"Origin": "http://localhost:7860"}):
         pass
-    for address, origin in [
-        ("ws://evil.example/", "http://evil.example"),
-        ("ws://localhost:7860/", "http://localhost:3000"),
-    ]:
-        with (
-            pytest.raises(WebSocketDisconnect),
-            client.websocket_connect(address, headers={"Origin": origin}),
-        ):
+    refused = {"ws://evil.example/": "http://evil.example", "ws://localhost:7860/": "http://localhost:3000"}
+    for there, origin in refused.items():
+        with pytest.raises(WebSocketDisconnect), client.websocket_connect(there, headers={"Origin": origin}):
             pass
 
 

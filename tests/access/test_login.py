@@ -6,7 +6,6 @@ import itertools
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -30,13 +29,11 @@ from hierchat.access.login import (
 )
 from hierchat.access.login_sessions import LIFE_SECONDS, MOST_SESSIONS, LoginSessions
 from hierchat.access.members import Member, Members
+from tests.access.conftest import ACCOUNT, PAGE, RIGHT, log_in
 from tests.testing import browser as driving
-from tests.testing.fake_service import FakeService, make
+from tests.testing.fake_service import FakeService
 from tests.testing.raw import ask
 
-ACCOUNT = ("me", "a long password")
-RIGHT = {"username": "me", "password": "a long password"}
-PAGE = {"Accept": "text/html,*/*"}
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
 
@@ -45,18 +42,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with driving.serving(make(tmp_path_factory.mktemp("login")), ACCOUNT) as served:
-        yield served
-
-
-def log_in(address: str) -> dict[str, str]:
-    answer = ask(address, "POST", "/login", form=RIGHT)
-    assert answer.status == 200
-    return {"Cookie": answer.cookie}
 
 
 def paths_of(routes: Any, before: str = "") -> set[str]:
@@ -70,31 +55,15 @@ def paths_of(routes: Any, before: str = "") -> set[str]:
     return found
 
 
-def test_no_route_answers_without_a_cookie(fresh: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    apps: list[Any] = []
-    launch = driving.build_app
-
-    def kept(*args: Any, **named: Any) -> Any:
-        apps.append(launch(*args, **named))
-        return apps[-1]
-
-    monkeypatch.setattr(driving, "build_app", kept)
+def test_no_route_answers_without_a_cookie(fresh: FakeService, apps: list[Any]) -> None:
     with driving.serving(fresh, ACCOUNT) as address:
         paths = paths_of(apps[0].server_app.routes)
         assert {"/gradio_api/cancel", "/gradio_api/app_id", "/gradio_api/heartbeat/x", "/config"} <= paths
-        extra = [
-            "/openapi.json",
-            "/docs",
-            "/",
-            "//",
-            "/login/",
-            "/login/x",
-            "/LOGIN",
-            "/static/../config",
-            "/logout/",
-        ]
+        paths |= {"/openapi.json", "/docs", "/", "//", "/login/", "/login/x", "/LOGIN", "/static/../config"}
         cookie = log_in(address)
-        for path, method in itertools.product(sorted((paths | {"/password", *extra}) - {"/login"}), METHODS):
+        for path, method in itertools.product(
+            sorted((paths | {"/password", "/logout/"}) - {"/login"}), METHODS
+        ):
             for headers in ({}, PAGE, {"Cookie": cookie["Cookie"][:-1]}):
                 answer = ask(address, method, path or "/", headers, read=500)
                 if path in ("/manifest.json", "/icon.png") and method in ("GET", "HEAD"):
@@ -131,17 +100,15 @@ def test_a_browser_is_led_to_the_login_and_back_to_the_chat_that_it_asked_for(ad
     assert "Secure" not in cookie  # plain http on this machine
     there = {"Cookie": answer.cookie} | PAGE
     assert ask(address, "GET", "/login?c=12", there).headers["Location"] == "./?c=12"
-    assert (
-        ask(address, "POST", "/login?//evil.example/", PAGE, form=RIGHT).headers["Location"].startswith("./?")
-    )
+    answer = ask(address, "POST", "/login?//evil.example/", PAGE, form=RIGHT)
+    assert answer.headers["Location"].startswith("./?")
 
 
 def test_another_page_can_neither_log_in_nor_out(address: str) -> None:
     cookie = log_in(address)
+    elsewhere = cookie | {"Origin": "http://localhost:3000"}
     for path in ("/login", "/logout"):
-        assert (
-            ask(address, "POST", path, cookie | {"Origin": "http://localhost:3000"}, form=RIGHT).status == 403
-        )
+        assert ask(address, "POST", path, elsewhere, form=RIGHT).status == 403
     assert ask(address, "GET", "/logout", cookie).status == 405
     assert ask(address, "GET", "/config", cookie).status == 200
 
@@ -353,7 +320,7 @@ def test_guesses_that_come_at_once_are_counted_one_by_one() -> None:
     assert seen == [401] * HERE.free + [429] * (6 - HERE.free)
 
 
-def test_wrong_attempts_are_forgotten_after_a_while() -> None:
+def test_wrong_attempts_are_forgotten_after_a_while_and_sessions_end_after_a_week() -> None:
     clock = Clock()
     throttle, lane = Throttle(clock), AttemptGroup("someone")
     for _ in range(10):
@@ -362,10 +329,6 @@ def test_wrong_attempts_are_forgotten_after_a_while() -> None:
     clock.now += FORGET_SECONDS
     throttle.failed([lane])
     assert throttle.wait([lane]) == 0
-
-
-def test_sessions_end_after_a_week() -> None:
-    clock = Clock()
     sessions = LoginSessions(Anyone(), clock)
     token = sessions.begin(Member("me"))
     assert sessions.find(token)
@@ -405,11 +368,10 @@ def test_gradio_may_call_itself_only_while_it_starts() -> None:
     async def inside(scope: Any, receive: Any, send: Any) -> None:
         await PlainTextResponse("inside")(scope, receive, send)
 
-    client = TestClient(
-        LoginMiddleware(
-            inside, LoginSessions(Anyone()), AllowedHosts("127.0.0.1"), starting=lambda: starting[0]
-        )
+    doors = LoginMiddleware(
+        inside, LoginSessions(Anyone()), AllowedHosts("127.0.0.1"), starting=lambda: starting[0]
     )
+    client = TestClient(doors)
     assert client.get("/gradio_api/startup-events").text == "inside"
     assert client.get("/config").status_code == 401
     starting[0] = False

@@ -13,20 +13,12 @@ from contextlib import ExitStack
 import pytest
 
 from hierchat.access import limits
+from tests.access.conftest import ACCOUNT, PAGE, RIGHT, log_in
 from tests.access.test_limits import connected, got
-from tests.access.test_login import ACCOUNT, PAGE, RIGHT, log_in
 from tests.isolation.visitor import Visitor
-from tests.testing import browser as driving
-from tests.testing.fake_service import make
 from tests.testing.raw import ask, netloc
 
 FLOOD = int(os.environ.get("HIERCHAT_FLOOD", "2000"))
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with driving.serving(make(tmp_path_factory.mktemp("network")), ACCOUNT) as served:
-        yield served
 
 
 @pytest.fixture

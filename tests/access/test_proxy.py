@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, expect
 
 from hierchat.cli.options import CommandError
 from hierchat.cli.serve import public_address
-from tests.access.test_login import ACCOUNT, PAGE, RIGHT
+from tests.access.conftest import ACCOUNT, PAGE, RIGHT
 from tests.testing import browser as driving
-from tests.testing.fake_service import FakeService, make
+from tests.testing.fake_service import FakeService
 from tests.testing.raw import ask
 
 NAME = "chat.localhost"  # browsers take such names for this machine, and hierchat does not
@@ -142,17 +142,11 @@ def test_no_header_of_a_client_changes_who_it_is_or_where_the_page_lies(behind: 
         assert behind.ask("POST", "/chat/login", other, urlencode(RIGHT)).status == 403
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with driving.serving(make(tmp_path_factory.mktemp("alone"))) as address:
-        yield address
-
-
 @pytest.mark.parametrize("header", [*FORGED, "Via", "X-Real-IP"])
-def test_without_a_login_nothing_is_handed_on(alone: str, header: str) -> None:
-    assert ask(alone, "GET", "/gradio_api/app_id").status == 200
+def test_without_a_login_nothing_is_handed_on(open_address: str, header: str) -> None:
+    assert ask(open_address, "GET", "/gradio_api/app_id").status == 200
     for path in ("/", "/config", "/gradio_api/app_id", "/transfer/out/x"):
-        answer = ask(alone, "GET", path, {header: FORGED.get(header, "203.0.113.7")})
+        answer = ask(open_address, "GET", path, {header: FORGED.get(header, "203.0.113.7")})
         assert (answer.status, "--public-url" in answer.text) == (403, True)
 
 
@@ -161,9 +155,11 @@ call/x deep_link?session_hash=x stream/x/1/1/playlist.m3u8 dev/reload upload_pro
 
 
 @pytest.mark.parametrize("path", CLOSED.split())
-def test_routes_that_the_page_does_not_need_are_closed_without_a_login_too(alone: str, path: str) -> None:
+def test_routes_that_the_page_does_not_need_are_closed_without_a_login_too(
+    open_address: str, path: str
+) -> None:
     for method in ("GET", "POST"):
-        assert ask(alone, method, f"/gradio_api/{path}", json_body={}).status == 404
+        assert ask(open_address, method, f"/gradio_api/{path}", json_body={}).status == 404
 
 
 @pytest.mark.parametrize(
