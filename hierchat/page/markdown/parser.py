@@ -51,14 +51,10 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         elif token.type == "inline":
             row.append(token)
         elif token.type == "tr_close" and row and row[0].map:
-            beyond = _cells(getLine(state, row[0].map[0]))[len(row) :]
+            cells = escapedSplit(getLine(state, row[0].map[0]).strip())
+            beyond = cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])][len(row) :]
             row[-1].content = " | ".join([row[-1].content, *(cell.strip() for cell in beyond)])
     return True
-
-
-def _cells(line: str) -> list[str]:
-    cells = escapedSplit(line.strip())
-    return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]
 
 
 _STYLES: dict[_TokenType, str] = {

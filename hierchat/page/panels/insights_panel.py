@@ -9,8 +9,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from hierchat.chat.service import ChatService
-from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
-from hierchat.chat.user_data import Insights
+from hierchat.chat.statistics import ForwardCosts
 from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
 from hierchat.drafting.acceptance import Calibration
 from hierchat.engine.engine import TARGET
@@ -170,24 +169,6 @@ _WIDTHS = (1, 2, 4, 8, 16, 24, 32)
 """Rows that are named."""
 
 
-def machine_page(
-    found: Insights, costs: ForwardCosts | None, plan: PlanView | None, index: IndexMemory
-) -> Markup:
-    """Draw the cards that no range changes: estimates, costs, the plan, sizes, generated texts."""
-    cards = [
-        match_card(found.acceptance.matches.sum(0).tolist()),
-        calibration_card(found.acceptance.calibration()),
-        costs_card(costs),
-        charts.card(
-            _("Draft models"), plan_picture(plan) or charts.nothing(_(_PLAN), _("The loaded model has none."))
-        ),
-        _drawn.sizes(found.history, index),
-    ]
-    if found.generated.texts:
-        cards.append(_drawn.generated(found.generated, found.generated_drafts))
-    return _drawn.grid(cards)
-
-
 def match_card(counts: Sequence[Sequence[float]]) -> Markup:
     """Draw by length of match how often the likeliest draft was right. `counts` [length]: how many, how many right."""
     title = _("Drafts that were right, by what matched")
@@ -345,11 +326,21 @@ class InsightsPanel(Panel):
         days = RANGES[period]
         found = service.data.insights(user_id, model or None, days)
         models = [(_(ALL_MODELS), ""), *((name, key) for key, name in names.items())]
+        cards = [
+            match_card(found.acceptance.matches.sum(0).tolist()),
+            calibration_card(found.acceptance.calibration()),
+            costs_card(service.costs()),
+            charts.card(
+                _("Draft models"),
+                plan_picture(service.plan()) or charts.nothing(_(_PLAN), _("The loaded model has none.")),
+            ),
+            _drawn.sizes(found.history, service.index_memory(user_id)),
+        ]
+        if found.generated.texts:
+            cards.append(_drawn.generated(found.generated, found.generated_drafts))
         return {
             self._range: period,
             self._model: gr.update(choices=models, value=model),
             self._replies: replies_page(found.over_time, names, date.today(), days, found.ever),
-            self._machine: machine_page(
-                found, service.costs(), service.plan(), service.index_memory(user_id)
-            ),
+            self._machine: _drawn.grid(cards),
         }
