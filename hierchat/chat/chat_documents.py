@@ -62,8 +62,8 @@ class DocumentReading:
 class ChatDocuments(Documents):
     """Stores the documents of all users, reads new ones, and finds the passages that go with a question."""
 
-    def __init__(self, connection: Connection, changed: Callable[[int], None]) -> None:
-        super().__init__(connection, changed)
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
         self._lock = threading.Lock()
         self.readings: dict[int, DocumentReading] = {}
         """Each user's last one."""
@@ -94,7 +94,7 @@ class ChatDocuments(Documents):
             if ours:
                 shutil.rmtree(paths[0].parent, ignore_errors=True)
             reading.ended.set()
-            self._changed(user_id)
+            self._changes.notify(user_id)
 
         threading.Thread(target=work, name="documents", daemon=True).start()
 

@@ -1,17 +1,17 @@
-"""List, read, change and delete a user's chats for page, endpoint and terminal, with settings and presets.
-Every change reaches the user's open pages as a change event."""
+"""List, read, change and delete a user's chats for page, endpoint and terminal, with settings and presets."""
 
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.in_progress import InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import NotFound, Store, StoreError
+from hierchat.store.connection import ChangeEvents
 from hierchat.store.records import ChatSettings, Conversation, Message, Project, Totals
 
 NOTES = "Notes about the user, in the user's own words:\n"
@@ -95,6 +95,9 @@ class Conversations:
         # Passed on as the store has them:
         self.get, self.last_message = store.chats.get, store.messages.last
         self.attachments, self.attachment = store.messages.attachments, store.messages.attachment
+        self.pin, self.archive, self.set_tags = store.chats.pin, store.chats.archive, store.chats.set_tags
+        self.fork, self.edit_reply = store.chats.fork, store.messages.edit_reply
+        self.select_branch, self.set_summary = store.messages.select_branch, store.messages.set_summary
         self._deletions: dict[_Hidden, tuple[int, threading.Timer]] = {}
         """What can be brought back -> its user, and the timer that deletes it for good."""
         self._lock = threading.Lock()
@@ -175,46 +178,12 @@ class Conversations:
 
     def rename(self, user_id: int, conversation_id: int, title: str) -> None:
         self._store.chats.rename(user_id, conversation_id, title[:LONGEST_TITLE])
-        self._changes.notify(user_id)
-
-    def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
-        self._store.chats.pin(user_id, conversation_id, pinned)
-        self._changes.notify(user_id)
-
-    def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
-        self._store.chats.archive(user_id, conversation_id, archived)
-        self._changes.notify(user_id)
-
-    def set_tags(self, user_id: int, conversation_id: int, tags: Iterable[str]) -> None:
-        self._store.chats.set_tags(user_id, conversation_id, tags)
-        self._changes.notify(user_id)
 
     def mark_read(self, user_id: int, conversation_id: int) -> None:
         """Remove a chat's mark of an unread reply, if the chat is still there and has one."""
         with suppress(NotFound, StoreError):  # the next time it is opened, then
             if self._store.chats.get(user_id, conversation_id).unread:
                 self._store.chats.mark_unread(user_id, conversation_id, False)
-                self._changes.notify(user_id)
-
-    def select_branch(self, user_id: int, conversation_id: int | None, message_id: int) -> None:
-        self._store.messages.select_branch(user_id, message_id)
-        self._changes.notify(user_id, conversation_id)
-
-    def edit_reply(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
-        """Add the user's version of a reply beside it; the chat goes on from there."""
-        self._store.messages.edit_reply(user_id, message_id, text)
-        self._changes.notify(user_id, conversation_id)
-
-    def set_summary(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
-        """Change the summary that replaces all up to a message in the prompt; an empty text removes it."""
-        self._store.messages.set_summary(user_id, message_id, text.strip())
-        self._changes.notify(user_id, conversation_id)
-
-    def fork(self, user_id: int, message_id: int) -> int:
-        """Copy a chat up to a reply into a new one, and return the new chat's id."""
-        copy = self._store.chats.fork(user_id, message_id)
-        self._changes.notify(user_id)
-        return copy
 
     def delete(self, user_id: int, conversation_id: int) -> Deleted | None:
         """Stop the reply of a chat and hide the chat at once; it is deleted for good after UNDO_SECONDS, or

@@ -16,7 +16,7 @@ from hierchat.chat.completions import Completions, ReplyOptions
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
-from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
+from hierchat.chat.in_progress import InProgress, Question
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
 from hierchat.chat.titles import TitleWriter
@@ -38,8 +38,6 @@ from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import NotFound, Store
-from hierchat.store.presets import Presets
-from hierchat.store.projects import Projects
 from hierchat.store.records import Attachment, Message, NewMessage, Passage, Turn
 from hierchat.texts.attachments import PASSAGES, fenced, with_files
 from hierchat.texts.passages import BUDGET
@@ -62,14 +60,12 @@ class ChatService:
     def __init__(self, store: Store, slot: ModelSlot) -> None:
         self.store = store
         self.slot = slot
-        self.changes = ChangeEvents()
+        self.changes, self.presets, self.projects = store.changes, store.presets, store.projects
         self.in_progress = InProgress(store, self.changes)
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
-        self.presets = Presets(store.connection, self.changes.notify_settings)
-        self.projects = Projects(store.connection, self.changes.notify)
         self.data = UserData(store, self.changes)
         self.data.back_up_daily()
-        self.documents = ChatDocuments(store.connection, self.changes.notify)
+        self.documents = ChatDocuments(store.connection)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)
         self._learned = Learned(store)

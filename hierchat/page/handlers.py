@@ -142,7 +142,7 @@ class PageHandlers(HandlerGroup):
         if hit and self._views.now(session) is None:
             path = [message.id for message in chats.messages(user, wanted)]
             if whole(hit) not in path:
-                chats.select_branch(user, wanted, whole(hit))
+                chats.select_branch(user, whole(hit))
                 path = [message.id for message in chats.messages(user, wanted)]
             if whole(hit) in path[: -page_sessions.DRAWN]:  # of a long chat the part that holds it is drawn
                 session.until = path[path.index(whole(hit)) + page_sessions.DRAWN // 2]
@@ -216,7 +216,7 @@ class PageHandlers(HandlerGroup):
     def branch(self, event: PageEvent) -> Update:
         session = event.session
         if self._views.now(session) is None:
-            self._service.chats.select_branch(session.user, session.conversation, event.id)
+            self._service.chats.select_branch(session.user, event.id)
             session.until = None
         return self._unless_writing(session)
 
@@ -346,7 +346,7 @@ class ChatHandlers(HandlerGroup):
         session = event.session
         if self._views.now(session) is not None:
             raise Remark(_(_WRITING), notice=True)
-        self._service.chats.edit_reply(session.user, session.conversation, event.id, event.text)
+        self._service.chats.edit_reply(session.user, event.id, event.text)
         return self._views.everything(session)
 
     def edit_summary(self, event: PageEvent, *, undo: bool = False) -> Update:
@@ -354,9 +354,7 @@ class ChatHandlers(HandlerGroup):
         session = event.session
         if self._views.now(session) is not None:
             raise Remark(_(_WRITING), notice=True)
-        self._service.chats.set_summary(
-            event.user, session.conversation, event.id, "" if undo else event.text
-        )
+        self._service.chats.set_summary(event.user, event.id, "" if undo else event.text)
         return self._views.everything(session)
 
 

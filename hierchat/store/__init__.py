@@ -28,7 +28,7 @@ class Store:
 
     def __init__(self, connection: Connection, access: Access | None = None) -> None:
         self.connection = connection
-        self.path = connection.path
+        self.path, self.changes = connection.path, connection.changes
         self.notice = connection.notice
         """What the user should know of the file."""
         self.backups = Backups(connection)

@@ -225,6 +225,7 @@ class Chats(Repository):
             db.execute(
                 f"UPDATE conversations SET {changes} WHERE id = ?", [*values.values(), conversation_id]
             )
+        self._changes.notify(user_id)
 
     def tags(self, user_id: int) -> list[str]:
         with self._connection.read() as db:
@@ -237,6 +238,7 @@ class Chats(Repository):
             owned_conversation(db, user_id, conversation_id)
             db.execute("DELETE FROM tags WHERE conversation_id = ?", [conversation_id])
             add_tags(db, user_id, conversation_id, names)
+        self._changes.notify(user_id)
 
     def untitled(self, model_key: str, since: float) -> list[Untitled]:
         """Return the conversations begun after `since`, with a reply, that this model has not tried to name:
@@ -291,7 +293,8 @@ class Chats(Repository):
                 parent = _copy(db, id, fork, parent)
             copy_documents(db, source, fork)
             db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [parent, fork])
-            return fork
+        self._changes.notify(user_id)
+        return fork
 
     def hide(self, user_id: int, conversation_id: int) -> None:
         """Delete a conversation so that `restore` can undo it until `delete_hidden`. Raises NotFound. All that was

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -123,6 +123,46 @@ def is_running(pid: int, started: float) -> bool:
         return True
 
 
+class ChangeEvents:
+    """Numbers each user's changes, so that a page learns from one number whether it shows the present. One count for
+    all users would tell how busy others are. Of each conversation the number of the last change is known."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._messages: dict[tuple[int, int], int] = {}
+        self._settings: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+
+    def notify(self, user_id: int, conversation_id: int | None = None) -> None:
+        """Note a change of the user's list of chats; with a conversation, of its messages, too."""
+        with self._lock:
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
+            if conversation_id is not None:
+                self._messages[user_id, conversation_id] = number
+
+    def notify_settings(self, user_id: int, conversation_id: int | None = None) -> int:
+        """Note a change of a conversation's settings; without one, of the user's presets. Returns its number."""
+        with self._lock:
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
+            self._settings[user_id, conversation_id or 0] = number
+            return number
+
+    def count(self, user_id: int) -> int:
+        """Return the number of the user's last change; 0 if nothing changed since the program began."""
+        with self._lock:
+            return self._counts.get(user_id, 0)
+
+    def changed(self, user_id: int, conversation_id: int | None) -> int:
+        """Return the number of the last change of that conversation's messages; 0 if there was none."""
+        with self._lock:
+            return self._messages.get((user_id, conversation_id or 0), 0)
+
+    def settings_changed(self, user_id: int, conversation_id: int | None = None) -> int:
+        """Return the number of the last change of that conversation's settings, or of the presets; 0 if none."""
+        with self._lock:
+            return self._settings.get((user_id, conversation_id or 0), 0)
+
+
 CLOSE_SECONDS = 10.0
 FOLD_SECONDS = 5.0
 """So long after a write, the log beside the file is written into the file."""
@@ -140,6 +180,7 @@ class Connection:
         """Open `path`, create it if missing, bring its schema up to date. `migrating` is called before that
         with the first step, if there are chats. Raises a StoreError."""
         self.path = path.absolute()
+        self.changes = ChangeEvents()
         self._busy_seconds = busy_seconds
         self._pool = threading.Condition()
         self._idle: list[Database] = []
@@ -222,11 +263,9 @@ class Connection:
                         self._idle.append(db)
                 self._pool.notify_all()
 
-    @contextmanager
-    def read(self) -> Iterator[Database]:
+    def read(self) -> AbstractContextManager[Database]:
         """Run the queries inside on one snapshot of the database."""
-        with self._transaction("BEGIN") as db:
-            yield db
+        return self._transaction("BEGIN")
 
     @contextmanager
     def write(self) -> Iterator[Database]:
@@ -358,13 +397,11 @@ class Connection:
 
 
 class Repository:
-    """Base of the classes that read and write one kind of thing; `changed` is called with the user of what changes."""
+    """Base of the classes that read and write one kind of thing."""
 
-    def __init__(
-        self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
-    ) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._changed = changed
+        self._changes = connection.changes
 
     def _rows(self, query: str, values: Any = ()) -> list[Any]:
         with self._connection.read() as db:

@@ -173,15 +173,17 @@ class Messages(Repository):
             version = NewMessage(reply["parent_id"], text, "assistant")
             edited = self.insert(db, user_id, reply["conversation_id"], version)
             db.execute("UPDATE messages SET edited = 1 WHERE id = ?", [edited])
-            return edited
+        self._changes.notify(user_id, reply["conversation_id"])
+        return edited
 
     def set_summary(self, user_id: int, message_id: int, text: str) -> None:
         """Set the summary that replaces a message and all above it in the prompt; empty: none. Raises NotFound."""
         with self._connection.write() as db:
-            owned_message(db, user_id, message_id)
+            conversation_id = owned_message(db, user_id, message_id)["conversation_id"]
             db.execute("DELETE FROM summaries WHERE message_id = ?", [message_id])
-            put_summary(db, message_id, text)
+            put_summary(db, message_id, text.strip())
         self._connection.fold()  # the text of before stands in the log until then
+        self._changes.notify(user_id, conversation_id)
 
     def put_call(self, user_id: int, message_id: int, call: ToolCall) -> None:
         """Store the tool call of a reply, in place of its earlier state. Raises NotFound."""
@@ -229,7 +231,8 @@ class Messages(Repository):
             conversation_id = owned_message(db, user_id, message_id)["conversation_id"]
             (leaf,) = db.execute(_NEWEST_LEAF, [message_id]).fetchone()
             db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [leaf, conversation_id])
-            return leaf
+        self._changes.notify(user_id, conversation_id)
+        return leaf
 
     def _messages(self, db: Database, conversation_id: int, rows: list[dict[str, Any]]) -> list[Message]:
         children = defaultdict(list)

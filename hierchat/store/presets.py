@@ -27,7 +27,7 @@ class Presets(Repository):
         with self._connection.write() as db:
             _require_free(db, user_id, name)
             preset = add_row(db, "presets", user_id=user_id, name=storable(name), **_values(settings))
-        self._changed(user_id)
+        self._changes.notify_settings(user_id)
         return preset
 
     def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
@@ -38,7 +38,7 @@ class Presets(Repository):
                 "UPDATE presets SET system_prompt = ?, sampling = ? WHERE id = ?",
                 [*_values(settings).values(), preset_id],
             )
-        self._changed(user_id)
+        self._changes.notify_settings(user_id)
 
     def rename(self, user_id: int, preset_id: int, name: str) -> None:
         """Rename a preset. Raises StoreError if it is gone, or another one has that name."""
@@ -46,14 +46,14 @@ class Presets(Repository):
             _owned(db, user_id, preset_id)
             _require_free(db, user_id, name, preset_id)
             db.execute("UPDATE presets SET name = ? WHERE id = ?", [storable(name), preset_id])
-        self._changed(user_id)
+        self._changes.notify_settings(user_id)
 
     def delete(self, user_id: int, preset_id: int) -> None:
         """Delete a preset; chats keep the settings that they took from it. Raises StoreError if it is gone."""
         with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             db.execute("DELETE FROM presets WHERE id = ?", [preset_id])
-        self._changed(user_id)
+        self._changes.notify_settings(user_id)
 
     def set_default(self, user_id: int, preset_id: int | None) -> None:
         """Set the preset that new chats begin with; None: the model's own values. Raises StoreError if it is gone."""
@@ -63,7 +63,7 @@ class Presets(Repository):
             # Two statements: at no moment may there be two defaults.
             db.execute("UPDATE presets SET is_default = 0 WHERE user_id = ?", [user_id])
             db.execute("UPDATE presets SET is_default = 1 WHERE id = ?", [preset_id])
-        self._changed(user_id)
+        self._changes.notify_settings(user_id)
 
     def add_missing(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
         """Add a preset from a file; return whether it is new. An existing one of that name stays as it is. It

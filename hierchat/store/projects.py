@@ -53,7 +53,7 @@ class Projects(Repository):
             if project_named(db, user_id, name) not in (None, project.id):
                 raise StoreError(f"There is a project called “{name}” already. Take another name.")
             saved = put_project(db, user_id, replace(project, name=name))
-        self._changed(user_id)
+        self._changes.notify(user_id)
         return saved
 
     def add_missing(self, user_id: int, project: Project, preset: str = "") -> bool:
@@ -70,7 +70,7 @@ class Projects(Repository):
             if project_id is not None:
                 require_project(db, user_id, project_id)
             db.execute("UPDATE conversations SET project_id = ? WHERE id = ?", [project_id, conversation_id])
-        self._changed(user_id)
+        self._changes.notify(user_id)
 
 
 def require_project(db: Database, user_id: int, project_id: int) -> None:

@@ -171,14 +171,11 @@ class Replies(Repository):
     def recover(self) -> int:
         """Mark replies as interrupted whose process no longer runs; return how many there were."""
         with self._connection.write() as db:
-            lost = [
-                row["id"]
-                for row in db.query(
-                    "SELECT id, writer_pid, writer_started FROM messages JOIN turns ON message_id = id"
-                    " WHERE state = 'writing'"
-                )
-                if not is_running(row["writer_pid"], row["writer_started"])
-            ]
+            writing = db.execute(
+                "SELECT id, writer_pid, writer_started FROM messages JOIN turns ON message_id = id"
+                " WHERE state = 'writing'"
+            ).fetchall()
+            lost = [id for id, *writer in writing if not is_running(*writer)]
             interrupt(db, lost)
         return len(lost)
 

@@ -141,7 +141,7 @@ def test_it_is_edited_and_taken_back(talk: Talk) -> None:
     asked = filled(talk)
     summarise(talk)
     (summed,) = [message for message in talk.messages() if message.summary]
-    chats, place = talk.service.chats, (talk.user, talk.conversation, summed.id)
+    chats, place = talk.service.chats, (talk.user, summed.id)
     chats.set_summary(*place, " Of lakes. ")
     talk.again(talk.messages()[-2].id, max_new_tokens=40)
     assert "so far:\n\nOf lakes.<|im_end|>" in talk.model.engine.prompts[-1]
@@ -208,7 +208,7 @@ def test_a_summary_that_comes_to_its_limit_ends_with_its_last_whole_sentence(
     assert last.notice.startswith("The summary came to its limit")
     (summed,) = [message for message in talk.messages() if message.summary]
     assert summed.summary == kept
-    talk.service.chats.set_summary(talk.user, talk.conversation, summed.id, "")
+    talk.service.chats.set_summary(talk.user, summed.id, "")
     assert talk.messages() == before
 
 

@@ -13,13 +13,12 @@ from hierchat.chat.conversations import Conversations
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import NotFound, Store
-from hierchat.store.presets import Presets
 from hierchat.store.records import ChatSettings
 
 
 @pytest.fixture
-def changes() -> ChangeEvents:
-    return ChangeEvents()
+def changes(store: Store) -> ChangeEvents:
+    return store.changes
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ def test_an_incognito_chat_is_erased_or_kept(chats: Conversations, store: Store,
 def test_settings_follow_the_model_until_they_differ_and_presets_begin_new_chats(
     chats: Conversations, store: Store, user: int, changes: ChangeEvents
 ) -> None:
-    presets, chat = Presets(store.connection, changes.notify_settings), chats.create(user)
+    presets, chat = store.presets, chats.create(user)
     own = chats.settings(user, chat)
     assert own == chats.model_settings()
     assert chats.model_settings("hot").sampling["temperature"] == 0.7

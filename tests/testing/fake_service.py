@@ -15,7 +15,7 @@ from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
+from hierchat.chat.in_progress import InProgress, Question
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
 from hierchat.chat.tools import ToolServers
@@ -24,8 +24,6 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store, StoreError
-from hierchat.store.presets import Presets
-from hierchat.store.projects import Projects
 from hierchat.store.records import UNKNOWN, NewMessage, NewTurn, Origin, TurnFigures
 from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_shelf import FakeModelManager
@@ -149,18 +147,17 @@ class FakeService:
     titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
     def __post_init__(self) -> None:
-        self.changes = ChangeEvents()
+        self.changes = self.store.changes
+        self.presets, self.projects = self.store.presets, self.store.projects
         self.in_progress = InProgress(self.store, self.changes)
         self.chats = Conversations(self.store, self.changes, self.in_progress, self.slot.sampling)
-        self.projects = Projects(self.store.connection, self.changes.notify)
-        self.presets = Presets(self.store.connection, self.changes.notify_settings)
         self.data = UserData(self.store, self.changes)
         self.users, self.keys = self.store.users, self.store.keys
         self.users.choose(self.user, told=2)  # nothing stands above the box but what a test is about
         self.comparisons = self.store.comparisons
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
-        self.documents = ChatDocuments(self.store.connection, self.changes.notify)
+        self.documents = ChatDocuments(self.store.connection)
         self.tools = ToolServers(self.store)
         self.idle = FakeIdleGeneration(self.store)
         self._runs: dict[int, list[SourceRun]] = {}
