@@ -18,6 +18,7 @@ from urllib.parse import quote
 from anyio import to_thread
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
@@ -197,29 +198,21 @@ _PIECE = 2**22
 """Bytes that are written at a time."""
 
 
-class UploadRefused(Exception):
-    """Raised for a model file that the page may not upload; status and sentence are for the page."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
 async def take_model(request: Request) -> Response:
     """Store the body of `PUT models/NAME` as a model file and answer 201 with the name. Only the owner's page
     may do so, and none that is shared by a public link."""
     try:
         if not is_owner(request.scope):
-            raise UploadRefused(403, _("Only the owner of this hierchat adds models."))
+            raise HTTPException(403, _("Only the owner of this hierchat adds models."))
         if request.app.get_blocks().share_url:
-            raise UploadRefused(403, _("This page is shared by a public link, so it takes no files."))
+            raise HTTPException(403, _("This page is shared by a public link, so it takes no files."))
         name = request.path_params["name"]
         if not _MODEL_NAME.fullmatch(name):
-            raise UploadRefused(400, _("Only GGUF files with plain names are taken. Rename the file."))
+            raise HTTPException(400, _("Only GGUF files with plain names are taken. Rename the file."))
         target = models_dir() / name
         if target.exists():
             there = _("There is a file {name} in {folder} already. Add it by its path, or rename this.")
-            raise UploadRefused(409, there.format(name=name, folder=models_dir()))
+            raise HTTPException(409, there.format(name=name, folder=models_dir()))
         target.parent.mkdir(parents=True, exist_ok=True)
         length = request.headers.get("content-length", "0")
         _require_room(target, int(length) if length.isdecimal() else 0)
@@ -231,8 +224,8 @@ async def take_model(request: Request) -> Response:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
         return PlainTextResponse(name, 201)
-    except UploadRefused as refused:
-        return PlainTextResponse(str(refused), refused.status)
+    except HTTPException as refused:
+        return PlainTextResponse(refused.detail, refused.status_code)
     except ClientDisconnect:
         return PlainTextResponse("", 400)
     except OSError as error:
@@ -254,14 +247,14 @@ def _has_room(target: Path, size: int = 0) -> bool:
 
 
 def _require_room(target: Path, size: int) -> None:
-    """Raise UploadRefused if the disk lacks room for `size` bytes more."""
+    """Raise HTTPException if the disk lacks room for `size` bytes more."""
     if not _has_room(target, size):
         full = _("The disk that holds {folder} has too little room for {name}.")
-        raise UploadRefused(507, full.format(folder=models_dir(), name=target.name))
+        raise HTTPException(507, full.format(folder=models_dir(), name=target.name))
 
 
 async def _write(request: Request, part: Path, target: Path) -> None:
-    """Write the request's body into `part`. Raises UploadRefused as soon as it shows that this is no GGUF
+    """Write the request's body into `part`. Raises HTTPException as soon as it shows that this is no GGUF
     file, or that the disk gets full."""
     with await to_thread.run_sync(part.open, "xb") as file:
         waiting, checked = bytearray(), False
@@ -269,12 +262,12 @@ async def _write(request: Request, part: Path, target: Path) -> None:
             waiting += chunk
             if not checked and len(waiting) >= len(_MAGIC):
                 if waiting[: len(_MAGIC)] != _MAGIC:
-                    raise UploadRefused(415, _("This is no GGUF file, whatever its name says."))
+                    raise HTTPException(415, _("This is no GGUF file, whatever its name says."))
                 checked = True
             if len(waiting) >= _PIECE:
                 _require_room(target, len(waiting))  # who sends in chunks says no length
                 await to_thread.run_sync(file.write, bytes(waiting))
                 waiting.clear()
         if not checked:
-            raise UploadRefused(415, _("This is no GGUF file, whatever its name says."))
+            raise HTTPException(415, _("This is no GGUF file, whatever its name says."))
         await to_thread.run_sync(file.write, bytes(waiting))

@@ -6,13 +6,14 @@ import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, cast
 from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
@@ -190,14 +191,9 @@ class ConcurrencyMiddleware:
 
 async def whole(receive: Receive) -> bytes | None:
     """Read a request's whole body; None if the client broke off."""
-    parts, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
+    with suppress(ClientDisconnect):
+        return await Request({"type": "http"}, receive).body()
+    return None
 
 
 def again(body: bytes, receive: Receive) -> Receive:
