@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hierchat.access.limits import InvalidJson, parse_json
@@ -249,21 +249,13 @@ class ReplyStreams:
         self._stop.set()
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """Response of server-sent events. The first event has come already, so that the status is the right one."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[str]) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-        self._events = events
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async for event in self._events:
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        await self.stream_response(send)  # who hangs up is watched for elsewhere
 
 
 def event(data: dict[str, Any]) -> str:
@@ -320,7 +312,7 @@ async def event_stream(
         finally:
             await events.aclose()
 
-    return EventStream(all_of_them())
+    return EventStream(all_of_them(), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
 
 # From an HTTP request to the replies that it asks for, and their books: what every address shares.
