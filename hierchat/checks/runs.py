@@ -5,7 +5,6 @@ import hashlib
 import importlib
 import inspect
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from hierchat import __version__
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.models.cache import sha256
+from hierchat.models.cache import sha256, write_whole
 from hierchat.models.catalogue import Backend, ModelEntry, nearest, read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import ModelError, terminal_progress
@@ -262,9 +261,10 @@ def require_writable(path: Path) -> None:
     """Raise RequestError unless the file can be written, so that no run is in vain."""
     if path.is_dir():
         raise RequestError(f"{path} is a folder; name a file in it.")
+    part = path.with_name(f".{path.name}.part")
     try:
-        _part(path).touch()
-        _part(path).unlink()
+        part.touch()
+        part.unlink()
     except OSError as error:
         raise RequestError(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -273,8 +273,7 @@ def write(path: Path, result: dict[str, Any], rows: str) -> None:
     """Replace a run's file in one step. The list under the key `rows` comes last, one element a line."""
     head = json.dumps({key: value for key, value in result.items() if key != rows}, indent=2)
     lines = ",\n".join(json.dumps(row) for row in result[rows])
-    _part(path).write_text(f'{head[:-2]},\n  "{rows}": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
-    os.replace(_part(path), path)
+    write_whole(path, f'{head[:-2]},\n  "{rows}": [\n{lines}\n  ]\n}}\n'.encode())
 
 
 def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
@@ -301,10 +300,6 @@ def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[s
         for key, value in expected.items()
         if found.get(key) != value
     ]
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
 
 
 def machine() -> dict[str, str | int | float]:
