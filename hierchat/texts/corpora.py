@@ -1,6 +1,5 @@
 """Store the user's own corpora: a folder for each name, in it one for each tokenizer that it was built for."""
 
-import difflib
 import hashlib
 import logging
 import re
@@ -17,7 +16,7 @@ from filelock import FileLock, Timeout
 from hierchat.config import cache_dir, data_dir, shipped
 from hierchat.language import later
 from hierchat.models.cache import known_sha256, locked
-from hierchat.models.catalogue import ModelEntry
+from hierchat.models.catalogue import ModelEntry, nearest
 from hierchat.models.load.tokenizer_files import note_tokens, tokens_sha256
 from hierchat.models.progress import Report, silent
 from hierchat.texts.build import FORM, Damaged, Meta, Recipe, Statistics, build, read, read_meta
@@ -159,10 +158,7 @@ def remove(name: str) -> int:
     """Delete a corpus, for all tokenizers, and return the bytes that it took. Raises CorpusError."""
     names = sorted({corpus.name for corpus in listed()} | {files.parent.name for files in unfinished()})
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"There are {', '.join(names)}." if names else later("There are none yet.")
-        if near:
-            hint = f"Did you mean {' or '.join(near)}?"
+        hint = nearest(name, names) if names else later("There are none yet.")
         raise CorpusError(f"No corpus is called {name!r}. {hint}")
     folder = corpora_dir() / name
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
