@@ -394,11 +394,10 @@ class Chats(Repository):
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
         """Delete an incognito conversation for good, from the files too; any other stays as it is. Takes the time of
         rewriting the file."""
-        with self._connection.write() as db:
-            ended = db.execute(
-                "UPDATE conversations SET incognito = 0 WHERE id = ? AND user_id = ? AND incognito",
-                [conversation_id, user_id],
-            ).rowcount
+        ended = self._run(
+            "UPDATE conversations SET incognito = 0 WHERE id = ? AND user_id = ? AND incognito",
+            [conversation_id, user_id],
+        )
         if ended:
             self.delete_hidden([conversation_id])
 

@@ -166,11 +166,10 @@ class Comparisons(Repository):
 
     def delete_all(self, user_id: int) -> int:
         """Delete all results of a user, and return how many there were."""
-        with self._connection.write() as db:
-            gone = db.execute(
-                "DELETE FROM comparisons WHERE conversation_id IN (SELECT id FROM conversations WHERE user_id = ?)",
-                [user_id],
-            ).rowcount
+        gone = self._run(
+            "DELETE FROM comparisons WHERE conversation_id IN (SELECT id FROM conversations WHERE user_id = ?)",
+            [user_id],
+        )
         self._connection.rewrite()
         return gone
 

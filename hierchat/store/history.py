@@ -205,12 +205,11 @@ class History(Repository):
 
     def suffix_runs(self, user_id: int, model_key: str, kind: TextKind) -> list[SuffixRun]:
         """Return the stored suffix orders. A damaged one is dropped: it is sorted again from the texts."""
-        with self._connection.read() as db:
-            rows = db.execute(
-                "SELECT id, texts, positions, checksum FROM suffix_runs"
-                " WHERE user_id = ? AND model_key = ? AND kind = ?",
-                [user_id, model_key, kind],
-            ).fetchall()
+        rows = self._rows(
+            "SELECT id, texts, positions, checksum FROM suffix_runs"
+            " WHERE user_id = ? AND model_key = ? AND kind = ?",
+            [user_id, model_key, kind],
+        )
         runs = {id: SuffixRun.from_row(*row) for id, *row in rows}
         damaged = [id for id, run in runs.items() if run is None]
         if damaged:

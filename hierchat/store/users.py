@@ -273,8 +273,7 @@ class Guests(Repository):
         """Add a guest and return the name. The guest is deleted when this store closes or, if the process
         dies, when the file is opened next."""
         name = f"guest-{secrets.token_hex(8)}"
-        with self._connection.write() as db:
-            db.execute("INSERT INTO guests (name, pid, started) VALUES (?, ?, ?)", [name, *this_process()])
+        self._run("INSERT INTO guests (name, pid, started) VALUES (?, ?, ?)", [name, *this_process()])
         self._guests.add(name)
         return name
 
