@@ -118,7 +118,7 @@ class Session:
     note: str = ""
     """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
     list_seen: int = UNKNOWN
-    """The count of the user's news (chat/in_progress.py) when the list was drawn; UNKNOWN: it has to be drawn."""
+    """The count of the user's news (store.changes) when the list was drawn; UNKNOWN: it has to be drawn."""
     thread_seen: int = 0
     """The count of the user's news when the conversation on the screen was drawn."""
     incognito: bool = False
