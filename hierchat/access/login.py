@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from anyio import CapacityLimiter, Lock, to_thread
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,27 +24,12 @@ from hierchat.store.users import normal
 
 
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
-class LoginRefused(Exception):
-    """Raised when a login fails: the password was wrong (`looked_at`), or the attempt came too early. `wait`: seconds
-    until the next attempt counts."""
-
-    def __init__(self, *, looked_at: bool, wait: float) -> None:
-        super().__init__(wait)
-        self.seconds = math.ceil(wait)
-        self.status = 401 if looked_at else 429
-        self._looked_at = looked_at
-
-    def sentence(self, wrong: str) -> str:
-        """Return the sentence for the page, which begins with `wrong` if the password was looked at."""
-        said = wrong if self._looked_at else _("Too many attempts.")
-        if not self.seconds:
-            return said
-        again = plural("Try again in {n} second.", "Try again in {n} seconds.", self.seconds)
-        return f"{said} {again}"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Retry-After": str(self.seconds)} if self.seconds else {}
+def _refusal(status: int, said: str, wait: float) -> HTTPException:
+    """Return what ends an attempt, with a sentence for the page. `wait`: seconds until the next attempt counts."""
+    if not (seconds := math.ceil(wait)):
+        return HTTPException(status, said)
+    again = plural("Try again in {n} second.", "Try again in {n} seconds.", seconds)
+    return HTTPException(status, f"{said} {again}", {"Retry-After": str(seconds)})
 
 
 def _password_page(said: str = "", status: int = 200) -> Response:
@@ -202,10 +188,10 @@ class LoginMiddleware:
         if not name or not password:
             return await self._page(_("Type the name and the password."), name, 400)
         try:
-            member = await self._guess(request, name, password)
-        except LoginRefused as refused:
-            answer = await self._page(refused.sentence(_(WRONG)), name, refused.status)
-            answer.headers.update(refused.headers)
+            member = await self._guess(request, name, password, _(WRONG))
+        except HTTPException as refused:
+            answer = await self._page(refused.detail, name, refused.status_code)
+            answer.headers.update(refused.headers or {})
             return answer
         except StoreError as error:
             return await self._page(error_words(error), name, 503)
@@ -218,18 +204,19 @@ class LoginMiddleware:
         )  # fmt: skip
         return answer
 
-    async def _guess(self, request: Request, name: str, password: str) -> Member:
-        """Return the member with this name and password. Raises LoginRefused and StoreError."""
+    async def _guess(self, request: Request, name: str, password: str, wrong: str) -> Member:
+        """Return the member with this name and password. Raises StoreError, and HTTPException: it says `wrong` if
+        the password was looked at."""
         lanes = self._lanes(request, name)
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
-                raise LoginRefused(looked_at=False, wait=wait)
+                raise _refusal(429, _("Too many attempts."), wait)
             member = await to_thread.run_sync(
                 self._log_ins.members.recognise, name, password, limiter=self._threads
             )
             if member is None:
                 self._throttle.failed(lanes)
-                raise LoginRefused(looked_at=True, wait=self._throttle.wait(lanes))
+                raise _refusal(401, wrong, self._throttle.wait(lanes))
             self._throttle.succeeded(lanes)
         return member
 
@@ -248,13 +235,13 @@ class LoginMiddleware:
             if new != again:
                 return _password_page(_("The two new passwords differ. Type them again."), 400)
             stored = await to_thread.run_sync(hashed, new, limiter=self._threads)
-            await self._guess(request, session.name, now)
+            await self._guess(request, session.name, now, _("That is not your current password."))
             await to_thread.run_sync(self._log_ins.change_password, session, stored, limiter=self._threads)
         except FormTooLong:
             return _password_page(_("That is too long for a password."), 413)
-        except LoginRefused as refused:
-            answer = _password_page(refused.sentence(_("That is not your current password.")), refused.status)
-            answer.headers.update(refused.headers)
+        except HTTPException as refused:
+            answer = _password_page(refused.detail, refused.status_code)
+            answer.headers.update(refused.headers or {})
             return answer
         except AccountError as error:
             return _password_page(error_words(error), 400)
