@@ -2,10 +2,12 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -118,11 +120,11 @@ def learn_command(
     with stopped_by_signals(stop):
         writer = Writer(store, served, owner, makers_sampling(entry), stop)
         began = time.monotonic()
-        with _Progress(minutes * 60) as progress:
+        with _progress(minutes * 60) as show:
 
             def goes_on() -> bool:
                 seconds = time.monotonic() - began
-                progress.show(writer.tokens, writer.replies, seconds)
+                show(writer.tokens, writer.replies, seconds)
                 return seconds < minutes * 60 and writer.tokens < room
 
             writer.write(waiting_scripts(store, owner, served.model_key), goes_on)
@@ -283,35 +285,28 @@ def head_words(card: "HeadCard") -> str:
     )  # fmt: skip
 
 
-class _Progress:
-    """Shows progress: as a bar on a terminal, elsewhere by a line each minute."""
+@contextmanager
+def _progress(whole: float) -> Iterator[Callable[[int, int, float], None]]:
+    """Show progress over `whole` seconds: as a bar on a terminal, elsewhere by a line each minute."""
+    console, last = Console(stderr=True), 0.0
+    lines = not console.is_terminal
+    columns = (BarColumn(bar_width=30), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=lines) as bar:
+        task = bar.add_task("", total=whole)
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._last = 0.0
-        console = Console(stderr=True)
-        self._lines = not console.is_terminal
-        columns = (BarColumn(bar_width=30), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=console, transient=True, disable=self._lines)
+        def show(tokens: int, replies: int, seconds: float) -> None:
+            nonlocal last
+            if seconds - last < (LINE_SECONDS if lines else 0.5):
+                return
+            last = seconds
+            line = _("Tokens: {tokens}, replies: {replies}, tokens a minute: {rate}").format(
+                tokens=number(tokens, ",d"), replies=number(replies, ",d"), rate=_rate(tokens, seconds)
+            )
+            bar.update(task, completed=seconds, description=line)
+            if lines:
+                print(line, file=sys.stderr, flush=True)
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        self._task = self._bar.add_task("", total=self._seconds)
-        return self
-
-    def __exit__(self, *ended: object) -> None:
-        self._bar.stop()
-
-    def show(self, tokens: int, replies: int, seconds: float) -> None:
-        if seconds - self._last < (LINE_SECONDS if self._lines else 0.5):
-            return
-        self._last = seconds
-        line = _("Tokens: {tokens}, replies: {replies}, tokens a minute: {rate}").format(
-            tokens=number(tokens, ",d"), replies=number(replies, ",d"), rate=_rate(tokens, seconds)
-        )
-        self._bar.update(self._task, completed=seconds, description=line)
-        if self._lines:
-            print(line, file=sys.stderr, flush=True)
+        yield show
 
 
 def _rate(tokens: int, seconds: float) -> str:
