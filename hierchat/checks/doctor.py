@@ -16,7 +16,7 @@ from pathlib import Path
 
 import llvmlite.binding
 import psutil
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 from hierchat import __version__
 from hierchat.config import cache_dir, config_dir, data_dir, database_file
@@ -273,15 +273,10 @@ def _wanted() -> dict[str, Requirement]:
         lines = metadata.requires("hierchat") or []
     except metadata.PackageNotFoundError:
         return {}
-    found = {}
-    for line in lines:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            found[requirement.name.lower()] = requirement
-    return found
+    wanted = map(Requirement, lines)
+    return {
+        one.name.lower(): one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})
+    }
 
 
 def version_of(package: str) -> str | None:
