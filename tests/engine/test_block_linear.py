@@ -43,25 +43,16 @@ def whole(matrix: Matrix) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("columns", [32, 288])
-def test_it_multiplies_as_floats_do(kind: str, columns: int) -> None:
-    matrix = Matrix((blocks_of(kind, 75, columns),))
-    bias = rows_of(75)
-    x = rows_of(columns, 2, 7)
-    found = BlockLinear(matrix, Multiplier(2), bias)(x)
-    assert found.shape == (2, 7, 75)
-    assert_close(found, x @ whole(matrix).T + bias)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_row_has_the_same_bits_whatever_stands_beside_it(kind: str) -> None:
+def test_it_multiplies_as_floats_do_and_a_row_has_the_same_bits_whatever_stands_beside_it(kind: str) -> None:
     """With any number of threads; and where the same buffers held wider rows."""
-    blocks, other = blocks_of(kind, 200, 288), blocks_of("Q8_0", 20, 1024)
-    x = rows_of(288, ROWS)
-    together = BlockLinear(Matrix((blocks,)), Multiplier(1))(x)
+    matrix, other = Matrix((blocks_of(kind, 200, 288),)), blocks_of("Q8_0", 20, 1024)
+    x, bias = rows_of(288, ROWS), rows_of(200)
+    together = BlockLinear(matrix, Multiplier(1), bias)(x)
+    assert_close(together, x @ whole(matrix).T + bias)
+    assert torch.equal(BlockLinear(matrix, Multiplier(2), bias)(x[None]), together[None])
     for threads in (1, 2, 3):
         multiplier = Multiplier(threads)
-        linear = BlockLinear(Matrix((blocks,)), multiplier)
+        linear = BlockLinear(matrix, multiplier, bias)
         for some in (slice(3, 4), slice(7, 20), slice(1, ROWS, 3), slice(0, ROWS)):
             assert torch.equal(linear(x[some]), together[some])
             BlockLinear(Matrix((other,)), multiplier)(rows_of(1024, 3))
@@ -132,19 +123,14 @@ def module(request: pytest.FixtureRequest) -> Any:
 
 
 @torch.inference_mode()
-def test_experts_bring_what_they_did(module: Any) -> None:
-    given = routed_rows(module)
-    torch.testing.assert_close(by_expert(module, *given), module(*given), rtol=1e-4, atol=1e-5)
-
-
-@torch.inference_mode()
 @pytest.mark.parametrize("part", [block_linear.PART, 64])
-def test_a_row_of_experts_has_the_same_bits_whatever_stands_beside_it(
+def test_experts_bring_what_they_did_and_the_same_bits_whatever_stands_beside_a_row(
     module: Any, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_linear, "PART", part)
     rows, chosen, shares = routed_rows(module)
     together = by_expert(module, rows, chosen, shares)
+    torch.testing.assert_close(together, module(rows, chosen, shares), rtol=1e-4, atol=1e-5)
     for some in (slice(3, 4), slice(7, 20), slice(1, 40, 3), torch.arange(39, -1, -1)):
         assert torch.equal(by_expert(module, rows[some], chosen[some], shares[some]), together[some])
 

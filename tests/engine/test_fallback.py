@@ -1,12 +1,14 @@
-"""Every implementation with a fault: the right one is taken, the reasons are told, and replies are right."""
+"""Which runner computes a model: every way is tried and proves itself, the first without a fault is taken, and the
+reasons are told."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,113 +16,131 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.engine import backends, fallback
-from hierchat.engine.cuda.cuda_runner import CudaRunner, CudaSequence, Graphs
+from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
 from hierchat.engine.fallback import AttemptLog, Implementation, NoImplementation, NotRight, Selection
+from hierchat.engine.latency import measure
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import expected, require_agreement, require_right_device
-from hierchat.engine.torch.plain import PlainRunner, PlainSequence
+from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
-from hierchat.engine.verification import ArrayRows
+from hierchat.engine.verification import ArrayRows, Rows
+from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
+from hierchat.models.load.check import expected_step
 from hierchat.models.load.load_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, UnsupportedError
 from tests.engine.drafters import TreeDrafter
 from tests.engine.test_cuda_runner import pretended
+from tests.testing.families import tiny_family
 from tests.testing.tiny import VOCABULARY, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 ORDER = ("graphs", "rows", "slots", "plain", "eager")
 LENGTH = 300
-WANTED = GenerationSettings(max_new_tokens=24)
-PROMPT = random_tokens(20)
 
 
-def healthy(model: Any) -> list[Implementation]:
-    """All five ways over a model on the processor, without their own self-tests: what a fault does is asked here."""
+def ways(model: Any) -> list[Implementation]:
+    """All five over a model on the processor, without their own self-tests."""
 
-    def static(recorded: bool) -> Callable[[], Runner]:
-        graphs = (lambda: Graphs(capture=pretended)) if recorded else (lambda: Graphs(capture=None))
-        return lambda: CudaRunner(model, context_length=LENGTH, regime=(16, 16), graphs=graphs())
+    def static(graphs: Graphs[Any]) -> Runner:
+        return CudaRunner(model, context_length=LENGTH, regime=(16, 16), graphs=graphs)
 
-    def plain(attention: str) -> Callable[[], Runner]:
-        def make() -> Runner:
-            model.set_attn_implementation(attention)
-            return PlainRunner(model, context_length=LENGTH)
-
-        return make
+    def plain(attention: str) -> Runner:
+        model.set_attn_implementation(attention)
+        return PlainRunner(model, context_length=LENGTH)
 
     return [
-        Implementation("graphs", static(True)),
-        Implementation("rows", static(False)),
+        Implementation("graphs", lambda: static(Graphs(capture=pretended))),
+        Implementation("rows", lambda: static(Graphs(capture=None))),
         Implementation("slots", lambda: TorchRunner(model, packed=False, quantum=4, context_length=LENGTH)),
-        Implementation("plain", plain("sdpa"), drafts=False),
-        Implementation("eager", plain("eager"), drafts=False),
+        Implementation("plain", lambda: plain("sdpa"), drafts=False),
+        Implementation("eager", lambda: plain("eager"), drafts=False),
     ]
 
 
-Fault = Callable[[Any], Any]
-"""What a broken forward gives in place of its rows."""
+def test_every_way_proves_itself_and_writes_the_same_reply() -> None:
+    model, prompt = tiny_model(), random_tokens(20)
+    wanted, replies = expected(model, VOCABULARY), set[tuple[int, ...]]()
+    for way in ways(model):
+        runner = way.make()
+        require_agreement(runner, wanted)
+        engine = LocalEngine(runner.open(), (), text_of)
+        for drafter in (None, TreeDrafter()):
+            steps = fresh_steps(engine, prompt, GenerationSettings(max_new_tokens=24), drafter)
+            replies.add(tuple(tokens_of(steps)))
+    assert [len(reply) for reply in replies] == [24]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (lambda rows: np.full_like(rows, np.nan), "it computes no numbers"),
+        (lambda rows: np.roll(rows, 1, axis=1), "its logits are"),
+    ],
+)
+def test_wrong_numbers_are_found(
+    wrong: Callable[[np.ndarray], np.ndarray], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, right = tiny_model(), TorchSequence.forward
+    wanted = expected(model, VOCABULARY)
+
+    def forward(self: TorchSequence, *given: Any, **named: Any) -> Rows:
+        return ArrayRows(wrong(np.array(right(self, *given, **named))))
+
+    monkeypatch.setattr(TorchSequence, "forward", forward)
+    with pytest.raises(NoImplementation, match=reason):
+        Selection(lambda runner: require_agreement(runner, wanted)).first_of(ways(model)[2:3])
+
+
 hung = threading.Event()
-"""A forward stands still."""
+"""Something stands still."""
 over = threading.Event()
 """The test has ended."""
 
 
-def raises(rows: Any) -> Any:
+def raises() -> None:
     raise RuntimeError("PassManager::run failed\nand many lines of it")
 
 
-def no_numbers(rows: Any) -> Any:
-    return ArrayRows(np.full((4, VOCABULARY), np.nan, np.float32))
+def no_numbers() -> None:
+    raise NotRight("it computes no numbers")
 
 
-def other_tokens(rows: Any) -> Any:
-    return ArrayRows(np.roll(np.array([rows[node] for node in range(4)]), 1, axis=1))
-
-
-def hangs(rows: Any) -> Any:
+def hangs() -> None:
     hung.set()
     over.wait()
-    raise RuntimeError("at last")
 
 
-def fills_memory(rows: Any) -> Any:
+def fills_memory() -> None:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
 
 
-FAULTS: dict[str, tuple[Fault, str]] = {
-    "raises": (raises, "RuntimeError: PassManager::run failed"),
-    "no numbers": (no_numbers, "it computes no numbers"),
-    "other tokens": (other_tokens, "its logits are"),
-    "hangs": (hangs, "no answer within 300 seconds"),
-    "fills memory": (fills_memory, "memory ran out"),
+FAULTS = {
+    raises: "RuntimeError: PassManager::run failed",
+    no_numbers: "it computes no numbers",
+    hangs: "no answer within 300 seconds",
+    fills_memory: "memory ran out",
 }
 
 
-def broken(way: Implementation, fault: Fault) -> Implementation:
-    """The same way, whose sequences have forwards with a fault."""
+def scripted(at: int, fault: Callable[[], None] = lambda: None, exact: bool = True) -> Implementation:
+    """A way that does nothing, or fails."""
 
-    def make() -> Runner:
-        runner = way.make()
-        kind = {CudaRunner: CudaSequence, TorchRunner: TorchSequence, PlainRunner: PlainSequence}[
-            type(runner)
-        ]
-        sequence = runner.open()
+    def make() -> Any:
+        fault()
+        return SimpleNamespace(exact=exact)
 
-        class Broken(kind):  # type: ignore[misc, valid-type]
-            def forward(self, *given: Any, **named: Any) -> Any:
-                return fault(super().forward(*given, **named))
+    return Implementation(ORDER[at], make, drafts=at < 3)
 
-        sequence.__class__ = Broken
-        runner.open = lambda: sequence  # type: ignore[method-assign]
-        return runner
 
-    return way._replace(make=make)
+def prove(runner: Runner) -> None:
+    """Believe it."""
 
 
 @pytest.fixture(autouse=True)
 def standing_still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The limit is over as soon as a forward stands still, and never before."""
+    """The limit is over as soon as something stands still, and never before."""
 
     real = fallback.wait
 
@@ -142,91 +162,45 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path / "cache"))
 
 
-@cache
-def right_reply() -> list[int]:
-    engine = LocalEngine(PlainRunner(tiny_model(), context_length=LENGTH).open(), (), text_of)
-    return tokens_of(fresh_steps(engine, PROMPT, WANTED))
-
-
-def assert_replies_are_right(runner: Runner) -> None:
-    engine = LocalEngine(runner.open(), (), text_of)
-    for drafter in (None, TreeDrafter()):
-        assert tokens_of(fresh_steps(engine, PROMPT, WANTED, drafter)) == right_reply()
-
-
-def proof(model: Any) -> Callable[[Runner], None]:
-    wanted = expected(model, VOCABULARY)
-    assert wanted is not None
-    return lambda runner: require_agreement(runner, wanted)
-
-
-@pytest.mark.parametrize(
-    ("at", "fault"),
-    [(0, "raises"), *((at, fault) for at in (1, 4) for fault in FAULTS), (2, "hangs"), (3, "raises")],
-)
-def test_the_first_one_without_a_fault_is_taken(at: int, fault: str) -> None:
-    model = tiny_model()
-    prove = proof(model)
-    how, reason = FAULTS[fault]
-    ways = [broken(way, how) if number < at else way for number, way in enumerate(healthy(model))]
-    selected = Selection(prove, 300.0).first_of(ways)
-    assert selected.implementation == ORDER[at]
-    assert list(selected.failed) == list(ORDER[:at])
-    assert all(said.startswith(reason) for said in selected.failed.values())
-    assert_replies_are_right(selected.runner)
-
-
 @pytest.mark.parametrize("fault", FAULTS)
-def test_where_every_one_fails_all_reasons_are_told(fault: str) -> None:
-    model = tiny_model()
-    how, reason = FAULTS[fault]
+def test_the_first_one_without_a_fault_is_taken(fault: Callable[[], None]) -> None:
+    for at in range(5):
+        order = [scripted(place, fault if place < at else lambda: None) for place in range(5)]
+        selected = Selection(prove, 300.0).first_of(order)
+        assert selected.implementation == ORDER[at]
+        assert list(selected.failed) == list(ORDER[:at])
+        assert all(said.startswith(FAULTS[fault]) for said in selected.failed.values())
     with pytest.raises(NoImplementation) as caught:
-        Selection(proof(model), 300.0).first_of([broken(way, how) for way in healthy(model)])
+        Selection(prove, 300.0).first_of([scripted(place, fault) for place in range(5)])
     assert list(caught.value.failed) == list(ORDER)
-    assert all(said.startswith(reason) for said in caught.value.failed.values())
-    assert caught.value.memory == (fault == "fills memory")
-
-
-def inexact(way: Implementation) -> Implementation:
-    def make() -> Runner:
-        runner = way.make()
-        runner.exact = False
-        return runner
-
-    return way._replace(make=make)
+    assert caught.value.memory == (fault is fills_memory)
 
 
 def test_an_exact_way_comes_before_a_faster_one_that_is_not() -> None:
-    model = tiny_model()
-    ways = healthy(model)
-    selected = Selection(proof(model)).first_of([inexact(ways[0]), inexact(ways[1]), *ways[2:]])
+    order = [scripted(0, exact=False), scripted(1, exact=False), *(scripted(at) for at in (2, 3, 4))]
+    selected = Selection(prove).first_of(order)
     assert selected.implementation == "slots"
     assert selected.failed == {"graphs": fallback.INEXACT, "rows": fallback.INEXACT}
 
 
 def test_where_no_way_is_exact_the_fastest_drafts() -> None:
-    model = tiny_model()
-    first, second, third, *plain = healthy(model)
-    ways = [broken(first, raises), inexact(second), inexact(third), *plain]
-    selected = Selection(proof(model)).first_of(ways)
+    order = [scripted(0, raises), *(scripted(at, exact=at > 2) for at in (1, 2, 3, 4))]
+    selected = Selection(prove).first_of(order)
     assert selected.implementation == "rows"
     assert list(selected.failed) == ["graphs"]
     assert not selected.runner.exact
-    assert_replies_are_right(selected.runner)
 
 
 def test_a_device_that_answers_no_more_ends_the_search_and_is_remembered() -> None:
-    model = tiny_model()
-    prove, ways = proof(model), healthy(model)
-
     with pytest.raises(NoImplementation) as caught:
-        Selection(prove, 300.0, lambda: False, notes()).first_of([broken(ways[0], hangs), *ways[1:]])
+        Selection(prove, 300.0, lambda: False, notes()).first_of([scripted(0, hangs), scripted(1)])
     assert caught.value.device
-    selected = Selection(prove, log=notes()).first_of(ways)  # the next start, where it would hang again
+    order = [scripted(0), scripted(1)]
+    selected = Selection(prove, log=notes()).first_of(order)  # the next start, where it would hang again
     assert selected.implementation == "rows"
     assert "no answer" in selected.failed["graphs"]
     fallback.forget_lost()
-    assert Selection(prove, log=notes()).first_of(ways).implementation == "graphs"
+    assert Selection(prove, log=notes()).first_of(order).implementation == "graphs"
 
 
 def notes(made_with: str = "these versions") -> AttemptLog:
@@ -257,8 +231,7 @@ def loaded(model: Any) -> LoadedModel:
 
 def test_what_failed_is_said_to_the_user_and_kept_for_doctor() -> None:
     model = tiny_model()
-    ways = healthy(model)
-    selected = backends.select_from(loaded(model), [broken(ways[1], raises), *ways[2:]])
+    selected = backends.select_from(loaded(model), [scripted(1, raises), *ways(model)[2:]])
     said = backends.remark(selected)
     assert said.startswith(
         "It is computed by PyTorch's own operations: what is faster failed here (our GPU kernels"
@@ -270,27 +243,25 @@ def test_what_failed_is_said_to_the_user_and_kept_for_doctor() -> None:
 
 
 def test_on_the_processor_the_last_reason_is_the_error() -> None:
-    model = tiny_model()
+    one = loaded(tiny_model())
     with pytest.raises(UnsupportedError, match="tiny cannot be computed here: it computes no numbers"):
-        backends.select_from(loaded(model), [broken(healthy(model)[3], no_numbers)])
+        backends.select_from(one, [scripted(3, no_numbers)])
     with pytest.raises(DoesNotFitError, match="Memory ran out"):
-        backends.select_from(loaded(model), [broken(healthy(model)[3], fills_memory)])
+        backends.select_from(one, [scripted(3, fills_memory)])
     (kept,) = fallback.attempt_records()
     assert kept.implementation == ""
     assert kept.failed == {"plain": "memory ran out"}
 
 
 def test_int8_has_a_reason_of_its_own() -> None:
-    runner = TorchRunner(tiny_model(), packed=False, quantum=4, context_length=LENGTH)
-    one = loaded(runner.model)
+    model = tiny_model()
+    runner = TorchRunner(model, packed=False, quantum=4, context_length=LENGTH)
+    require_agreement(runner, None)  # where transformers alone could not, any numbers agree
+    one = loaded(model)
     assert backends.why_inexact(one, runner) == ""
     runner.exact = False
     assert backends.why_inexact(one, runner) == fallback.INEXACT
     assert "int8" in backends.why_inexact(replace(one, quantisation="int8"), runner)
-
-
-def test_where_transformers_alone_could_not_any_numbers_agree() -> None:
-    require_agreement(TorchRunner(tiny_model(), packed=False, quantum=4, context_length=LENGTH), None)
 
 
 def test_a_device_is_compared_with_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,3 +284,51 @@ def test_a_gpu_that_fails_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("hierchat.engine.selftest.require_right_device", wrong)
     with pytest.raises(DeviceError, match=r"meta does not compute as it should \(it computes nonsense\)"):
         backends.select_from(loaded(Elsewhere()), [])
+
+
+# Which runner a loaded model of transformers gets
+
+
+def test_a_recurrent_model_gets_the_plain_runner() -> None:
+    runner = backends.make_runner(loaded(tiny_family("mamba")))
+    assert isinstance(runner, PlainRunner)
+    assert not runner.drafts
+    curve = LatencyCurve()
+    measure(curve, runner.open(), seconds=0.0)
+    assert curve.step_ms(0)[0] > 0
+
+
+def fails(*given: Any, **named: Any) -> None:
+    raise TypeError("an argument that nobody expected")
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "broken"),
+    [("gemma2", "TorchRunner.run", fails), ("lfm2", "invariant", lambda *given, **named: False)],
+    ids=["fails over slots", "has states whose rows are not exact"],
+)
+def test_one_that_cannot_draft_answers_plainly(
+    kind: str, part: str, broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"hierchat.engine.torch.torch_runner.{part}", broken)
+    runner = backends.make_runner(replace(loaded(tiny_family(kind)), model_key="not tested before"))
+    assert isinstance(runner, PlainRunner)
+    assert runner.open().forward([5, 6], [-1, 0])[1].any()
+
+
+def test_the_step_is_told_before_anything_is_here(tmp_path: Path) -> None:
+    def told(kind: str | None, device: str = "cpu", backend: str | None = None) -> str | None:
+        source = {"gguf": {"repo": "some/model", "file": "model.gguf"}}
+        entry = ModelEntry.model_validate({"name": "it", "source": source, "kind": kind})
+        return expected_step(entry, device, backend)
+
+    found = [told(kind) for kind in ("qwen3", "cohere2", "brand_new", None)]
+    assert found == ["kernels", "slots", "plain", None]
+    assert told("qwen3", backend="float16") == told("lfm2_moe") == "slots"
+    assert told("lfm2_moe", "cuda") == "plain"
+    folder = ModelEntry(
+        name="it", source=ModelSource(folder=Folder(path=tmp_path)), blocks=8, context_length=None
+    )
+    assert expected_step(folder, "cpu") is None
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "cohere2"}))
+    assert expected_step(folder, "cpu") == "slots"

@@ -1,4 +1,5 @@
-"""Layers that keep a running state: the same words with any drafts, and states that are taken back, kept and apart."""
+"""Layers that keep a running state: what is kept of it, and how it is computed. test_contract.py holds their
+words and bits, tests/fuzz/sequence_machine.py those of texts that are taken back."""
 
 from __future__ import annotations
 
@@ -20,8 +21,6 @@ from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from tests.testing.families import tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
-FAMILIES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
-"""A convolution alone, Gated DeltaNet, and Mamba 2."""
 LENGTH = 240
 
 
@@ -43,26 +42,8 @@ def read(kind: str, text: Sequence[int]) -> TorchSequence:
     return sequence
 
 
-def behind(sequence: TorchSequence, token: int = 5) -> np.ndarray:
-    return np.array(sequence.forward([token], [-1])[0])
-
-
 def settings(**kind: Any) -> GenerationSettings:
     return GenerationSettings(**{"max_new_tokens": 12, "seed": 1, **kind})
-
-
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_a_state_taken_back_is_that_of_a_fresh_text(kind: str) -> None:
-    text = random_tokens(60, seed=3)
-    sequence = read(kind, text[:40])
-    behind(sequence)  # the end of a prompt
-    for token in text[40:]:
-        sequence.forward([token, 1, 2], [-1, -1, 0])
-        sequence.commit([0])
-    for length in (55, 52, 40, 30):
-        sequence.rollback(length)
-        assert sequence.tokens == text[:length]
-        assert np.array_equal(behind(sequence), behind(read(kind, text[:length])))
 
 
 def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
