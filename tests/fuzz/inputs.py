@@ -245,9 +245,9 @@ def chats(dice: random.Random, folder: Path) -> None:
     """Chats of other programs, wrong anywhere: one is left out, and no other is lost."""
     from hierchat.store import Store
     from hierchat.texts.importing import Import
-    from tests.texts.transfer.files import gpt_sums, studio_chat, webui_chat
+    from tests.texts.transfer.files import gpt_sums, own_chat, studio_chat, webui_chat
 
-    file, one = folder / "c.json", dice.choice([gpt_sums, webui_chat, studio_chat])()
+    file, one = folder / "c.json", dice.choice([gpt_sums, webui_chat, studio_chat, own_chat])()
     values = [changed(dice, changed(dice, one)), gpt_sums(id="sound", conversation_id="sound")]
     file.write_bytes(json.dumps(values).encode("utf-8", "surrogatepass"))
     with Store.open(folder / "chats.db") as store:
@@ -256,6 +256,8 @@ def chats(dice: random.Random, folder: Path) -> None:
             pass
         assert done.outcomes, done.reasons
         assert all("\n" not in reason for reason in done.reasons)
+        for chat in store.chats.find(user):
+            assert store.transfer.export_chat(user, chat.id).current
 
 
 @target

@@ -34,5 +34,5 @@ def user(store: Store) -> int:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One store for all examples of a property, each in its own conversation or of its own user."""
-    with Store.open(tmp_path_factory.mktemp("shared") / "history.db") as store:
+    with new_store(tmp_path_factory.mktemp("shared") / "history.db") as store:
         yield store

@@ -18,6 +18,7 @@ from hierchat.store.connection import DatabaseLocked
 from hierchat.store.migrations import migrations
 from hierchat.store.records import NewMessage
 from tests.testing.secrets import fill, rows_of
+from tests.testing.stores import new_store
 
 Disk = namedtuple("Disk", "total used free")
 
@@ -48,17 +49,19 @@ def test_one_a_day_is_made_and_the_latest_are_kept(store: Store, monkeypatch: py
     assert by_hand.exists()
 
 
-def test_none_is_made_on_a_nearly_full_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for free in (2 << 30, 4 << 30):  # less than a twentieth of it
-        monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: Disk(100 << 30, 0, free))
-        assert store.backups.make() is None
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk(2 << 30, 0, (1 << 30) + 1))
-    assert store.backups.make() is None  # the copy itself would take it below
+def test_none_is_made_on_a_nearly_full_disk_or_while_another_process_makes_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for total, free in (
+        (100 << 30, 2 << 30),
+        (100 << 30, 4 << 30),  # less than a twentieth of it
+        (2 << 30, (1 << 30) + 1),  # the copy itself would take it below
+    ):
+        with monkeypatch.context() as patch:
+            disk = Disk(total, 0, free)
+            patch.setattr(shutil, "disk_usage", lambda folder, disk=disk: disk)
+            assert store.backups.make() is None
     assert names(store) == []
-
-
-def test_another_process_that_makes_one_is_left_alone(store: Store) -> None:
-    (store.path.parent / "backups").mkdir()
     part = store.path.parent / "backups" / f"history-00001-{time.strftime('%Y-%m-%d')}.db.part"
     part.write_bytes(b"half")
     assert store.backups.make() is None
@@ -110,11 +113,9 @@ def test_forgetting_reaches_the_backups_too(store: Store) -> None:
     assert not store.users.forget(other.user)  # told as a file that is busy is
 
 
-def test_a_file_that_was_not_rewritten_is_at_the_next_start(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_not_rewritten_is_at_the_next_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the process is killed between the deletion and the end of VACUUM."""
-    with Store.open(path) as store:
+    with new_store(path) as store:
         found = fill(store, "ann", "xylophonist")
         monkeypatch.setattr(store.connection, "rewrite", lambda: False)
         store.users.forget(found.user)
@@ -132,7 +133,8 @@ def test_a_file_that_was_not_rewritten_is_at_the_next_start(
 
 
 def test_a_backup_is_put_back_and_what_was_there_is_kept(path: Path, tmp_path: Path) -> None:
-    with Store.open(path) as store:
+    """A damaged file, too, and its log."""
+    with new_store(path) as store:
         found = fill(store, "ann", "xylophonist")
         store.learned.keep(found.user, "m", "acceptance", b"what was learned")
         rows = rows_of(store, found.user)
@@ -143,61 +145,46 @@ def test_a_backup_is_put_back_and_what_was_there_is_kept(path: Path, tmp_path: P
         store.users.ensure("ben")
     aside = restore(copy, path)
     assert aside
-    with Store.open(path) as store:
-        now = rows_of(store, found.user)
-        assert store.notice == ""
-        for table in (
-            "token_log",
-            "learned",
-            "turns",
-            "presets",
-            "chat_settings",
-        ):  # what drafts is there, too
-            assert now[table] == rows[table], table
-            assert now[table]
-        assert [one.title for one in store.chats.find(found.user)] == ["Of a xylophonist"]
     with Store.open(aside) as before:
         assert list(before.users.ids()) == ["ben"]
-
-
-def test_a_damaged_database_is_replaced_with_its_log(path: Path, tmp_path: Path) -> None:
-    with Store.open(path) as store:
-        fill(store, "ann", "xylophonist")
-        store.connection.backup(copy := tmp_path / "copy.db")
     path.write_bytes(b"damaged")
     log = path.with_name(path.name + "-wal")
     log.write_bytes(b"a log of something else")
     aside = restore(copy, path)
     assert aside
-    assert (aside.read_bytes(), aside.with_name(aside.name + "-wal").read_bytes()) == (
-        b"damaged",
-        b"a log of something else",
-    )
+    assert aside.read_bytes() == b"damaged"
+    assert aside.with_name(aside.name + "-wal").read_bytes() == b"a log of something else"
     with Store.open(path) as store:
-        assert list(store.users.ids()) == ["ann"]
+        now = rows_of(store, found.user)
+        assert store.notice == ""
+        for table in ("token_log", "learned", "turns", "presets", "chat_settings"):  # what drafts, too
+            assert now[table] == rows[table], table
+            assert now[table]
+        assert [one.title for one in store.chats.find(found.user)] == ["Of a xylophonist"]
 
 
-@pytest.mark.parametrize("wrong", ["missing", "cut", "foreign", "newer", "broken page"])
-def test_what_is_no_whole_backup_is_refused(path: Path, tmp_path: Path, wrong: str) -> None:
+def test_what_is_no_whole_backup_is_refused(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with Store.open(path) as store:
+    with new_store(path) as store:
         for number in range(100):
             user = store.users.ensure(f"user {number}")
             store.messages.add(user, store.chats.create(user), NewMessage(None, f"question {number} " * 100))
         store.connection.backup(copy)
     require_whole(copy)
-    data = bytearray(copy.read_bytes())
-    if wrong == "missing":
-        copy.unlink()
-    elif wrong == "cut":
-        copy.write_bytes(data[: len(data) // 2])
-    elif wrong == "broken page":
-        data[-3 * 4096 : -2 * 4096] = b"\xa5" * 4096
-        copy.write_bytes(data)
-    else:
-        change = {"foreign": "DELETE FROM _sqlite_migrations",
-                  "newer": "UPDATE _sqlite_migrations SET name = 'm9' WHERE name LIKE 'm0034%'"}  # fmt: skip
+    whole = copy.read_bytes()
+    for broken in (whole[: len(whole) // 2], whole[: -3 * 4096] + b"\xa5" * 4096 + whole[-2 * 4096 :]):
+        copy.write_bytes(broken)
+        with pytest.raises(StoreError, match="nother"):
+            require_whole(copy)
+    for change, said in (
+        ("UPDATE _sqlite_migrations SET name = 'm9' WHERE name LIKE 'm0034%'", "newer hierchat"),
+        ("DELETE FROM _sqlite_migrations", "nother"),  # a foreign one
+    ):
+        copy.write_bytes(whole)
         with closing(sqlite3.connect(copy, isolation_level=None)) as db:
-            db.execute(change[wrong])
-    with pytest.raises(StoreError, match="newer hierchat" if wrong == "newer" else "nother"):
+            db.execute(change)
+        with pytest.raises(StoreError, match=said):
+            require_whole(copy)
+    copy.unlink()
+    with pytest.raises(StoreError, match="nother"):
         require_whole(copy)

@@ -6,13 +6,13 @@ import lzma
 import os
 import resource
 import shutil
+import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ from hierchat.store.connection import (
 )
 from hierchat.store.migrations import migrations
 from hierchat.store.records import NewMessage, TurnFigures
-from tests.testing.stores import drafting, replied
+from tests.testing.stores import child, drafting, killed, new_store, replied
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def refused(path: Path, error: type[StoreError], advice: str) -> Iterator[None]:
 
 
 def fill(path: Path) -> None:
-    with Store.open(path) as store:
+    with new_store(path) as store:
         user = store.users.ensure("ann")
         for number in range(30):
             conversation = store.chats.create(user)
@@ -61,24 +61,25 @@ def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
         assert all(file.stat().st_mode & 0o077 == 0 for file in [*files, path.parent])
 
 
-def test_a_newer_database_is_left_alone(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "error", "advice"),
+    [
+        (
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('hierchat', 'm9999_future', '')",
+            DatabaseNewer,
+            "Update hierchat",
+        ),
+        ("DROP TABLE _sqlite_migrations", DatabaseCorrupt, "another program's"),
+    ],
+)
+def test_a_newer_or_another_program_s_database_is_left_alone(
+    path: Path, change: str, error: type[StoreError], advice: str
+) -> None:
     fill(path)
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(
-            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
-            " VALUES ('hierchat', 'm9999_future', '')"
-        )
-        db.commit()
-    with refused(path, DatabaseNewer, "Update hierchat"):
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(change)
+    with refused(path, error, advice):
         Store.open(path)
-
-
-def test_an_older_database_is_brought_up_to_date(path: Path) -> None:
-    with closing(Database(path)) as db:
-        migrations.apply(db, stop_before="m0002_search")
-    fill(path)
-    with Store.open(path) as store:
-        assert len(store.chats.find(store.users.ensure("ann"), "question 7")) == 1
 
 
 UNCHANGED = {
@@ -86,8 +87,6 @@ UNCHANGED = {
     "tags": "1", "presets": "1", "chat_settings": "1", "comparisons": "1", "self_texts": "1",
     "accounts": "1", "keys": "1", "users": "1", "_sqlite_migrations": "1",
 }  # fmt: skip
-
-
 """Rows of the fixture that opening must leave alone, by table."""
 
 
@@ -166,35 +165,20 @@ def test_a_database_of_every_schema_opens(path: Path, last: str) -> None:
             assert [step.name for step in migrations.applied(db)] == STEPS
 
 
-@pytest.mark.parametrize("keep", [1, 10, 99, 100, 512, 4096, 5000, 40_000])
-def test_a_truncated_file(path: Path, keep: int) -> None:
+@pytest.mark.parametrize(
+    ("keep", "written", "advice"),
+    [
+        *((keep, b"", "restore a backup") for keep in (1, 99, 100, 512, 4096, 40_000)),
+        (40_960, b"\xa5" * 4096, "restore a backup"),  # a page in the middle
+        *((0, other, "--db") for other in (b"Dear diary,\n" * 100, b"x", b"\0" * 4096)),
+    ],
+)
+def test_what_is_no_whole_database_is_left_alone(path: Path, keep: int, written: bytes, advice: str) -> None:
     fill(path)
-    path.write_bytes(path.read_bytes()[:keep])
-    with refused(path, DatabaseCorrupt, "restore a backup"):
-        Store.open(path)
-
-
-def test_an_overwritten_page(path: Path) -> None:
-    fill(path)
-    data = bytearray(path.read_bytes())
-    middle = len(data) // 8192 * 4096
-    data[middle : middle + 4096] = b"\xa5" * 4096
-    path.write_bytes(data)
-    with refused(path, DatabaseCorrupt, "restore a backup"):
-        Store.open(path)
-
-
-@pytest.mark.parametrize("content", [b"Dear diary,\n" * 100, b"x", b"\0" * 4096])
-def test_not_a_database(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with refused(path, DatabaseCorrupt, "--db"):
-        Store.open(path)
-
-
-def test_another_program_s_database(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE bookmarks (url)")
-    with refused(path, DatabaseCorrupt, "another program's"):
+    whole = path.read_bytes()
+    behind = whole[keep + len(written) :] if keep and written else b""
+    path.write_bytes(whole[:keep] + written + behind)
+    with refused(path, DatabaseCorrupt, advice):
         Store.open(path)
 
 
@@ -255,9 +239,7 @@ def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> No
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
-def test_a_file_that_goes_while_it_is_used(
-    store: Store, user: int, path: Path, tmp_path: Path, how: str
-) -> None:
+def test_a_file_that_goes_while_in_use(store: Store, user: int, path: Path, tmp_path: Path, how: str) -> None:
     conversation = store.chats.create(user)
     elsewhere = tmp_path / "elsewhere.db"
     if how == "replaced":
@@ -288,42 +270,36 @@ def test_a_file_that_goes_while_it_is_used(
         assert [one.id for one in store.chats.find(user)] == [conversation]
 
 
-def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -> None:
-    store.messages.add(user, store.chats.create(user), NewMessage(None, "remember me"))
+def test_a_backup_is_a_whole_database_or_none(store: Store, user: int, path: Path, tmp_path: Path) -> None:
+    """Also while a reply is written; where there is something already, no folder, or no room, nothing is left."""
+    long = store.messages.add(
+        user, store.chats.create(user), NewMessage(None, "remember me" + " long" * 100_000)
+    )
     copy = tmp_path / "copy.db"
-    store.connection.backup(copy)
+    with Store.open(path) as other:
+        reply = replied(other, user, text="so far", state="writing")
+        store.connection.backup(copy)
+        other.replies.append(reply, "so far, so good", [2], ["target"])
     assert copy.stat().st_mode & 0o077 == 0
+    with closing(sqlite3.connect(copy)) as db:
+        found = db.execute("SELECT text, state FROM messages WHERE id = ?", [reply]).fetchone()
+        assert found == ("so far", "writing")
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     with Store.open(copy) as other:
-        assert [c.title for c in other.chats.find(user, "remember")] == ["remember me"]
+        assert [c.message_id for c in other.chats.find(user, "remember")] == [long]
     before = copy.read_bytes()
     with pytest.raises(StoreError, match="already exists"):
         store.connection.backup(copy)
     assert copy.read_bytes() == before
+    copy.unlink()
     with pytest.raises(DatabaseUnwritable, match="cannot be written"):
         store.connection.backup(tmp_path / "no folder" / "copy.db")
-    assert sorted(file.name for file in tmp_path.glob("copy*")) == ["copy.db"]
-
-
-def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, tmp_path: Path) -> None:
-    with Store.open(path) as other:
-        reply = replied(other, user, text="so far", state="writing")
-        store.connection.backup(tmp_path / "copy.db")
-        other.replies.append(reply, "so far, so good", [2], ["target"])
-    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
-        found = copy.execute("SELECT text, state FROM messages WHERE id = ?", [reply]).fetchone()
-        assert found == ("so far", "writing")
-        assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert copy.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-
-
-def test_a_backup_that_finds_no_room(store: Store, user: int, tmp_path: Path) -> None:
-    conversation = store.chats.create(user)
-    store.messages.add(user, conversation, NewMessage(None, "long " * 100_000))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
-            store.connection.backup(tmp_path / "copy.db")
+            store.connection.backup(copy)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.glob("copy*")) == []
@@ -387,53 +363,34 @@ def in_threads(*actions: Callable[[], object]) -> None:
         thread.join()
 
 
-CLOSING = """
-import sys, threading, time
-from pathlib import Path
-from hierchat.store import StoreError
-from tests.testing.stores import new_store
-
-def once(store):
-    try:
-        store.users.ensure("ann")
-        return True
-    except StoreError as error:
-        assert "Open it again" in str(error)
-        return False
-
-def go_on(store):
-    while once(store):
-        pass
-
-def in_new_threads(store):
-    while not store.connection.closed:
-        thread = threading.Thread(target=once, args=(store,))
-        thread.start()
-        thread.join()
-
-for number in range(20):
-    store = new_store(Path(sys.argv[1]) / f"{number}.db")
-    threads = [threading.Thread(target=work, args=(store,)) for work in (go_on, in_new_threads) * 3]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.03)
-    store.close()
-    for thread in threads:
-        thread.join()
-print("closed")
-"""
-
-
 def test_closed_while_other_threads_write(tmp_path: Path) -> None:
     """In a process of its own: Python's SQLite crashes where a connection is closed within another thread's
     statement."""
-    ran = subprocess.run(
-        [sys.executable, "-c", CLOSING, tmp_path],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "closed\n", "")
+
+    def works(store: Store, in_new_threads: bool) -> None:
+        def once() -> None:
+            with suppress(StoreError):
+                store.users.ensure("ann")
+
+        while not store.connection.closed:
+            in_threads(once) if in_new_threads else once()
+
+    def closes(say: Callable[..., None]) -> None:
+        failed: list[object] = []
+        threading.excepthook = failed.append
+        for number in range(10):
+            store = new_store(tmp_path / f"{number}.db")
+            threads = [threading.Thread(target=works, args=(store, new)) for new in (True, False) * 3]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.03)
+            store.close()
+            for thread in threads:
+                thread.join()
+        say(failed)
+
+    with child(closes) as process:
+        assert process.said.readline() == "[]\n"
 
 
 WORDS = ("btreeInitPage", "malformed", "disk I/O", "not a database", "SQLITE", "sqlite", "error code", "***")
@@ -498,47 +455,35 @@ def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> Non
     assert seen == {DatabaseCorrupt}
 
 
-@pytest.mark.parametrize("act", ["discard", "add", "rename", "search", "delete", "hide"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store, user, empty, chat: store.chats.discard(user, empty),
+        lambda store, user, empty, chat: store.messages.add(user, chat, NewMessage(None, "malt")),
+        lambda store, user, empty, chat: store.chats.rename(user, chat, "yeast"),
+        lambda store, user, empty, chat: store.chats.find(user, "malt"),
+        lambda store, user, empty, chat: store.chats.hide(user, chat),
+        lambda store, user, empty, chat: store.users.forget(user),
+    ],
+    ids=["discard", "add", "rename", "search", "hide", "forget"],
+)
 def test_the_first_use_after_another_connection_rewrote_the_file(
-    store: Store, user: int, path: Path, act: str
+    store: Store, user: int, path: Path, act: Callable[..., object]
 ) -> None:
     """A trigger opens its full-text table within the statement that fires it. If that finds another cookie, SQLite
     3.40 drops the schema under the outer statement: "no such table"."""
-    empty, conversation = store.chats.create(user), store.chats.create(user, "malt")
+    empty, chat = store.chats.create(user), store.chats.create(user, "malt")
     store.connection.rewrite()  # this connection begins without open full-text tables
     with Store.open(path) as other:
         other.connection.rewrite()
-    if act == "discard":
-        assert store.chats.discard(user, empty)
-    elif act == "add":
-        store.messages.add(user, conversation, NewMessage(None, "malt"))
-    elif act == "rename":
-        store.chats.rename(user, conversation, "yeast")
-    elif act == "search":
-        assert [found.id for found in store.chats.find(user, "malt")] == [conversation]
-    elif act == "delete":
-        with store.connection.write() as db:
-            db.execute("DELETE FROM conversations")
-    else:
-        store.chats.hide(user, conversation)
+    act(store, user, empty, chat)
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from hierchat.store import Store, connection
-from hierchat.store.records import NewMessage
-connection.FOLD_SECONDS = 3600
-store = Store.open(Path(sys.argv[1]))
-user = store.users.ensure("ann")
-store.messages.add(user, store.chats.create(user), NewMessage(None, f"question {sys.argv[2]}"))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def killed(path: Path, number: int) -> None:
-    command = [sys.executable, "-c", KILLED, str(path), str(number)]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -9
+def ask(path: Path, number: int) -> Store:
+    store = Store.open(path)
+    user = store.users.ensure("ann")
+    store.messages.add(user, store.chats.create(user), NewMessage(None, f"question {number}"))
+    return store
 
 
 def titles(path: Path) -> list[str]:
@@ -546,16 +491,18 @@ def titles(path: Path) -> list[str]:
         return sorted(c.title for c in store.chats.find(store.users.ensure("ann")))
 
 
-def test_a_start_that_is_killed_while_the_schema_changes(path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 4, -1])
+def test_a_start_that_is_killed_while_the_schema_changes(path: Path, number: int) -> None:
     """Each step or none of them is there, and the next start goes on."""
-    script = (
-        "import os, sys; from pathlib import Path; from hierchat.store import Store, migrations;"
-        "step = migrations.migrations._migrations[int(sys.argv[2])]; before = step.fn;"
-        "step.fn = lambda db: (before(db), os.kill(os.getpid(), 9)); Store.open(Path(sys.argv[1]))"
-    )
-    for number in (0, 4, len(STEPS) - 1):
-        command = [sys.executable, "-c", script, str(path), str(number)]
-        assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -9
+
+    def dies(say: Callable[..., None]) -> None:
+        step = migrations._migrations[number]
+        before = step.fn
+        step.fn = lambda db: (before(db), say("there"), os.kill(os.getpid(), signal.SIGKILL))
+        Store.open(path)
+
+    with child(dies) as process:
+        assert process.said.read() == "there\n"
     assert titles(path) == []
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -570,36 +517,37 @@ def copy_of(path: Path) -> Path:
 
 def test_after_kills_the_file_has_all_but_the_last_run(path: Path) -> None:
     for number in range(3):
-        killed(path, number)
+        killed(partial(ask, path, number))
     assert path.with_name(path.name + "-wal").stat().st_size
     assert titles(copy_of(path)) == ["question 0", "question 1"]
     assert titles(path) == ["question 0", "question 1", "question 2"]
     assert titles(copy_of(path)) == ["question 0", "question 1", "question 2"]
 
 
-def test_what_a_program_changed_that_died_in_a_database_without_a_log_is_undone(
-    path: Path, tmp_path: Path
-) -> None:
+def test_what_a_program_that_died_changed_without_a_log_is_undone(path: Path, tmp_path: Path) -> None:
     """As at the first start with a backup, while its schema is brought up to date."""
     fill(path)
     with Store.open(path) as store:
         store.connection.backup(copy := tmp_path / "copy.db")
     before = copy.read_bytes()
-    if not (child := os.fork()):
+
+    def changes() -> sqlite3.Connection:
         db = sqlite3.connect(copy, isolation_level=None)
         db.execute("PRAGMA cache_size = 1")
         db.execute("BEGIN")
         db.execute("UPDATE messages SET text = text || ' half a step'")
-        os._exit(9)
-    os.waitpid(child, 0)
+        return db
+
+    killed(changes)
     assert copy.with_name("copy.db-journal").exists()
     assert copy.read_bytes() != before
     assert titles(copy) == titles(path)
     assert b"half a step" not in copy.read_bytes()
 
 
-def test_a_copy_without_its_log_is_told(path: Path) -> None:
-    killed(path, 0)
+def test_a_copy_without_its_log_is_told_and_a_backup_is_whole(path: Path, tmp_path: Path) -> None:
+    """Of a file that a killed program left, and of one in use."""
+    killed(partial(ask, path, 0))
     copy = copy_of(path)
     with Store.open(copy) as store:
         assert "history.db-wal was not copied" not in store.notice
@@ -608,27 +556,32 @@ def test_a_copy_without_its_log_is_told(path: Path) -> None:
     for whole in (copy, path):  # told once; and here the log is there
         with Store.open(whole) as store:
             assert store.notice == ""
+    with Store.open(path) as store:
+        store.users.ensure("ben")
+        with Store.open(copy_of(path)) as copied:
+            assert "was not copied with it" in copied.notice
+        store.connection.backup(tmp_path / "whole.db")
+        with Store.open(tmp_path / "whole.db") as backup, Store.open(path) as beside:
+            assert backup.notice == beside.notice == ""
+    with Store.open(copy_of(path)) as copied:
+        assert copied.notice == ""
 
 
 def test_after_a_kill_beside_one_that_closes_in_order_the_file_is_whole(path: Path) -> None:
-    with Store.open(path):
-        killed(path, 0)
+    def asks(say: Callable[..., None]) -> Store:
+        while not path.with_name("opened").exists():
+            time.sleep(0.005)
+        store = ask(path, 0)
+        say("asked")
+        return store
+
+    with child(asks) as process, Store.open(path):
+        path.with_name("opened").touch()
+        assert process.said.readline()
+        process.kill()
     assert not path.with_name(path.name + "-wal").exists()
     with Store.open(copy_of(path)) as copy, Store.open(path) as store:
         assert copy.notice == store.notice == ""
-
-
-def test_a_copy_of_a_file_in_use_is_told_and_a_backup_is_whole(
-    store: Store, user: int, path: Path, tmp_path: Path
-) -> None:
-    with Store.open(copy_of(path)) as copy:
-        assert "was not copied with it" in copy.notice
-    store.connection.backup(tmp_path / "whole.db")
-    with Store.open(tmp_path / "whole.db") as backup, Store.open(path) as beside:
-        assert backup.notice == beside.notice == ""
-    store.close()
-    with Store.open(copy_of(path)) as copy:
-        assert copy.notice == ""
 
 
 def test_an_empty_file_without_its_log_is_refused(path: Path) -> None:

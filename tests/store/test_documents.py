@@ -11,6 +11,7 @@ from hierchat.store import NotFound, Store
 from hierchat.store.documents import BATCH, Documents
 from hierchat.store.records import Attachment, Document, NewMessage, Passage
 from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import project
 
 HOUSE = [
     Passage("house.md", "Heating", "The boiler is serviced each October by the plumber."),
@@ -30,16 +31,6 @@ def document(
     documents = Documents(store.connection)
     assert documents.add(user, Document(0, name, 100, 0, False, shared), chat, iter(passages))
     return max(one.id for one in documents.listed(user, chat))
-
-
-def project(store: Store, user: int, *chats: int) -> int:
-    with store.connection.write() as db:
-        made = db.execute(
-            "INSERT INTO projects (user_id, name, created_at) VALUES (?, 'p', 0)", [user]
-        ).lastrowid
-        for chat in chats:
-            db.execute("UPDATE conversations SET project_id = ? WHERE id = ?", [made, chat])
-    return int(made)
 
 
 def places(store: Store, user: int, chat: int, question: str, *before: str) -> list[str]:
@@ -75,77 +66,56 @@ def test_of_many_passages_those_with_a_rare_word_are_ranked(
     assert len(paired) == 5
     assert not any(int(place) % 4 for place in paired)
     document(store, user, apart, HOUSE)
-    assert places(store, user, apart, "The common roof") == [
-        "Roof",
-        "Heating",
-        "Garden",
-    ]  # a few: all words find them
+    few = places(store, user, apart, "The common roof")
+    assert few == ["Roof", "Heating", "Garden"]  # all words find them
     monkeypatch.setattr("hierchat.store.documents.READ", 10)
     assert places(store, user, chat, "A pair of quaggas?") == ["Rare", "Both"]  # by the rare word alone
 
 
 def test_writing_without_blanks_is_found(store: Store, user: int) -> None:
     chat = store.chats.create(user)
-    document(
-        store,
-        user,
-        chat,
-        [Passage("本.md", "一", "東京は日本の首都です。"), Passage("本.md", "二", "猫が好き。")],
-    )
+    passages = [Passage("本.md", "一", "東京は日本の首都です。"), Passage("本.md", "二", "猫が好き。")]
+    document(store, user, chat, passages)
     assert places(store, user, chat, "日本の首都は?") == ["一"]
     assert places(store, user, chat, "猫") == places(store, user, chat, "猫が") == ["二"]
 
 
 def test_documents_are_those_of_the_chat_and_its_project(store: Store, user: int) -> None:
     one, two, apart = (store.chats.create(user) for _ in range(3))
-    project(store, user, one, two)
+    project(store, user, "p", one, two)
     shared = document(store, user, one, [Passage("rules.md", "Rules", "Quiet after ten.")], shared=True)
     own = document(store, user, one, HOUSE)
-    assert [
-        (doc.id, doc.passages, doc.done, doc.in_project)
-        for doc in Documents(store.connection).listed(user, one)
-    ] == [
-        (shared, 1, True, True),
-        (own, 3, True, False),
-    ]
-    assert [doc.id for doc in Documents(store.connection).listed(user, two)] == [shared]
-    assert Documents(store.connection).listed(user, apart) == []
+    listed = Documents(store.connection).listed
+    found = [(doc.id, doc.passages, doc.done, doc.in_project) for doc in listed(user, one)]
+    assert found == [(shared, 1, True, True), (own, 3, True, False)]
+    assert [doc.id for doc in listed(user, two)] == [shared]
+    assert listed(user, apart) == []
     question = "Quiet boiler?"
     assert set(places(store, user, one, question)) == {"Rules", "Heating"}
     assert places(store, user, two, question) == ["Rules"]
     assert places(store, user, apart, question) == []
+    bob = store.users.ensure("bob")
+    assert places(store, bob, store.chats.create(bob), question) == []
+    with pytest.raises(NotFound):
+        places(store, bob, one, question)
     document(store, user, apart, HOUSE, shared=True)  # of no project: the chat's own
-    assert [doc.in_project for doc in Documents(store.connection).listed(user, apart)] == [False]
-
-
-def test_no_user_finds_or_removes_what_is_anothers(store: Store, user: int) -> None:
-    chat, other = store.chats.create(user), store.users.ensure("bob")
-    made, theirs = document(store, user, chat, HOUSE), store.chats.create(other)
-    assert places(store, other, theirs, "boiler") == []
-    for forbidden in (
-        lambda: Documents(store.connection).find(other, chat, "boiler", [], 5),
-        lambda: Documents(store.connection).listed(other, chat),
-        lambda: document(store, other, chat, HOUSE),
-        lambda: Documents(store.connection).delete(other, made),
-    ):
-        with pytest.raises(NotFound):
-            forbidden()
-    assert places(store, user, chat, "boiler") == ["Heating"]
+    assert [doc.in_project for doc in listed(user, apart)] == [False]
+    assert not store.chats.discard(user, apart)  # with documents alone it is no empty one
+    assert store.chats.get(user, apart).id == apart
 
 
 @pytest.mark.parametrize("way", ["document", "chat", "project", "user"])
 def test_what_is_deleted_is_gone_to_the_byte(store: Store, user: int, path: Path, way: str) -> None:
     chat, kept = store.chats.create(user), store.chats.create(store.users.ensure("bob"))
-    held = project(store, user, chat)
+    held = project(store, user, "p", chat)
     document(store, store.users.ensure("bob"), kept, [Passage("b.md", "L1", "marimba")])
-    passages = (Passage("xylophone.md", "glockenspiel", f"vibraphone {n}") for n in range(4_500))
+    passages = (Passage("xylophone.md", "glockenspiel", f"vibraphone {n}") for n in range(5 * BATCH))
     made = document(store, user, chat, passages, "xylophone.md", way == "project")
     found = Documents(store.connection).find(user, chat, "vibraphone", [], 1)[0]
     quoted = Attachment("xylophone.md, glockenspiel", 4, found.text, 1, found.id)
     asked = store.messages.add(user, chat, NewMessage(None, "Which?", files=[quoted]))
-    assert [(head.number, head.passage_id) for head in store.messages.get(user, asked).attachments] == [
-        (1, found.id)
-    ]
+    (head,) = store.messages.get(user, asked).attachments
+    assert (head.number, head.passage_id) == (1, found.id)
     match way:
         case "document":
             assert Documents(store.connection).delete(user, made)
@@ -162,13 +132,6 @@ def test_what_is_deleted_is_gone_to_the_byte(store: Store, user: int, path: Path
     assert [word for word in (b"xylophone", b"glockenspiel", b"vibraphon") if word in left] == []
     assert b"marimba" in left
     assert places(store, store.users.ensure("bob"), kept, "marimba") == ["L1"]
-
-
-def test_a_chat_with_documents_alone_is_no_empty_one(store: Store, user: int) -> None:
-    chat = store.chats.create(user)
-    document(store, user, chat, HOUSE)
-    assert not store.chats.discard(user, chat)
-    assert store.chats.get(user, chat).id == chat
 
 
 def test_what_ends_by_an_error_or_is_removed_meanwhile_leaves_nothing(store: Store, user: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
@@ -15,13 +15,7 @@ from tests.testing.stores import chat_of, replied
 
 
 def write(
-    store: Store,
-    user: int,
-    days_ago: int,
-    figures: TurnFigures,
-    *,
-    tokens: int = 20,
-    model_key: str = "k",
+    store: Store, user: int, days_ago: int, figures: TurnFigures, tokens: int = 20, model_key: str = "k"
 ) -> int:
     turn = NewTurn("m", model_key, {}, 0, True)
     reply = replied(store, user, tokens=range(tokens), turn=turn, figures=figures)
@@ -32,22 +26,12 @@ def write(
 
 
 def measured(speedup: float | None = 2.0, **changed: object) -> TurnFigures:
-    usual = {
-        "seconds": 1.0,
-        "forwards": 10,
-        "tokens_per_forward": 2.0,
-        "proposed": 30,
-        "accepted": 10,
-        "sources": {"context": SourceCount(20, 8), "history": SourceCount(10, 2)},
-        "baseline": "measured",
-        "speedup": speedup,
-        "draft_ms": 5.0,
-    }
-    return TurnFigures(**{**usual, **changed})
-
-
-def today() -> date:
-    return date.fromtimestamp(time.time())
+    sources = {"context": SourceCount(20, 8), "history": SourceCount(10, 2)}
+    usual = TurnFigures(
+        seconds=1.0, forwards=10, tokens_per_forward=2.0, proposed=30, accepted=10, sources=sources,
+        baseline="measured", speedup=speedup, draft_ms=5.0,
+    )  # fmt: skip
+    return replace(usual, **changed)
 
 
 def test_days_are_summed_in_order(store: Store, user: int) -> None:
@@ -55,9 +39,12 @@ def test_days_are_summed_in_order(store: Store, user: int) -> None:
     write(store, user, 0, measured(3.0, sources={"history": SourceCount(30, 10)}))
     write(store, user, 0, measured(1.5, baseline="estimated", draft_ms=None))
     write(store, user, 3, measured(None, draft_ms=None, proposed=0, accepted=0, sources={}))
+    write(store, user, 0, TurnFigures())  # what was not measured does not count, nor what repeated itself
+    write(store, user, 0, measured(9.0, finish="loop"))
+    replied(store, user, state="writing")
     found = store.figures.over_time(user)
     (first, old), (last, new) = found.days.items()
-    assert (first, last) == (today() - timedelta(days=3), today())
+    assert (first, last) == (date.today() - timedelta(days=3), date.today())
     assert old == DraftingFigures(1, 20, 2.0, 0, 0, {}, None, 0, 0.0, None)
     assert new == DraftingFigures(
         replies=3,
@@ -82,7 +69,7 @@ def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
     write(store, store.users.ensure("bob"), 0, measured())
 
     def ago(days: int | None = None, model_key: str | None = None) -> list[int]:
-        return [(today() - day).days for day in store.figures.over_time(user, model_key, days).days]
+        return [(date.today() - day).days for day in store.figures.over_time(user, model_key, days).days]
 
     def replies(days: int, model_key: str | None = None) -> list[int]:
         return [day.replies for day in store.figures.over_time(user, model_key, days).days.values()]
@@ -96,14 +83,6 @@ def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
     nothing = store.figures.over_time(store.users.ensure("carl"))
     assert (nothing.whole.replies, nothing.whole.speedup, nothing.days, nothing.models) == (0, None, {}, {})
     assert store.users.ids().keys() == {"ann", "bob", "carl"}
-
-
-def test_what_was_not_measured_does_not_count(store: Store, user: int) -> None:
-    """Nor does what repeated itself."""
-    write(store, user, 0, TurnFigures())
-    write(store, user, 0, measured(9.0, finish="loop"))
-    replied(store, user, state="writing")
-    assert store.figures.over_time(user).days == {}
 
 
 def test_models_are_summed_apart_and_called_as_they_were_last(store: Store, user: int) -> None:
@@ -136,52 +115,32 @@ def test_the_size_of_a_history_is_one_users(store: Store, user: int, path: Path)
 
 
 def test_many_replies_are_read_through_indices_alone(store: Store, user: int) -> None:
-    """10,000 replies with texts that fill a page each: no row of messages is read, and no table is scanned."""
-    with store.connection.write() as db:
-        for script in (
-            "INSERT INTO conversations (user_id, title, created_at, updated_at)"
-            " SELECT :user, '', 0, 0 FROM generate_series",
-            "INSERT INTO messages (conversation_id, role, text, state, created_at)"
-            " SELECT id, 'assistant', printf('%.4000c', 'x'), 'complete', 1e9 + id FROM conversations, copies",
-            "INSERT INTO turns (message_id, writer_pid, writer_started, model, model_key, settings, seed, drafted,"
-            " seconds, forwards, proposed, accepted, sources, baseline, speedup)"
-            " SELECT id, 1, 1, 'm', 'k', '{}', 0, 1, 1, 1, 1, 1, '{}', 'measured', 2 FROM messages",
-            "INSERT INTO token_log SELECT id, x'00000000' FROM messages",
-        ):
-            db.execute(
-                "WITH RECURSIVE generate_series (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM generate_series"
-                " WHERE n < 1000), copies (n) AS (SELECT n FROM generate_series LIMIT 10) " + script,
-                {"user": user},
-            )
-    assert store.figures.over_time(user).whole.replies == 10_000
+    """No row of messages, which hold texts, is read, and no table is scanned."""
     parameters = {"user": user, "model": None, "since": 0.0}
     with store.connection.read() as db:
-        for query in (figures.MEASURED, figures.WRITERS, figures.WRITTEN, figures.INDEXED):
-            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
-            assert not [line for line in plan if line.startswith("SCAN")], plan
-            assert [line for line in plan if "messages USING" in line] == [
-                line
-                for line in plan
-                if "messages USING COVERING INDEX messages_in_time (conversation_id=?" in line
-            ], plan
-
-
-def write_with(store: Store, user: int, model: str, tokens: int, seconds: float) -> int:
-    turn, figures = NewTurn(model, "key", {}, 0, True), TurnFigures(seconds=seconds, forwards=tokens)
-    return chat_of(store, user, replied(store, user, tokens=range(tokens), turn=turn, figures=figures))
+        queries = (figures.MEASURED, figures.WRITERS, figures.WRITTEN, figures.INDEXED)
+        plans = [row[3] for query in queries for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
+    assert not [line for line in plans if line.startswith("SCAN")], plans
+    used = {line for line in plans if "messages USING" in line}
+    assert used, plans
+    assert all("USING COVERING INDEX messages_in_time (conversation_id=?" in line for line in used), plans
 
 
 def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -> None:
+    def write_with(user: int, model: str, tokens: int, seconds: float) -> int:
+        turn, figures = NewTurn(model, "key", {}, 0, True), TurnFigures(seconds=seconds, forwards=tokens)
+        return chat_of(store, user, replied(store, user, tokens=range(tokens), turn=turn, figures=figures))
+
     assert store.figures.speeds(user) == {}
-    write_with(store, store.users.ensure("another"), "model", 40, 1.0)
-    delete_for_good(store, user, write_with(store, user, "model", 40, 1.0))
+    write_with(store.users.ensure("another"), "model", 40, 1.0)
+    delete_for_good(store, user, write_with(user, "model", 40, 1.0))
     assert store.figures.speeds(user) == {}
-    write_with(store, user, "old", 1000, 1.0)
+    write_with(user, "old", 1000, 1.0)
     for _ in range(20):
-        write_with(store, user, "old", 40, 4.0)
-    write_with(store, user, "new", 30, 1.0)
-    write_with(store, user, "new", 50, 3.0)
-    write_with(store, user, "short", 4, 0.1)
+        write_with(user, "old", 40, 4.0)
+    write_with(user, "new", 30, 1.0)
+    write_with(user, "new", 50, 3.0)
+    write_with(user, "short", 4, 0.1)
     assert store.figures.speeds(user) == {"old": (10.0, 20), "new": (20.0, 2)}
 
 
@@ -190,34 +149,30 @@ def kept(store: Store, user: int, question: str = "why?", result: str = "{}") ->
     return chat, store.comparisons.add(user, chat, question, 12.5, result)
 
 
-def test_the_newest_come_first_and_each_can_be_opened(store: Store, user: int) -> None:
+def test_the_newest_come_first_and_nothing_is_kept_of_an_incognito_chat(store: Store, user: int) -> None:
     ids = [kept(store, user, f"question {number}")[1] for number in range(3)]
+    assert store.comparisons.add(user, store.chats.begin_incognito(user), "why?", 0.0, "{}") == 0
     assert [one.id for one in store.comparisons.all(user, 2)] == [ids[2], ids[1]]
     one = store.comparisons.get(user, ids[0])
     assert (one.question, one.created_at, one.result) == ("question 0", 12.5, "{}")
 
 
-def test_deleting_takes_them_from_the_file(store: Store, user: int, path: Path) -> None:
-    kept(store, user, result='"aaardvark"')
-    _, second = kept(store, user, result='"bbbadger"')
-    store.comparisons.delete(user, second)
-    assert (b"aaardvark" in on_disk(path), b"bbbadger" in on_disk(path)) == (True, False)
-    assert store.comparisons.delete_all(user) == 1
-    assert (store.comparisons.all(user, 9), b"aaardvark" in on_disk(path)) == ([], False)
+def test_they_are_deleted_from_the_file_alone_or_with_their_chat(store: Store, user: int, path: Path) -> None:
+    words = ("aaardvark", "bbbadger", "cccaracal")
+    ids = [kept(store, user, result=f'"{word}"') for word in words]
 
+    def there() -> list[str]:
+        return [word for word in words if word.encode() in on_disk(path)]
 
-def test_they_go_with_their_chat_and_come_back_with_it(store: Store, user: int, path: Path) -> None:
-    chat, one = kept(store, user, result='"cccaracal"')
+    store.comparisons.delete(user, ids[1][1])
+    assert there() == ["aaardvark", "cccaracal"]
+    chat, one = ids[2]
     store.chats.hide(user, chat)
     with pytest.raises(NotFound):
         store.comparisons.get(user, one)
     store.chats.restore(user, chat)
     assert store.comparisons.get(user, one).id == one
     delete_for_good(store, user, chat)
-    assert (store.comparisons.all(user, 9), b"cccaracal" in on_disk(path)) == ([], False)
-
-
-def test_nothing_is_kept_of_an_incognito_chat(store: Store, user: int) -> None:
-    chat = store.chats.begin_incognito(user)
-    assert store.comparisons.add(user, chat, "why?", 0.0, "{}") == 0
-    assert store.comparisons.all(user, 9) == []
+    assert there() == ["aaardvark"]
+    assert store.comparisons.delete_all(user) == 1
+    assert (store.comparisons.all(user, 9), there()) == ([], [])

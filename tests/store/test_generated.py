@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,11 +10,7 @@ from hierchat.store.records import Attachment, IdleSettings, NewMessage, NewTurn
 from tests.testing.deleting import delete_for_good, on_disk
 
 MODEL = "m"
-
-
 IDS = tuple(range(70_000, 70_040))
-
-
 BYTES = np.array(IDS, "<i4").tobytes()
 
 
@@ -46,11 +40,8 @@ def test_what_is_asked_for_is_kept(store: Store, user: int) -> None:
     assert store.users.with_idle_generation() == []  # nothing would draft from it
     guest = store.users.ensure(store.guests.begin())
     store.users.set_idle_settings(guest, IdleSettings(True))
-    assert (store.users.with_idle_generation(), store.users.is_guest(guest), store.users.is_guest(user)) == (
-        [],
-        True,
-        False,
-    )
+    assert store.users.with_idle_generation() == []
+    assert (store.users.is_guest(guest), store.users.is_guest(user)) == (True, False)
 
 
 def test_finished_replies_draft_for_one_user_and_model(store: Store, user: int) -> None:
@@ -140,17 +131,6 @@ def test_deleting_leaves_no_byte(store: Store, user: int, forget: bool) -> None:
     assert BYTES not in on_disk(store.path)
     assert b"key 17" not in on_disk(store.path)
     assert BYTES[:24] not in on_disk(store.path)
-
-
-def test_a_backup_holds_them_and_an_export_does_not(store: Store, user: int, tmp_path: Path) -> None:
-    chat, question = asked(store, user)
-    keep(store, user, origin=question)
-    store.connection.backup(tmp_path / "copy.db")
-    with Store.open(tmp_path / "copy.db") as copy:
-        assert texts(copy, user) == [BYTES]
-    assert [message.text for message in store.transfer.export_chat(user, chat).messages] == [
-        "Where does it end?"
-    ]
 
 
 def test_what_it_was_worth_is_counted(store: Store, user: int) -> None:

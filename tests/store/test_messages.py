@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,52 +14,9 @@ from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.connection import title_of
 from hierchat.store.records import Attachment, NewMessage, NewTurn, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
-from tests.testing.stores import drafting, replied
+from tests.testing.stores import chat_of, child, drafting, new_store, replied
 
 TURN = NewTurn(model="tiny", model_key="k", settings={}, seed=0, drafted=True)
-
-
-def test_an_edit_and_a_regeneration_are_siblings(store: Store, user: int) -> None:
-    conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "one?"))
-    first = store.messages.add(user, conversation, NewMessage(question, "1", "assistant"))
-    second = store.replies.begin(user, conversation, question, TURN)
-    assert [m.id for m in store.messages.path(user, conversation)] == [question, second]
-    assert store.messages.get(user, first).siblings == (first, second)
-    edited = store.messages.add(user, conversation, NewMessage(None, "two?"))
-    assert [m.text for m in store.messages.path(user, conversation)] == ["two?"]
-    assert store.messages.path(user, conversation)[0].siblings == (question, edited)
-    assert store.messages.select_branch(user, question) == second
-    assert store.messages.select_branch(user, first) == first
-    assert [m.text for m in store.messages.path(user, conversation)] == ["one?", "1"]
-    assert [m.id for m in store.messages.path(user, conversation, edited)] == [edited]
-
-
-@settings(max_examples=40, deadline=None)
-@given(parents=st.lists(st.integers(min_value=-1), max_size=25), chosen=st.integers(min_value=0))
-def test_any_tree(shared: Store, parents: list[int], chosen: int) -> None:
-    user = shared.users.ensure("tree")
-    conversation = shared.chats.create(user)
-    tree: dict[int, int | None] = {}
-    for number in parents:
-        parent = list(tree)[number % len(tree)] if tree and number >= 0 else None
-        tree[shared.messages.add(user, conversation, NewMessage(parent, str(number)))] = parent
-    shown = shared.messages.path(user, conversation)
-    assert [m.id for m in shown] == (path_to(tree, max(tree)) if tree else [])
-    for message in shown:
-        assert message.siblings == tuple(id for id in tree if tree[id] == message.parent_id)
-    for id in tree:
-        assert [m.id for m in shared.messages.path(user, conversation, id)] == path_to(tree, id)
-    if tree:
-        node = list(tree)[chosen % len(tree)]
-        leaf = shared.messages.select_branch(user, node)
-        assert leaf == max(id for id in tree if node in path_to(tree, id))
-        assert leaf not in tree.values()
-        assert [m.id for m in shared.messages.path(user, conversation)] == path_to(tree, leaf)
-
-
-def path_to(tree: dict[int, int | None], node: int | None) -> list[int]:
-    return [] if node is None else [*path_to(tree, tree[node]), node]
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,17 +40,12 @@ def test_the_first_user_message_gives_the_title(store: Store, user: int) -> None
     assert title_of("x" * 90) == "x" * 60 + "…"
 
 
-def test_the_latest_changed_comes_first(store: Store, user: int) -> None:
+def test_the_latest_changed_comes_first_and_takes_no_leaf_of_another(store: Store, user: int) -> None:
     one, two = store.chats.create(user, "one"), store.chats.create(user, "two")
     assert [c.id for c in store.chats.find(user)] == [two, one]
-    store.messages.add(user, one, NewMessage(None, "hello"))
+    message = store.messages.add(user, one, NewMessage(None, "hello"))
     assert [c.id for c in store.chats.find(user)] == [one, two]
     assert [c.id for c in store.chats.find(user, limit=1)] == [one]
-
-
-def test_a_parent_or_leaf_of_another_conversation_is_refused(store: Store, user: int) -> None:
-    one, two = store.chats.create(user), store.chats.create(user)
-    message = store.messages.add(user, one, NewMessage(None, "hello"))
     with pytest.raises(NotFound):
         store.messages.add(user, two, NewMessage(message, "hello"))
     with pytest.raises(NotFound):
@@ -112,157 +64,103 @@ def test_a_conversation_deeper_than_any_limit_can_be_deleted(store: Store, user:
     assert store.chats.find(user) == []
 
 
-@pytest.fixture
-def reply(store: Store, user: int) -> int:
-    figures, turn = TurnFigures(forwards=1, proposed=1, accepted=1), NewTurn("tiny", "k", {}, 0, True)
-    return replied(
-        store, user, text="text", tokens=[1, 2], sources=["target", "context"], turn=turn, figures=figures
+def test_an_edited_reply_drafts_as_the_users_text_and_counts_as_nothing(store: Store, user: int) -> None:
+    """So does its copy, once the original is gone."""
+    figures = TurnFigures(forwards=1, proposed=1, accepted=1)
+    reply = replied(store, user, text="text", turn=TURN, figures=figures)
+    chat, totals, days = (
+        chat_of(store, user, reply),
+        store.figures.totals(user),
+        store.figures.over_time(user),
     )
-
-
-def test_it_is_a_version_beside_the_reply(store: Store, user: int, reply: int) -> None:
     edited = store.messages.edit_reply(user, reply, "better text")
-    chat = store.messages.get(user, reply).conversation_id
     path = store.messages.path(user, chat)
     assert [message.id for message in path] == [reply - 1, edited]
     assert path[-1].siblings == (reply, edited)
     assert (path[-1].edited, path[-1].model, path[-1].role) == (True, "", "assistant")
     before = store.messages.get(user, reply)
     assert (before.text, before.edited, before.model) == ("text", False, "tiny")
-    with pytest.raises(NotFound):
-        store.messages.edit_reply(store.users.ensure("bob"), reply, "mine")
     with pytest.raises(StoreError, match="Only a reply"):
         store.messages.edit_reply(user, reply - 1, "no")
-
-
-def test_it_drafts_as_the_users_text_and_counts_as_nothing(store: Store, user: int, reply: int) -> None:
-    figures, days = store.figures.totals(user), store.figures.over_time(user)
-    edited = store.messages.edit_reply(user, reply, "better text")
     assert (edited, "better text") in store.history.without_tokens(user, "k", 0, None, 9)
     store.history.keep_tokens("k", [(edited, [7, 8]), (reply - 1, [9])])
     assert set(drafting(store, user, "written")) == {reply}
     assert set(drafting(store, user, "asked")) == {reply - 1, edited}
     assert store.history.ids(user, "k", "asked") == {reply - 1, edited}
     assert store.replies.last(user, "k", 9) == [reply]
-    assert store.figures.totals(user) == figures
-    assert figures.replies == 1
-    assert store.figures.over_time(user) == days
+    assert (store.figures.totals(user), store.figures.over_time(user)) == (totals, days)
+    assert totals.replies == 1
     assert store.replies.turn(user, edited) is None
-
-
-def test_its_copy_is_one_too(store: Store, user: int, reply: int) -> None:
-    edited = store.messages.edit_reply(user, reply, "better text")
     fork = store.chats.fork(user, edited)
-    original = store.messages.get(user, edited).conversation_id
-    assert store.messages.path(user, fork)[-1].edited
-    delete_for_good(store, user, original)
-    copy = store.messages.path(user, fork)[-1].id
-    store.history.keep_tokens("k", [(copy, [7])])
-    assert copy in drafting(store, user, "asked")
-    assert copy not in drafting(store, user, "written")
+    delete_for_good(store, user, chat)
+    copy = store.messages.path(user, fork)[-1]
+    assert copy.edited
+    store.history.keep_tokens("k", [(copy.id, [7])])
+    assert copy.id in drafting(store, user, "asked")
+    assert copy.id not in drafting(store, user, "written")
 
 
 REPORT = Attachment("report.pdf", 12_345, "The lighthouse of Alexandria was tall.")
-
-
 CODE = Attachment("code.py", 20, "def zymurgy():\n    pass\n")
 
 
-def asked(store: Store, user: int, text: str = "What is it?") -> tuple[int, int]:
+def test_attachments_are_found_forked_and_gone_with_their_chat(store: Store, user: int, path: Path) -> None:
     chat = store.chats.create(user)
-    return chat, store.messages.add(user, chat, NewMessage(None, text, files=[REPORT, CODE]))
-
-
-def test_they_come_back_in_order_and_their_texts_apart(store: Store, user: int) -> None:
-    chat, message = asked(store, user, "")
+    message = store.messages.add(user, chat, NewMessage(None, "", files=[REPORT, CODE]))
     assert store.chats.get(user, chat).title == "report.pdf"  # of files alone: called after the first
     (read,) = store.messages.path(user, chat)
     assert [(head.name, head.size) for head in read.attachments] == [("report.pdf", 12_345), ("code.py", 20)]
     assert store.messages.get(user, message).attachments == read.attachments
     assert store.messages.attachments(user, message) == [REPORT, CODE]
     assert store.messages.attachment(user, read.attachments[1].id) == CODE
-
-
-def test_the_search_finds_their_words_and_names(store: Store, user: int) -> None:
-    chat, message = asked(store, user)
     for query in ("lighthouse", "zymurgy", "report.pdf"):
         (found,) = store.chats.find(user, query)
         assert (found.id, found.message_id) == (chat, message)
-    (found,) = store.chats.find(user, "alexandria tall")
-    assert "\x02Alexandria\x03" in found.snippet
-    (found,) = store.chats.find(user, "what")
-    assert found.snippet == "\x02What\x03 is it?"
-    store.chats.hide(user, chat)
-    assert store.chats.find(user, "lighthouse") == []
-
-
-def test_nothing_of_them_is_left_after_the_chat(store: Store, user: int, path: Path) -> None:
-    chat, message = asked(store, user)
-    id = store.messages.get(user, message).attachments[0].id
-    delete_for_good(store, user, chat)
-    data = on_disk(path)
-    assert [word for word in (b"ighthouse", b"zymurgy", b"report.pdf") if word in data] == []
-    with pytest.raises(NotFound):
-        store.messages.attachment(user, id)
-
-
-def test_a_fork_has_its_own(store: Store, user: int) -> None:
-    chat, message = asked(store, user)
+    assert "\x02Alexandria\x03" in store.chats.find(user, "alexandria tall")[0].snippet
     fork = store.chats.fork(user, message)
-    delete_for_good(store, user, chat)
+    store.chats.hide(user, chat)
+    assert [found.id for found in store.chats.find(user, "lighthouse")] == [fork]
+    store.chats.delete_hidden()
     (copy,) = store.messages.path(user, fork)
     assert store.messages.attachments(user, copy.id) == [REPORT, CODE]
     assert [found.id for found in store.chats.find(user, "zymurgy")] == [fork]
+    delete_for_good(store, user, fork)
+    data = on_disk(path)
+    assert [word for word in (b"ighthouse", b"zymurgy", b"report.pdf") if word in data] == []
+    with pytest.raises(NotFound):
+        store.messages.attachment(user, read.attachments[0].id)
 
 
-WAITS = """
-import sys
-from pathlib import Path
-from hierchat.store import Store
-from hierchat.store.records import Attachment, NewMessage, NewTurn
-store = Store.open(Path(sys.argv[1]))
-user = store.users.ensure("ann")
-fresh = store.chats.create(user)
-first = NewMessage(None, "A first question", files=[Attachment("a.txt", 1, "text of a")])
-store.messages.enqueue(user, fresh, first, at_end=False)
+def waits(path: Path, say: Callable[..., None]) -> Store:
+    """Leave questions that wait: in a new chat, behind a reply, as another version, in chats that nobody should see."""
+    store = new_store(path)
+    user = store.users.ensure("ann")
 
-busy = store.chats.create(user)
-asked = store.messages.add(user, busy, NewMessage(None, "asked"))
-reply = store.replies.begin(user, busy, asked, NewTurn("tiny", "k", {}, 0, True))
-for text, name in (("Second", "b"), ("Third", "c")):
-    files = [Attachment(f"{name}.txt", 1, f"text of {name}")]
-    store.messages.enqueue(user, busy, NewMessage(asked, text, files=files), at_end=True)
-store.replies.append(reply, "so far", [1], ["target"])
+    def enqueue(chat: int, text: str, parent: int | None = None, *, file: str, at_end: bool) -> int | None:
+        files = [Attachment(f"{file}.txt", 1, f"text of {file}")]
+        return store.messages.enqueue(user, chat, NewMessage(parent, text, files=files), at_end=at_end)
 
-edited = store.chats.create(user)
-root = store.messages.add(user, edited, NewMessage(None, "before"))
-store.messages.enqueue(user, edited, NewMessage(None, "edited"), at_end=False)
-
-hidden = store.chats.create(user)
-store.messages.enqueue(user, hidden, NewMessage(None, "a hidden pangolin"), at_end=False)
-store.chats.hide(user, hidden)
-secret = store.chats.begin_incognito(user)
-assert store.messages.enqueue(user, secret, NewMessage(None, "a secret pangolin"), at_end=False) is None
-print(fresh, busy, edited, flush=True)
-sys.stdin.read()
-"""
+    fresh, busy, edited, hidden = (store.chats.create(user) for _ in range(4))
+    enqueue(fresh, "A first question", file="a", at_end=False)
+    reply = replied(store, user, busy, "so far", state="writing")
+    enqueue(busy, "Second", reply - 1, file="b", at_end=True)
+    enqueue(busy, "Third", reply - 1, file="c", at_end=True)
+    store.messages.add(user, edited, NewMessage(None, "before"))
+    enqueue(edited, "edited", file="d", at_end=False)
+    enqueue(hidden, "a hidden pangolin", file="e", at_end=False)
+    store.chats.hide(user, hidden)
+    assert enqueue(store.chats.begin_incognito(user), "a secret pangolin", file="f", at_end=False) is None
+    say(fresh, busy, edited)
+    return store
 
 
-def test_after_a_kill_they_stand_in_their_chats_without_a_reply(path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAITS, str(path)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    fresh, busy, edited = map(int, process.stdout.readline().split())
-    with Store.open(path) as beside:  # it still runs: they are its own
-        user = beside.users.ensure("ann")
-        assert beside.messages.path(user, fresh) == []
-        assert [c.id for c in beside.chats.find(user)] == [edited, busy, fresh]
-    process.kill()
-    process.wait()
+def test_after_a_kill_questions_that_wait_stand_in_their_chats_without_a_reply(path: Path) -> None:
+    with child(partial(waits, path)) as process:
+        fresh, busy, edited = map(int, process.said.readline().split())
+        with Store.open(path) as beside:  # it still runs: they are its own
+            user = beside.users.ensure("ann")
+            assert beside.messages.path(user, fresh) == []
+            assert {c.id for c in beside.chats.find(user)} == {edited, busy, fresh}
     for _ in range(2):  # the second start finds nothing more to do
         with Store.open(path) as store:
             (question,) = store.messages.path(user, fresh)
@@ -301,27 +199,23 @@ def test_it_becomes_a_message_once(store: Store, user: int) -> None:
         assert [message.text for message in again.messages.path(user, conversation)] == ["question"]
 
 
-def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) -> None:
-    conversation = store.chats.create(user)
-    file = Attachment("long.txt", 1, "quagga " * 5_000)
-    held = store.messages.enqueue(
-        user, conversation, NewMessage(None, "about an okapi", files=[file]), at_end=True
-    )
+@pytest.mark.parametrize("with_its_chat", [False, True])
+def test_a_question_that_is_taken_back_is_in_no_file(
+    store: Store, user: int, path: Path, with_its_chat: bool
+) -> None:
+    conversation, files = store.chats.create(user), [Attachment("long.txt", 1, "quagga " * 5_000)]
+    question = NewMessage(None, "about an okapi", files=files)
+    held = store.messages.enqueue(user, conversation, question, at_end=True) or 0
     assert b"okapi" in on_disk(path)
     assert not store.chats.discard(user, conversation)  # one waits in it
-    store.messages.dequeue(held)
-    assert store.chats.discard(user, conversation)
+    if with_its_chat:
+        delete_for_good(store, user, conversation)
+    else:
+        store.messages.dequeue(held)
+        assert store.chats.discard(user, conversation)
     assert b"okapi" not in on_disk(path)
     assert b"quagga" not in on_disk(path)
-
-
-def test_it_goes_with_its_chat(store: Store, user: int, path: Path) -> None:
-    conversation = store.chats.create(user)
-    held = store.messages.enqueue(user, conversation, NewMessage(None, "about an okapi"), at_end=True)
-    store.chats.hide(user, conversation)
-    store.chats.delete_hidden()
-    assert b"okapi" not in on_disk(path)
     with pytest.raises(NotFound):
-        store.messages.add(user, conversation, NewMessage(None, "about an okapi"), [held or 0])
+        store.messages.add(user, conversation, question, [held])
     with pytest.raises(NotFound):
         store.messages.enqueue(user, conversation, NewMessage(None, "more"), at_end=True)

@@ -1,19 +1,17 @@
-"""Projects: named, changed, filled with chats, and deleted with them; notes about the user."""
+"""Projects, presets, what a chat sets for its replies, and notes about the user."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.records import ChatSettings, NewMessage, Project
-from tests.testing.deleting import on_disk
-
-
-def create(store: Store, user: int, name: str) -> int:
-    return store.projects.save(user, Project(0, name))
+from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import killed, new_store, project
 
 
 def names(store: Store, user: int) -> list[tuple[str, int]]:
@@ -25,7 +23,7 @@ def test_a_project_is_made_changed_and_renamed(store: Store, user: int) -> None:
     thesis = store.projects.save(user, Project(0, "  The\nthesis ", "Quote.", "tiny", terse))
     assert store.projects.get(user, thesis) == Project(thesis, "The thesis", "Quote.", "tiny", terse)
     assert store.projects.save(user, Project(thesis, "<b>bold</b>", preset_id=10**6)) == thesis
-    create(store, user, "apples")
+    project(store, user, "apples")
     assert names(store, user) == [("<b>bold</b>", 0), ("apples", 0)]
     assert store.projects.get(user, thesis) == Project(thesis, "<b>bold</b>")
     store.projects.save(user, Project(thesis, "The thesis", preset_id=terse))
@@ -33,86 +31,65 @@ def test_a_project_is_made_changed_and_renamed(store: Store, user: int) -> None:
     assert store.projects.get(user, thesis) == Project(thesis, "The thesis")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_a_name_that_cannot_be_taken_is_refused(store: Store, user: int) -> None:
+    project(store, user, "Garden")
+    other = project(store, user, "Other")
+    for name, said in (
         (" \n\0", "A project needs a name. Type one."),
         ("x" * 300, "A project name has at most 100 characters. Take a shorter one."),
         ("Garden", "There is a project called “Garden” already. Take another name."),
-    ],
-)
-def test_a_name_that_cannot_be_taken_is_refused(store: Store, user: int, name: str, said: str) -> None:
-    create(store, user, "Garden")
-    other = create(store, user, "Other")
-    for id in (0, other):
-        with pytest.raises(StoreError, match=re.escape(said)):
-            store.projects.save(user, Project(id, name))
+    ):
+        for id in (0, other):
+            with pytest.raises(StoreError, match=re.escape(said)):
+                store.projects.save(user, Project(id, name))
     assert names(store, user) == [("Garden", 0), ("Other", 0)]
-    create(store, store.users.ensure("bob"), "Garden")
+    project(store, store.users.ensure("bob"), "Garden")
     store.projects.save(user, Project(other, "Other"))
 
 
 def test_chats_move_in_and_out(store: Store, user: int) -> None:
-    garden = create(store, user, "Garden")
+    garden = project(store, user, "Garden")
     inside, outside = store.chats.create(user, "in", garden), store.chats.create(user, "out")
     store.chats.set_tags(user, inside, ["green"])
 
-    def listed(**which: int) -> list[int]:
-        return [chat.id for chat in store.chats.find(user, **which)]
+    def listed(*query: str, **which: int) -> list[int]:
+        return [chat.id for chat in store.chats.find(user, *query, **which)]
 
     assert (listed(project=garden), listed(project=0)) == ([inside], [outside])
-    assert sorted(listed()) == [inside, outside]
-    assert [chat.id for chat in store.chats.find(user, "tag:green", project=0)] == [inside]
+    assert listed("tag:green", project=0) == [inside]
     store.projects.move(user, outside, garden)
     assert names(store, user) == [("Garden", 2)]
-    message = store.messages.add(user, outside, NewMessage(None, "Hello"))
-    assert store.chats.get(user, store.chats.fork(user, message)).project_id == garden
-    store.projects.move(user, inside, None)
-    assert store.chats.get(user, inside).project_id is None
     with pytest.raises(NotFound, match="deleted in another tab"):
         store.projects.move(user, inside, garden + 1)
     with pytest.raises(NotFound):
         store.chats.create(user, "", garden + 1)
-
-
-def test_a_deleted_project_comes_back_with_its_chats(store: Store, user: int) -> None:
-    garden = create(store, user, "Garden")
-    kept, gone = store.chats.create(user, "kept", garden), store.chats.create(user, "gone", garden)
-    store.chats.hide(user, gone)
-    hidden = store.chats.hide_project(user, garden)
-    assert (hidden, store.projects.all(user), store.chats.find(user)) == ([kept], [], [])
-    for act in (store.projects.get, store.chats.hide_project):
-        with pytest.raises(NotFound):
-            act(user, garden)
-    store.chats.restore_project(user, garden, hidden)
-    assert names(store, user) == [("Garden", 1)]
-    store.chats.delete_hidden()
-    assert [chat.id for chat in store.chats.find(user, project=garden)] == [kept]
     with pytest.raises(NotFound, match="deleted for good"):
         store.chats.restore_project(user, garden + 1, [])
 
 
 @pytest.mark.parametrize("ends", ["deleted", "closed", "killed"])
 def test_nothing_of_a_deleted_project_is_left_in_the_file(path: Path, ends: str) -> None:
-    with Store.open(path) as store:
+    def hides() -> Store:
+        store = new_store(path)
         user = store.users.ensure("ann")
         garden = store.projects.save(user, Project(0, "Garden zinnia", "Think of zinnias."))
         chat = store.chats.create(user, "A zinnia", garden)
         store.messages.add(user, chat, NewMessage(None, "Where does the zinnia grow?"))
-        other = store.chats.create(user, "An oak")
+        store.chats.create(user, "An oak")
         hidden = store.chats.hide_project(user, garden)
         if ends == "deleted":
             store.chats.delete_hidden(hidden, garden)
             assert b"zinnia" not in on_disk(path)
-        if ends == "killed":
-            store.chats._hidden.clear()
-            store.chats._hidden_projects.clear()
-            with store.connection.write() as db:
-                for table in ("conversations", "projects"):
-                    db.execute(f"UPDATE {table} SET hider_started = 1 WHERE hidden_by IS NOT NULL")
+        return store
+
+    if ends == "killed":
+        killed(hides)
+        assert b"zinnia" in on_disk(path)
+    else:
+        hides().close()
     with Store.open(path) as store:
         assert b"zinnia" not in on_disk(path)
-        assert [chat.id for chat in store.chats.find(user)] == [other]
+        assert [chat.title for chat in store.chats.find(store.users.ensure("ann"))] == ["An oak"]
 
 
 def test_notes_are_kept_and_go_with_the_user(store: Store, user: int, path: Path) -> None:
@@ -126,9 +103,70 @@ def test_notes_are_kept_and_go_with_the_user(store: Store, user: int, path: Path
     assert b"zinnias" not in on_disk(path)
 
 
-def test_a_chat_leaves_the_notes_out(store: Store, user: int) -> None:
+TERSE = ChatSettings("Be terse.", {"temperature": 0.5, "seed": None, "stop": ["\n\n", "é"]})
+LOUD = ChatSettings("SHOUT!", {"temperature": 1.5, "seed": 7, "stop": []})
+
+
+def test_a_preset_is_kept_changed_renamed_and_deleted(store: Store, user: int, path: Path) -> None:
+    terse = store.presets.create(user, "terse", TERSE)
+    store.presets.create(user, "Loud", LOUD)
+    with Store.open(path) as again:
+        loud, kept = again.presets.all(user)
+    assert (loud.name, kept.name, kept.id) == ("Loud", "terse", terse)
+    assert (kept.settings.system_prompt, kept.settings.sampling) == (TERSE.system_prompt, TERSE.sampling)
+    store.presets.change(user, terse, LOUD)
+    store.presets.rename(user, terse, "Terse no more")
+    assert store.presets.get(user, terse).settings.system_prompt == "SHOUT!"
+    assert [preset.name for preset in store.presets.all(user)] == ["Loud", "Terse no more"]
+    store.presets.delete(user, terse)
+    assert [preset.name for preset in store.presets.all(user)] == ["Loud"]
+    with pytest.raises(StoreError, match="was deleted"):
+        store.presets.get(user, terse)
+
+
+def test_a_name_is_taken_once_for_each_user_and_one_is_the_default(store: Store, user: int) -> None:
+    terse, loud = store.presets.create(user, "terse", TERSE), store.presets.create(user, "loud", LOUD)
+    bob = store.users.ensure("bob")
+    store.presets.set_default(bob, store.presets.create(bob, "terse", TERSE))
+    with pytest.raises(StoreError, match="called “terse” already"):
+        store.presets.create(user, "terse", LOUD)
+    with pytest.raises(StoreError, match="called “terse” already"):
+        store.presets.rename(user, loud, "terse")
+    store.presets.rename(user, terse, "terse")
+    for chosen in (terse, loud, None):
+        store.presets.set_default(user, chosen)
+        defaults = [preset.id for preset in store.presets.all(user) if preset.is_default]
+        assert defaults == ([] if chosen is None else [chosen])
+    assert len(store.presets.all(user)) == 2
+    assert [preset.is_default for preset in store.presets.all(bob)] == [True]
+
+
+def test_a_chat_and_its_fork_keep_what_they_took_from_a_preset(store: Store, user: int) -> None:
     chat = store.chats.create(user)
     message = store.messages.add(user, chat, NewMessage(None, "Hello"))
-    store.chats.set_settings(user, chat, ChatSettings("", {}, notes=False))
+    assert store.chats.settings(user, chat) is None
+    assert store.chats.settings(user, store.chats.fork(user, message)) is None
+    terse = store.presets.create(user, "terse", TERSE)
+    store.chats.set_settings(user, chat, ChatSettings("Be terse.", {"seed": None}, terse))
+    store.chats.set_settings(user, chat, ChatSettings("Be very terse.", {"seed": 3}, terse, notes=False))
+    store.presets.change(user, terse, LOUD)
+    taken = ChatSettings("Be very terse.", {"seed": 3}, terse, notes=False)
     for one in (chat, store.chats.fork(user, message)):
-        assert store.chats.settings(user, one) == ChatSettings("", {}, notes=False)
+        assert store.chats.settings(user, one) == taken
+    store.presets.delete(user, terse)
+    assert store.chats.settings(user, chat) == replace(taken, preset_id=None)
+
+
+def test_what_was_deleted_is_not_in_the_file(store: Store, user: int, path: Path) -> None:
+    chat = store.chats.create(user)
+    store.chats.set_settings(user, chat, ChatSettings("the secret of the chat", {}))
+    delete_for_good(store, user, chat)
+    bob = store.users.ensure("bob")
+    store.presets.create(bob, "mine", ChatSettings("the secret of the preset", {}))
+    store.users.forget(bob)
+    assert b"the secret" not in on_disk(path)
+
+
+def test_lone_surrogates_are_taken(store: Store, user: int) -> None:
+    preset = store.presets.create(user, "\ud800", ChatSettings("\udfff", {"stop": ["\ud800"]}))
+    assert store.presets.get(user, preset).settings == ChatSettings("?", {"stop": ["?"]}, preset)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from threading import Thread
 from types import MappingProxyType
 
 import pytest
@@ -19,44 +22,30 @@ from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.connection import DatabaseUnwritable, interrupt
 from hierchat.store.records import NewTurn, Origin, SourceCount, SourceSpan, Totals, TurnFigures, Whereabouts
 from tests.testing.deleting import delete_for_good
-from tests.testing.stores import chat_of, replied
+from tests.testing.stores import chat_of, child, new_store, replied
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
-
-
 FIGURES = TurnFigures(
-    prompt_tokens=9,
-    seconds=0.5,
-    first_token_seconds=0.1,
-    forwards=2,
-    tokens_per_forward=2.0,
-    proposed=6,
-    accepted=2,
+    prompt_tokens=9, seconds=0.5, first_token_seconds=0.1, forwards=2, tokens_per_forward=2.0, proposed=6, accepted=2,
     sources=MappingProxyType({"context": SourceCount(4, 0), "history": SourceCount(2, 2)}),
-    baseline_tokens_per_second=4.0,
-    baseline="measured",
-    speedup=2.0,
-    finish="stop",
-    forward_ms=0.4,
-    verify_ms=0.03,
-    read_ms=7.0,
-    prompt_read=5,
-    stop_string="END",
-    plan=(("small", 4), ("middle", 9)),
-)
+    baseline_tokens_per_second=4.0, baseline="measured", speedup=2.0, finish="stop", forward_ms=0.4, verify_ms=0.03,
+    read_ms=7.0, prompt_read=5, stop_string="END", plan=(("small", 4), ("middle", 9)),
+)  # fmt: skip
 
 
 def reply(store: Store, user: int, turn: NewTurn = TURN) -> int:
     return replied(store, user, text="", asked="q", tokens=[], turn=turn, state="writing")
 
 
-def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
+def test_a_reply_from_first_to_last_and_taken_up_again(store: Store, user: int) -> None:
     message = reply(store, user)
     begun = store.messages.get(user, message)
     assert (begun.text, begun.state) == ("", "writing")
     store.replies.append(message, "one two", [5, -1], ["target", "history"])
     turn = store.replies.turn(user, message)
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 2, None)
+    with pytest.raises(StoreError, match="still being written"):
+        store.replies.resume(user, message)
     store.replies.append(message, "one two three four", [2**31 - 1, 0], ["history", "target"])
     store.replies.finish(message, "one two three", "stopped", FIGURES)
     ended = store.messages.get(user, message)
@@ -69,6 +58,17 @@ def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
     question = store.messages.get(user, message).parent_id
     assert store.replies.turn(user, question) is None
     assert store.replies.tokens(user, question) == store.replies.spans(user, question) == []
+    store.replies.resume(user, message)
+    assert store.messages.get(user, message).state == "writing"
+    turn = store.replies.turn(user, message)
+    assert (turn.begun, turn.figures, turn.reply_tokens) == (TURN, None, 4)
+    store.replies.append(message, "one two three fourteen", [3, 4], ["target", "history"])
+    store.replies.finish(message, "one two three fourteen", "complete", FIGURES)
+    assert store.replies.tokens(user, message) == [5, -1, 2**31 - 1, 0, 3, 4]
+    spans[2:] = [SourceSpan(3, 2, "target"), SourceSpan(5, 1, "history")]
+    assert store.replies.spans(user, message) == spans
+    assert [c.snippet for c in store.chats.find(user, "fourteen")] == ["one two three \x02fourteen\x03"]
+    assert store.chats.find(user, "four") != []  # the beginning of a word
 
 
 kinds = st.sampled_from([Origin(), Origin("context", 3, 0.5), Origin("history", 2, 1.0, 7)])
@@ -122,24 +122,18 @@ def test_where_messages_stand(store: Store, user: int) -> None:
     assert store.messages.whereabouts(user, [mine]) == {}
 
 
-def test_a_bad_append_changes_nothing(store: Store, user: int) -> None:
+def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: Path) -> None:
     message = reply(store, user)
     with pytest.raises(ValueError, match="2 tokens but 1 sources"):
         store.replies.append(message, "no", [1, 2], ["target"])
     with pytest.raises(OverflowError):
         store.replies.append(message, "no", [2**31], ["target"])
     assert store.messages.get(user, message).text == ""
-
-
-def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: Path) -> None:
-    message = reply(store, user)
     store.replies.finish(message, "", "complete", FIGURES)
-    for write in (
-        lambda: store.replies.append(message, "more", [1], ["target"]),
-        lambda: store.replies.finish(message, "more", "complete", FIGURES),
-    ):
-        with pytest.raises(NotFound):
-            write()
+    with pytest.raises(NotFound):
+        store.replies.append(message, "more", [1], ["target"])
+    with pytest.raises(NotFound):
+        store.replies.finish(message, "more", "complete", FIGURES)
     running = reply(store, user)
     with Store.open(path) as other, pytest.raises(NotFound):
         other.replies.append(running, "mine now", [1], ["target"])
@@ -174,65 +168,31 @@ def test_totals(store: Store, user: int) -> None:
     assert store.figures.totals(user) == Totals(3, 9, {"history": 4, "context": 0})
 
 
-def test_two_threads_write_and_read_at_once(path: Path) -> None:
-    with Store.open(path) as store:
-        user = store.users.ensure("ann")
-        failures: list[BaseException] = []
-
-        def write(number: int) -> None:
-            try:
-                message = reply(store, user)
-                for count in range(1, 51):
-                    store.replies.append(message, f"{number} " * count, [number], ["target"])
-                    assert len(store.replies.tokens(user, message)) == count
-                    store.chats.find(user, "q")
-                store.replies.finish(message, str(number), "complete", FIGURES)
-            except BaseException as failure:
-                failures.append(failure)
-
-        threads = [Thread(target=write, args=[number]) for number in (1, 2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        log = [store.replies.tokens(user, message) for message in store.replies.last(user, "k1", 9)]
-        assert sorted(log) == [[1] * 50, [2] * 50]
-
-
-def test_a_reply_can_be_taken_up_again(store: Store, user: int) -> None:
-    message = reply(store, user)
-    store.replies.append(message, "ab", [1, 2], ["target", "context"])
-    with pytest.raises(StoreError, match="still being written"):
-        store.replies.resume(user, message)
-    store.replies.finish(message, "ab", "complete", FIGURES)
-    store.replies.resume(user, message)
-    assert store.messages.get(user, message).state == "writing"
-    turn = store.replies.turn(user, message)
-    assert (turn.begun, turn.figures, turn.reply_tokens) == (TURN, None, 2)
-    store.replies.append(message, "abcd", [3, 4], ["context", "target"])
-    store.replies.finish(message, "abcd", "complete", FIGURES)
-    assert store.replies.tokens(user, message) == [1, 2, 3, 4]
-    assert store.replies.spans(user, message) == [
-        SourceSpan(0, 1, "target"),
-        SourceSpan(1, 2, "context"),
-        SourceSpan(3, 1, "target"),
-    ]
-    assert [c.snippet for c in store.chats.find(user, "abcd")] == ["\x02abcd\x03"]
-    assert store.chats.find(user, "ab ") != []  # the beginning of a word
-    with pytest.raises(NotFound):
-        store.replies.resume(store.users.ensure("bob"), message)
-
-
-def test_a_crash_in_a_reply_that_was_taken_up_leaves_no_figures_of_a_part(path: Path) -> None:
-    with Store.open(path) as store:
-        user = store.users.ensure("ann")
+def test_two_threads_write_and_read_at_once(store: Store, user: int) -> None:
+    def write(number: int) -> None:
         message = reply(store, user)
-        store.replies.finish(message, "ab", "complete", FIGURES)
-        store.replies.resume(user, message)
-    with Store.open(path) as store:
-        assert store.messages.get(user, message).state == "interrupted"
-        assert store.replies.turn(user, message).figures is None
+        for count in range(1, 26):
+            store.replies.append(message, f"{number} " * count, [number], ["target"])
+            assert len(store.replies.tokens(user, message)) == count
+            store.chats.find(user, "q")
+        store.replies.finish(message, str(number), "complete", FIGURES)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(write, (1, 2))) == [None, None]
+    log = [store.replies.tokens(user, message) for message in store.replies.last(user, "k1", 9)]
+    assert sorted(log) == [[1] * 25, [2] * 25]
+
+
+def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
+    """What it had taken up again has no figures of a part."""
+    mine = reply(store, user)
+    with Store.open(path) as other:
+        theirs, done, taken_up = reply(other, user), replied(other, user), replied(other, user)
+        other.replies.resume(user, taken_up)
+    states = [store.messages.get(user, id).state for id in (mine, theirs, done, taken_up)]
+    assert states == ["writing", "interrupted", "complete", "interrupted"]
+    assert store.replies.turn(user, done).figures
+    assert store.replies.turn(user, taken_up).figures is None
 
 
 def test_a_reply_whose_end_could_not_be_written_counts_as_interrupted(store: Store, user: int) -> None:
@@ -251,76 +211,39 @@ def test_a_reply_whose_end_could_not_be_written_counts_as_interrupted(store: Sto
     assert state.fetchone() == ("interrupted",)
 
 
-def test_only_a_conversation_without_messages_is_discarded(store: Store, user: int) -> None:
-    empty, other = store.chats.create(user), store.chats.create(store.users.ensure("bob"))
+def test_empty_conversations_that_a_crash_left_go_after_a_day(store: Store, user: int, path: Path) -> None:
+    old, new, named = (store.chats.create(user, title) for title in ("", "", "kept"))
     held = chat_of(store, user, reply(store, user))
-    assert store.chats.get(user, empty).id == empty
-    assert store.chats.discard(user, empty)
-    assert not store.chats.discard(user, held)
-    assert not store.chats.discard(user, other)
-    assert [c.id for c in store.chats.find(user)] == [held]
-    for gone in (empty, other):
-        with pytest.raises(NotFound):
-            store.chats.get(user, gone)
+    with store.connection.write() as db:
+        db.execute("UPDATE conversations SET created_at = 0 WHERE id IN (?, ?, ?)", [old, named, held])
+    with Store.open(path):
+        assert {c.id for c in store.chats.find(user)} == {held, new, named}
 
 
-def test_conversations_that_a_crash_left_empty_go_after_a_day(path: Path) -> None:
-    with Store.open(path) as store:
-        user = store.users.ensure("ann")
-        old, new, named = (store.chats.create(user, title) for title in ("", "", "kept"))
-        with store.connection.write() as db:
-            db.execute("UPDATE conversations SET created_at = 0 WHERE id IN (?, ?)", [old, named])
-    with Store.open(path) as store:
-        assert {c.id for c in store.chats.find(user)} == {new, named}
+def counts(path: Path, say: Callable[..., None]) -> None:
+    """Write a reply of numbers, and say each number only once the append has returned: it is acknowledged."""
+    store = new_store(path)
+    message = replied(store, store.users.ensure("ann"), text="", asked="count", tokens=[], state="writing")
+    say(message)
+    text = ""
+    for number in range(1_000_000):
+        text += f"{number} "
+        store.replies.append(message, text, [number], ["target" if number % 3 else "history"])
+        say(number)
 
 
-# Says each number only once the append has returned: what was said is acknowledged.
-WRITER = """
-import sys
-from pathlib import Path
-from hierchat.store import Store
-from hierchat.store.records import NewMessage, NewTurn
-store = Store.open(Path(sys.argv[1]))
-user = store.users.ensure("ann")
-conversation = store.chats.create(user)
-question = store.messages.add(user, conversation, NewMessage(None, "count"))
-reply = store.replies.begin(user, conversation, question, NewTurn("tiny", "k", {}, 0, True))
-print(reply, flush=True)
-text = ""
-for number in range(1_000_000):
-    text += f"{number} "
-    store.replies.append(reply, text, [number], ["target" if number % 3 else "history"])
-    print(number, flush=True)
-"""
-
-
-def start(path: Path) -> tuple[subprocess.Popen[str], int]:
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    return writer, int(writer.stdout.readline())
-
-
-def kill(writer: subprocess.Popen[str]) -> int:
-    """SIGKILL; how many appends were acknowledged and not read yet."""
-    writer.kill()
-    # Until it is a zombie, but do not reap it: a zombie must count as dead.
-    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
-    return len([line for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")])
-
-
-def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path) -> None:
-    for acknowledged in (1, 50, 123):
-        writer, reply = start(path)
+@pytest.mark.parametrize("acknowledged", [1, 50, 123])
+def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path, acknowledged: int) -> None:
+    with child(partial(counts, path)) as writer:
+        reply = int(writer.said.readline())
         for _ in range(acknowledged):
-            writer.stdout.readline()
-        acknowledged += kill(writer)
-        with Store.open(path) as store:
-            writer.wait()
+            writer.said.readline()
+        with Store.open(path) as store:  # it still runs, and keeps its reply
             user = store.users.ensure("ann")
+            assert store.messages.get(user, reply).state == "writing"
+            assert store.replies.recover() == 0
+            acknowledged += len(writer.kill())
+            assert store.replies.recover() == 1
             message = store.messages.get(user, reply)
             tokens = store.replies.tokens(user, reply)
             assert message.state == "interrupted"
@@ -330,29 +253,27 @@ def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path) -> Non
             sources = [span.source for span in store.replies.spans(user, reply) for _ in range(span.length)]
             assert sources == ["target" if number % 3 else "history" for number in tokens]
             assert store.replies.last(user, "k", 1) == [reply]
-            assert reply in [
-                m.id for c in store.chats.find(user, "count") for m in store.messages.path(user, c.id)
-            ]
+            (found,) = store.chats.find(user, "count")
+            assert reply in [one.id for one in store.messages.path(user, found.id)]
             assert store.chats.find(user, "0")[0].id == message.conversation_id
             assert store.replies.recover() == 0
 
 
-def test_a_running_writer_keeps_its_reply(path: Path) -> None:
-    writer, reply = start(path)
-    try:
-        with Store.open(path) as store:
-            assert store.messages.get(store.users.ensure("ann"), reply).state == "writing"
-            assert store.replies.recover() == 0
-            kill(writer)
-            assert store.replies.recover() == 1
-    finally:
-        writer.kill()
-        writer.wait()
+ROOT = Path(__file__).parents[2]
+KINDS = ("kill", "errors", "log", "power")
 
 
-def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
-    mine = reply(store, user)
-    with Store.open(path) as other:
-        theirs, done = reply(other, user), replied(other, user)
-    states = [store.messages.get(user, id).state for id in (mine, theirs, done)]
-    assert states == ["writing", "interrupted", "complete"]
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not shutil.which("cc"), reason="needs Linux and cc"
+)
+def test_nothing_that_was_told_is_lost(tmp_path: Path) -> None:
+    out = tmp_path / "counts.json"
+    short = ("--rounds", "1", "--seconds", "0.5", "--cuts", "8")
+    command = [sys.executable, "-m", "tests.faults", *KINDS, *short, "--json", out]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = json.loads(out.read_text())["counts"]
+    assert [kind for kind in KINDS if counts[kind]["problems"]] == []
+    assert sum(count["kills"] for count in counts.values()) == len(KINDS) + 1  # two of "power"
+    assert counts["power"]["cuts"] == 8
+    assert sum(count["told"].get("asked", 0) for count in counts.values()) > 0

@@ -20,7 +20,7 @@ _RELATIONS = """<Relationships xmlns="http://schemas.openxmlformats.org/package/
 def packed(files: Mapping[str, str | bytes]) -> bytes:
     """An archive of these files."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, text in files.items():
             archive.writestr(name, text)
     return out.getvalue()

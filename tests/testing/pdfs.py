@@ -61,5 +61,5 @@ def bomb(times: int = 2) -> bytes:
     """A few kilobytes that unpack to gigabytes."""
     packed = b"\0" * 200_000_000
     for _ in range(times):
-        packed = zlib.compress(packed, 9)
+        packed = zlib.compress(packed, 1)
     return made([packed], "/Filter [" + "/FlateDecode " * times + "]")

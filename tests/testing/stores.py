@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from hierchat.store import Mark, Store
-from hierchat.store.records import NewMessage, NewTurn, TurnFigures
+from hierchat.store.records import NewMessage, NewTurn, Project, TurnFigures
 
 TURN = NewTurn("m", "k", {}, 0, True)
 
@@ -55,6 +60,14 @@ def replied(
     return reply
 
 
+def project(store: Store, user: int, name: str, *chats: int) -> int:
+    """Make a project with these chats."""
+    made = store.projects.save(user, Project(0, name))
+    for chat in chats:
+        store.projects.move(user, chat, made)
+    return made
+
+
 def chat_of(store: Store, user: int, message: int) -> int:
     """Return the chat of a message."""
     return store.messages.get(user, message).conversation_id
@@ -63,3 +76,52 @@ def chat_of(store: Store, user: int, message: int) -> int:
 def drafting(store: Store, user: int, kind: Literal["written", "asked", "self"] = "written") -> list[int]:
     """Return the messages whose texts draft."""
     return [id for id, _ in store.history.texts(user, "k", kind, Mark())[0]]
+
+
+@dataclass
+class Child:
+    """A process of its own that is killed in the middle of its work."""
+
+    pid: int
+    said: TextIO
+
+    def kill(self) -> list[str]:
+        """Kill it, and return the whole lines that it said and nobody read yet. It stays a zombie, which must count as
+        dead."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        return [line for line in self.said.read().splitlines(keepends=True) if line.endswith("\n")]
+
+
+@contextmanager
+def child(work: Callable[[Callable[..., None]], object]) -> Iterator[Child]:
+    """Begin some work in a process of its own, which says lines by the function that it gets, and kill that in the end.
+    No database that it opens may be open here when it begins."""
+    heard, told = os.pipe()
+    if not (pid := os.fork()):
+        with open(told, "w", buffering=1) as stream:
+            try:
+                held = work(partial(print, file=stream))  # noqa: F841  # what it returns is not closed
+                signal.pause()
+            except BaseException:
+                os.write(2, traceback.format_exc().encode())
+            os._exit(1)
+    os.close(told)
+    with open(heard) as said:
+        try:
+            yield Child(pid, said)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Do something in a process of its own, which is killed then; what the work returns stays open until that."""
+
+    def works(say: Callable[..., None]) -> object:
+        done = work()
+        say("done")
+        return done
+
+    with child(works) as process:
+        assert process.said.readline()

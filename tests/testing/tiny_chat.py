@@ -67,22 +67,17 @@ def for_chats(raw: Tokenizer) -> PreTrainedTokenizerFast:
     )
 
 
-def model(seed: int = 0) -> LlamaForCausalLM:
+def model(seed: int = 0, **changed: Any) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer()),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
-        bos_token_id=1,
-        eos_token_id=END,
-        pad_token_id=END,
-        initializer_range=0.2,
-        tie_word_embeddings=False,
-    )
+    sizes = {
+        "vocab_size": len(tokenizer()),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+    }
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT}
+    tokens = {"bos_token_id": 1, "eos_token_id": END, "pad_token_id": END, "tie_word_embeddings": False}
+    config = LlamaConfig(**{**sizes, **heads, **tokens, "initializer_range": 0.2, **changed})
     return LlamaForCausalLM(config).eval()
 
 

@@ -1,17 +1,19 @@
-"""Attached files as people send them, and as somebody might who wishes the program ill."""
+"""Attached files, Word documents and books: as people send them, and as somebody might who wishes the program ill."""
 
 from __future__ import annotations
 
-import subprocess
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hierchat.store.records import Attachment
 from hierchat.texts import attachments
-from hierchat.texts import pdf as reading
 from hierchat.texts.attachments import MOST_BYTES, MOST_CHARACTERS, Unreadable, fenced, read, with_files
-from tests.testing.office_files import docx, epub
+from hierchat.texts.pdf import PdfError, text_of
+from hierchat.texts.text_files import Reader
+from tests.testing.office_files import docx, epub, packed
 from tests.testing.pdfs import bomb, encrypted, made, page, pdf
 
 
@@ -34,10 +36,7 @@ def test_nothing_in_a_file_ends_its_fence(ticks: int) -> None:
     fence = "`" * max(3, ticks + 1)
     assert (lines[1], lines[-1]) == (fence + "md", fence)
     assert fence not in lines[2:-1]
-
-
-def test_a_name_that_is_no_language() -> None:
-    assert fenced(file("a.b`c", "x")).split("\n")[1] == "```"
+    assert fenced(file("a.b`c", "x")).split("\n")[1] == "```"  # that is no language
 
 
 @pytest.mark.parametrize(
@@ -92,65 +91,99 @@ def test_names_are_one_short_line(given: str, name: str) -> None:
     assert read(given, b"text").name == name
 
 
-def test_a_pdf_page_by_page_whatever_it_is_called() -> None:
+def test_pdf_word_and_epub_are_read_whatever_they_are_called() -> None:
     found = read("report", b"junk before\n" + pdf("First page\nwith two lines", "Second page"))
     assert found.text.split("\n\n")[:2] == ["First page\nwith two lines", "Second page"]
     assert read("report.pdf", encrypted(pdf("Not for changing"), "")).text.strip() == "Not for changing"
-
-
-def test_word_and_epub_are_read_whatever_they_are_called() -> None:
     assert read("report", docx("# Title", "Some words.")).text == "# Title\n\nSome words."
     assert read("book.zip", epub("<h1>One</h1>Two.")).text.strip() == "# One\n\nTwo."
-    with pytest.raises(Unreadable, match=r"^a\.docx is damaged"):
-        read("a.docx", docx("text")[:-40])
-    with pytest.raises(Unreadable, match=r"^old\.doc is an Office document. Save it as \.docx"):
-        read("old.doc", b"\xd0\xcf\x11\xe0" + bytes(600))
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("name", "raw", "said"),
     [
-        (encrypted(pdf("secret"), "password"), "is protected by a password"),
-        (b"%PDF-1.7\n", "is damaged"),
-        (pdf("text")[:200], "is damaged"),
-        (b"%PDF-" + bytes(range(256)) * 50, "is damaged"),
-        (pdf(""), "holds pictures of pages, and no text"),
-        (made([page(["x"])], kids="2 0 R 2 0 R"), "is damaged|holds pictures"),
-        (made([b"[" * 200_000]), "is damaged|holds pictures"),
-        (made([page(["x"])], "/Filter /FlateDecode"), "is damaged|holds pictures"),
+        ("a.pdf", encrypted(pdf("secret"), "password"), "is protected by a password"),
+        ("a.pdf", b"%PDF-1.7\n", "is damaged"),
+        ("a.pdf", pdf("text")[:200], "is damaged"),
+        ("a.pdf", b"%PDF-" + bytes(range(256)) * 50, "is damaged"),
+        ("a.pdf", pdf(""), "holds pictures of pages, and no text"),
+        ("a.pdf", made([page(["x"])], kids="2 0 R 2 0 R"), "is damaged|holds pictures"),
+        ("a.pdf", made([b"[" * 200_000]), "is damaged|holds pictures"),
+        ("a.pdf", made([page(["x"])], "/Filter /FlateDecode"), "is damaged|holds pictures"),
+        ("a.pdf", bomb, "is damaged|.*no text"),
+        ("a.pdf", made([page(["word " * 200] * 100)] * 25), "holds more than 2,000,000 characters"),
+        ("a.docx", docx("text")[:-40], "is damaged"),
+        ("old.doc", b"\xd0\xcf\x11\xe0" + bytes(600), r"is an Office document. Save it as \.docx"),
     ],
-    ids=["encrypted", "empty", "cut", "noise", "scanned", "circle", "deep", "not packed"],
+    ids=[
+        "encrypted",
+        "empty",
+        "cut",
+        "noise",
+        "scanned",
+        "circle",
+        "deep",
+        "unpacked",
+        "bomb",
+        "long",
+        "docx",
+        "doc",
+    ],
 )
-def test_a_pdf_that_cannot_be_read_says_why(raw: bytes, said: str) -> None:
-    with pytest.raises(Unreadable, match=rf"^a\.pdf ({said})"):
-        read("a.pdf", raw)
-
-
-def test_a_pdf_that_unpacks_to_gigabytes_is_refused() -> None:
-    raw = bomb()
-    assert len(raw) < 100_000
-    with pytest.raises(Unreadable, match=r"is damaged|no text"):
-        read("bomb.pdf", raw)
-
-
-def test_a_pdf_of_more_text_than_anybody_reads() -> None:
-    lines = ["word " * 200] * 100
-    with pytest.raises(Unreadable, match="holds more than 2,000,000 characters"):
-        read("long.pdf", made([page(lines)] * 25))
-
-
-def test_a_pdf_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(*given: Any, **named: Any) -> Any:
-        raise subprocess.TimeoutExpired("python", named["timeout"])
-
-    monkeypatch.setattr(reading.subprocess, "run", hang)
-    with pytest.raises(Unreadable, match="could not be read in 60 seconds"):
-        read("slow.pdf", pdf("text"))
+def test_a_document_that_cannot_be_read_says_why(name: str, raw: Any, said: str) -> None:
+    with pytest.raises(Unreadable, match=rf"^{re.escape(name)} ({said})"):
+        read(name, raw() if callable(raw) else raw)
 
 
 def test_the_time_for_a_pdf_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachments, "_PDF_SECONDS", 1)
-    endless = made([page(["word " * 20] * 300)] * 400)
     monkeypatch.setattr(attachments, "MOST_CHARACTERS", 10**9)
-    with pytest.raises(Unreadable, match="Take fewer of its pages"):
+    endless = made([page(["word " * 20] * 300)] * 400)
+    with pytest.raises(Unreadable, match=r"could not be read in 1 seconds.*Take fewer of its pages"):
         read("endless.pdf", endless)
+
+
+PAGE = (
+    b"<html><head><title>T</title><style>p {}</style></head><body><h1>Gr\xc3\xb6\xc3\x9fe</h1><script>x()</script>"
+    b"<p>A <b>bold</b> <a href='http://x'>link</a>, snake_case</p><ul><li>one</li></ul></body></html>"
+)
+
+
+def text(kind: str, raw: bytes, most: int = 1_000) -> str:
+    return text_of(raw, most, 30, kind)
+
+
+def test_each_kind_becomes_markdown() -> None:
+    assert text(".docx", docx("# Rules", "Be quiet.", "# Pets", "None &lt;b&gt;.")) == (
+        "# Rules\n\nBe quiet.\n\n# Pets\n\nNone <b>."
+    )
+    assert text(".epub", epub("<h1>One</h1><p>first</p>", "<h2>Two</h2>second")) == (
+        "# One\n\nfirst\n\n## Two\n\nsecond\n\n"
+    )
+    assert text(".html", PAGE) == "# Größe\n\nA **bold** link, snake_case\n\n* one"
+    assert text(".html", PAGE, 7) == "# Größe"[:7]
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "said"),
+    [
+        (".docx", docx("text")[:300], "is damaged"),
+        (".docx", b"no archive", "is damaged"),
+        (".docx", b"\xd0\xcf\x11\xe0 and so on", "is protected by a password"),
+        (".docx", lambda: packed({"word/document.xml": bytes(300 << 20)}), "in the memory set aside"),
+        (".epub", packed({"a": "b"}), "is damaged"),
+        (".epub", epub("text", more={"META-INF/rights.xml": "<r/>"}), "is protected by a password"),
+    ],
+)
+def test_what_cannot_be_read_says_why(kind: str, raw: Any, said: str) -> None:
+    with pytest.raises(PdfError, match=said):
+        text(kind, raw() if callable(raw) else raw)
+
+
+def test_they_draft_as_well(tmp_path: Path) -> None:
+    for name, raw in {"a.docx": docx("Be quiet."), "b.epub": epub("first"), "c.html": PAGE}.items():
+        (tmp_path / name).write_bytes(raw)
+    files = sorted(tmp_path.iterdir())
+    assert [one.strip() for one in Reader(files)][:2] == ["Be quiet.", "first"]
+    assert list(Reader(files[2:])) == [PAGE.decode()]
+    assert [one[:7] for one in Reader(files[2:], pages_as_text=True)] == ["# Größe"]

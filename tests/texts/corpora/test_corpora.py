@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
-import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from filelock import FileLock
 
+from benchmarks.__main__ import main as benchmarks
 from benchmarks.makers.seeds import write_texts
+from hierchat.checks import runs
 from hierchat.cli.main import main
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer, tokens_sha256
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import corpora
-from hierchat.texts import corpora as module
 from hierchat.texts.build import Recipe
 from hierchat.texts.corpora import add, corpora_dir, listed, require_readable, statistics, stored_for
 from hierchat.texts.previews import preview, sample
 from hierchat.texts.text_files import CorpusError, Reader
+from tests.testing import tiny_chat as tiny
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.pdfs import pdf
+from tests.testing.tiny_files import serving_hub
 
 REPLIES = ["The lamp is on.", "The lamp is off.", "Zwölf Boxkämpfer"]
 
@@ -57,15 +59,20 @@ def left() -> list[str]:
     return sorted(str(path.relative_to(corpora_dir())) for path in corpora_dir().rglob("*"))
 
 
-def test_added_texts_are_there_to_draft(said: Any, replies: Path, tokenizer: Any) -> None:
-    code, text = said("add", replies)
+def test_added_texts_are_there_to_draft(said: Any, replies: Path, tmp_path: Path, tokenizer: Any) -> None:
+    """Files and folders become one corpus."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("# A note\n")
+    (tmp_path / "notes" / "b.txt").write_bytes(b"\0\0")
+    code, text = said("add", tmp_path / "notes", replies, "--name", "mine")
     assert code == 0
+    assert f"not read: {tmp_path / 'notes' / 'b.txt'}: binary" in text
     (corpus,), wrong = stored_for(tokens_sha256(tokenizer))
     assert not wrong
+    assert corpus.name == "mine"
     assert f"{corpus.order.size} tokens for tiny" in text
     assert isinstance(corpus.tokens, np.memmap)
-    ends = np.flatnonzero(corpus.tokens == BREAK)
-    assert [tokenizer.decode(ids[ids != BREAK]) for ids in np.split(corpus.tokens, ends)[:-1]] == REPLIES
+    assert texts_of(tokenizer, corpus) == ["# A note\n", *REPLIES]
     # Every position but the breaks, each suffix behind the one before it
     assert sorted(corpus.order) == np.flatnonzero(corpus.tokens != BREAK).tolist()
     text_of = corpus.tokens.tolist()
@@ -73,23 +80,7 @@ def test_added_texts_are_there_to_draft(said: Any, replies: Path, tokenizer: Any
     assert suffixes == sorted(suffixes)
 
 
-def test_files_and_folders_become_one_corpus(
-    said: Any, replies: Path, tmp_path: Path, tokenizer: Any
-) -> None:
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.md").write_text("# A note\n")
-    (tmp_path / "notes" / "b.txt").write_bytes(b"\0\0")
-    code, text = said("add", tmp_path / "notes", replies, "--name", "mine")
-    assert code == 0
-    assert f"not read: {tmp_path / 'notes' / 'b.txt'}: binary" in text
-    (corpus,), _ = stored_for(tokens_sha256(tokenizer))
-    assert corpus.name == "mine"
-    assert (corpus.tokens == BREAK).sum() == 1 + len(REPLIES)
-
-
-def test_the_list_says_for_which_models_and_they_are_removed(
-    said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corpora_are_listed_and_removed(said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     assert "There are none yet" in said("list")[1]
     said("add", replies)
@@ -117,64 +108,43 @@ def test_the_list_says_for_which_models_and_they_are_removed(
 
 def test_replace_builds_anew(said: Any, replies: Path, tokenizer: Any) -> None:
     said("add", replies)
-    replies.write_text(json.dumps({"text": "other"}))
-    assert said("add", replies, "--replace")[0] == 0
-    (corpus,), _ = stored_for(tokens_sha256(tokenizer))
-    assert tokenizer.decode(corpus.tokens[:-1]) == "other"
-    before = left()
-    replies.write_text("")
-    assert said("add", replies, "--replace")[0] == 1
-    assert left() == before
-    (corpus,), _ = stored_for(tokens_sha256(tokenizer))
-    assert tokenizer.decode(corpus.tokens[:-1]) == "other"
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "There is no usable text (what is there is empty, or has no text in it)"),
-        (b" \n \n", "There is no usable text (what is there is empty"),
-        (b"\0\1\2", "a.txt: binary). Give files of text"),
-    ],
-)
-def test_nothing_usable_is_one_line_and_leaves_nothing(
-    said: Any, tmp_path: Path, content: bytes, reason: str
-) -> None:
-    (tmp_path / "a.txt").write_bytes(content)
-    code, text = said("add", tmp_path / "a.txt")
-    errors = [line for line in text.splitlines() if line.startswith("hierchat: ")]
-    assert code == 1
-    assert len(errors) == 1
-    assert reason in errors[0]
-    assert "Traceback" not in text
-    assert left() == []
+    for text, code in (("other", 0), ("", 1)):
+        replies.write_text(json.dumps({"text": text}))
+        assert said("add", replies, "--replace")[0] == code
+        (corpus,), _ = stored_for(tokens_sha256(tokenizer))
+        assert texts_of(tokenizer, corpus) == ["other"]
+    assert [name for name in left() if name.endswith(".part")] == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (["EMPTY"], "There is no usable text (what is there is empty, or has no text in it)"),
+        (["BLANK"], "There is no usable text (what is there is empty"),
+        (["BINARY"], "BINARY.txt: binary). Give files of text"),
         (["nowhere.txt"], "nowhere.txt: there is no such file or folder. Check the path."),
         (["REPLIES", "--name", "../x"], "'../x' is no name"),
-        (["EMPTY"], "There are no files of text in it. Name the files if their kind is unusual."),
+        (["PICTURES"], "There are no files of text in it. Name the files if their kind is unusual."),
         (["REPLIES", "--name", "seed"], "Give another --name."),
-        (["REPLIES", "--name", ""], ""),
         (["REPLIES", "--model", "othre"], "No model is called 'othre'. Did you mean other?"),
         (["hub:nobody"], "'hub:nobody' is no dataset: write hub:owner/name."),
     ],
 )
-def test_wrong_arguments(said: Any, replies: Path, arguments: list[str], reason: str) -> None:
-    empty = replies.with_name("pictures")
-    empty.mkdir()
-    (empty / "a.png").write_bytes(b"\x89PNG")
-    paths = {"REPLIES": str(replies), "EMPTY": str(empty)}
+def test_what_cannot_be_added_is_one_line_and_leaves_nothing(
+    said: Any, replies: Path, arguments: list[str], reason: str
+) -> None:
+    paths = {"REPLIES": replies, "PICTURES": replies.with_name("pictures")}
+    paths["PICTURES"].mkdir()
+    (paths["PICTURES"] / "a.png").write_bytes(b"\x89PNG")
+    for name, content in (("EMPTY", b""), ("BLANK", b" \n \n"), ("BINARY", b"\0\1\2")):
+        paths[name] = replies.with_name(f"{name}.txt")
+        paths[name].write_bytes(content)
     code, text = said("add", *[paths.get(word, word) for word in arguments])
-    if reason:
-        assert code == 1
-        assert reason in text
-        assert left() == []
-    else:  # an empty name is none
-        assert code == 0
-        assert "replies" in text
+    (error,) = [line for line in text.splitlines() if line.startswith("hierchat: ")]
+    assert code == 1
+    assert reason in error
+    assert "Traceback" not in text
+    assert left() == []
 
 
 @pytest.mark.parametrize(
@@ -182,14 +152,10 @@ def test_wrong_arguments(said: Any, replies: Path, arguments: list[str], reason:
     [
         (
             "shutil.disk_usage",
-            shutil.disk_usage("/")._replace(free=2**26),
+            SimpleNamespace(free=2**26),
             "has only 67 MB free. Free some space, or add less.",
         ),
-        (
-            "psutil.virtual_memory",
-            psutil.virtual_memory()._replace(available=100),
-            "more text than fits into memory",
-        ),
+        ("psutil.virtual_memory", SimpleNamespace(available=100), "more text than fits into memory"),
     ],
     ids=["disk", "memory"],
 )
@@ -233,11 +199,24 @@ def test_what_a_killed_process_left_is_no_corpus_and_goes(said: Any, replies: Pa
     assert not parts[0].parent.exists()
 
 
-@pytest.mark.parametrize("name", ["meta.json", "tokens.npy", "order.npy"])
-@pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
-def test_a_damaged_corpus_is_shown_and_can_be_replaced(
-    said: Any, replies: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("meta.json", "cut"),
+        ("meta.json", "delete"),
+        *((name, damage) for name in ("tokens.npy", "order.npy") for damage in ("cut", "alter", "delete")),
+    ],
+)
+def test_a_damaged_corpus_is_said_once_and_can_be_replaced(
+    said: Any,
+    replies: Path,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    damage: str,
 ) -> None:
+    """The others draft."""
     monkeypatch.setenv("COLUMNS", "300")
     said("add", replies)
     said("add", replies, "--name", "whole")
@@ -246,16 +225,16 @@ def test_a_damaged_corpus_is_shown_and_can_be_replaced(
     if damage == "delete":
         file.unlink()
     else:
-        middle = len(content) // 2
         file.write_bytes(
-            content[:middle] if damage == "cut" else content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
+            content[: len(content) // 2] if damage == "cut" else content[:-4] + b"\xff\xff\xff\x7f"
         )
-    usable, wrong = stored_for(tokens_sha256(tokenizer))
-    if not (name == "meta.json" and damage == "flip"):
-        assert [corpus.name for corpus in usable] == ["whole"]
-        assert len(wrong) == 1
-        assert wrong[0].startswith("The corpus replies is not used: ")
-        assert f"damaged: {name}" in said("list")[1]
+    caplog.clear()
+    for _ in range(2):
+        assert [one.name for one in statistics(entry(), tokenizer)] == ["whole"]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == corpora.__name__]
+    assert line.startswith("The corpus replies is not used: ")
+    assert line.endswith(" Add it again with --replace, or remove it.")
+    assert f"damaged: {name}" in said("list")[1]
     assert said("add", replies, "--replace")[0] == 0
     assert len(stored_for(tokens_sha256(tokenizer))[0]) == 2
 
@@ -266,39 +245,33 @@ LINE = b'{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     files = {"data/train.jsonl": LINE * 3, "README.md": b"not wanted", "data/train.csv": b"not wanted"}
-    with FakeHub(files) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving_hub(files) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
-        server.shutdown()
 
 
-def test_a_dataset_is_fetched_and_added(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["corpus", "add", f"hub:{REPO}"]) == 0
+def test_a_dataset_is_fetched_and_added(said: Any, hub: FakeHub) -> None:
+    assert said("add", f"hub:{REPO}")[0] == 0
     (corpus,) = listed()
     assert (corpus.name, corpus.meta and corpus.meta.texts) == ("org-tiny", 3)
     assert corpus.meta.sources == (f"hub:{REPO}",)
     assert not any("README" in path or "csv" in path for method, path, _ in hub.asked if method == "GET")
     asked = len(hub.asked)
-    assert main(["corpus", "add", f"hub:{REPO}", "--name", "again"]) == 0
+    assert said("add", f"hub:{REPO}", "--name", "again")[0] == 0
     assert len(hub.asked) == asked  # what is there needs no network
 
 
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("hub:org/other", "There is no public dataset org/other on the hub. Check its name at http"),
-        ("hub:org", "'hub:org' is no dataset: write hub:owner/name."),
+        ("org/other", "There is no public dataset org/other on the hub. Check its name at http"),
+        ("org", "'hub:org' is no dataset: write hub:owner/name."),
         ("parquet alone", "Datasets in Parquet need `pip install pyarrow`."),
         ("no network", "The hub cannot be reached, so org/tiny cannot be fetched."),
     ],
 )
-def test_a_dataset_that_cannot_be_had(
-    hub: FakeHub,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    source: str,
-    reason: str,
+def test_a_dataset_that_is_not_had(
+    said: Any, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
     if source == "parquet alone":
         hub.files = {"data/train.parquet": b"PAR1"}
@@ -308,10 +281,10 @@ def test_a_dataset_that_cannot_be_had(
         )
     elif source == "no network":
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert main(["corpus", "add", source if source.startswith("hub:") else f"hub:{REPO}"]) == 1
-    said = capsys.readouterr().err
-    assert "hierchat: " in said
-    assert reason in said
+    code, text = said("add", f"hub:{REPO if ' ' in source else source}")
+    assert code == 1
+    assert "hierchat: " in text
+    assert reason in text
     assert listed() == []
 
 
@@ -330,19 +303,23 @@ def notes(tmp_path: Path) -> Path:
 
 
 def test_what_is_read_and_what_is_not(notes: Path, tokenizer: Any) -> None:
+    """And a sample is of all files and of no closed one."""
     found = preview([notes], tokenizer)
     assert (found.files, found.closed, found.passed_over) == (3, 1, ())
     assert found.tokens == 4000  # a byte each
     assert found.size == 4000 + (notes / "report.pdf").stat().st_size
     assert found.left_out == {
-        ".png files": 2,
-        "hidden folders": 1,
-        "folders of libraries": 1,
-        "hidden files": 1,
-        "files without a suffix": 1,
-    }
+        ".png files": 2, "hidden folders": 1, "folders of libraries": 1, "hidden files": 1, "files without a suffix": 1,
+    }  # fmt: skip
     with pytest.raises(CorpusError, match="no such file or folder"):
         preview([notes / "none"], tokenizer)
+    assert sum(map(len, sample([notes], tokenizer, 10_000))) == 4000
+    assert sum(map(len, sample([notes], tokenizer, 700))) == 700
+    for number in range(100):
+        (notes / "deep" / f"{number:02}.txt").write_text(f"{number:02}" * 500)
+    (notes / "deep" / "b.py").unlink()
+    read = [tokenizer.decode(ids[:2]) for ids in sample([notes / "deep"], tokenizer, 5_000)]
+    assert read == ["00", "05", "10", "15", "20"]
 
 
 def test_tokens_are_roughly_those_that_come(tmp_path: Path, tokenizer: Any) -> None:
@@ -358,23 +335,12 @@ def test_tokens_are_roughly_those_that_come(tmp_path: Path, tokenizer: Any) -> N
     assert 0.7 * tokens < found.tokens < 1.4 * tokens
 
 
-def test_a_sample_is_of_all_files_and_of_no_closed_one(tmp_path: Path, notes: Path, tokenizer: Any) -> None:
-    assert sum(map(len, sample([notes], tokenizer, 10_000))) == 4000
-    assert sum(map(len, sample([notes], tokenizer, 700))) == 700
-    folder = tmp_path / "many"
-    folder.mkdir()
-    for number in range(100):
-        (folder / f"{number:02}.txt").write_text(f"{number:02}" * 500)
-    read = [tokenizer.decode(ids[:2]) for ids in sample([folder], tokenizer, 5_000)]
-    assert read == ["00", "05", "10", "15", "20"]
-
-
 @pytest.fixture(autouse=True)
 def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the texts lie that ship."""
     folder = tmp_path / "seeds"
     monkeypatch.setattr(corpora, "seeds_dir", lambda: folder)
-    module.warn_once.cache_clear()
+    corpora.warn_once.cache_clear()
     return folder
 
 
@@ -425,100 +391,64 @@ def test_texts_that_ship_draft_for_every_model_its_own_ones_last(seeds: Path, to
     assert len(texts_of(tokenizer, statistics(entry(), tokenizer)[0])) == 999
 
 
-def test_texts_that_ship_are_read_once_for_their_content(
-    seeds: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack(seeds, "tiny", ["one"])
-    assert statistics(entry(), tokenizer, waits=False) == []
-    statistics(entry(), tokenizer)
-    with monkeypatch.context() as closed:
-        closed.setattr(corpora, "build", None)
-        for waits in (True, False):
-            (found,) = statistics(entry(), tokenizer, waits=waits)
-            assert texts_of(tokenizer, found) == ["one"]
-    pack(seeds, "tiny", ["changed"])
-    assert statistics(entry(), tokenizer, waits=False) == []
-    (found,) = statistics(entry(), tokenizer)
-    assert texts_of(tokenizer, found) == ["changed"]
+def test_texts_that_ship_are_read_once(seeds: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for content in ("one", "changed"):
+        pack(seeds, "tiny", [content])
+        assert statistics(entry(), tokenizer, waits=False) == []
+        statistics(entry(), tokenizer)
+        with monkeypatch.context() as closed:
+            closed.setattr(corpora, "build", None)
+            for waits in (True, False):
+                (found,) = statistics(entry(), tokenizer, waits=waits)
+                assert texts_of(tokenizer, found) == [content]
 
 
-@pytest.mark.parametrize("cut", [0, 20, -9])
-def test_damaged_texts_that_ship_only_leave_a_line(
-    seeds: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture, cut: int
-) -> None:
-    pack(seeds, "tiny", ["one " * 500])
-    file = seeds / "tiny.jsonl.xz"
-    file.write_bytes(file.read_bytes()[:cut])
-    assert statistics(entry(), tokenizer) == []
-    # A store that another test left may say something meanwhile.
-    (line,) = [one.getMessage() for one in caplog.records if one.name == corpora.__name__]
-    assert "that ship are not used" in line
-
-
-def test_an_unwritable_cache_only_leaves_a_line(
-    seeds: Path,
-    tokenizer: Any,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pack(seeds, "tiny", ["one"])
-    store(tmp_path, tokenizer, "mine", "my text")
-    (tmp_path / "no-folder").write_text("")
-    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path / "no-folder"))
-    (found,) = statistics(entry(), tokenizer)
-    assert found.name == "mine"
-    assert "that ship are not used" in caplog.text
-
-
-def test_a_damaged_corpus_is_said_once_and_the_others_draft(
-    tmp_path: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    store(tmp_path, tokenizer, "bad", "my text")
-    store(tmp_path, tokenizer, "good", "my text")
-    (order,) = corpora_dir().glob("bad/*/order.npy")
-    order.write_bytes(order.read_bytes()[:-4] + b"\xff\xff\xff\x7f")
-    for _ in range(2):
-        assert [one.name for one in statistics(entry(), tokenizer)] == ["good"]
-    assert [one for one in caplog.record_tuples if one[0] == "hierchat.texts.corpora"] == [
-        (
-            "hierchat.texts.corpora",
-            logging.WARNING,
-            "The corpus bad is not used: order.npy is altered. Add it again with --replace, or remove it.",
-        )
-    ]
-
-
-def test_an_extra_file_is_built_once_for_its_content(
-    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    extra = tmp_path / "extra.txt"
-    extra.write_text("one")
-    statistics(entry(), tokenizer, extra)
-    (tmp_path / "copy.txt").write_text("one")
-    with monkeypatch.context() as closed:
-        closed.setattr(module, "build", None)
-        for same in (extra, tmp_path / "copy.txt"):
-            (found,) = statistics(entry(), tokenizer, same)
-            assert texts_of(tokenizer, found) == ["one"]
-    extra.write_text("changed")
-    (found,) = statistics(entry(), tokenizer, extra)
-    assert texts_of(tokenizer, found) == ["changed"]
+def test_an_extra_file_is_built_once(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be read is an error."""
+    extra, copy = tmp_path / "extra.txt", tmp_path / "copy.txt"
+    for content in ("one", "changed"):
+        for file in (extra, copy):
+            file.write_text(content)
+        statistics(entry(), tokenizer, extra)
+        with monkeypatch.context() as closed:
+            closed.setattr(corpora, "build", None)
+            for same in (extra, copy):
+                (found,) = statistics(entry(), tokenizer, same)
+                assert texts_of(tokenizer, found) == [content]
     other = load_tokenizer(entry("other"))
     extra.write_text("abab")
     assert statistics(entry(), tokenizer, extra)[0].order.size == 4
     assert statistics(entry("other"), other, extra)[0].tokens.max() <= len(other)
-
-
-def test_an_extra_that_cannot_be_read_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
     with pytest.raises(CorpusError, match="there is no such file"):
         require_readable(tmp_path / "none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match="has no files of text"):
         require_readable(tmp_path / "empty")
-    (tmp_path / "a.txt").write_text(" ")
+    extra.write_text(" ")
     with pytest.raises(CorpusError, match="no usable text"):
-        statistics(entry(), tokenizer, tmp_path / "a.txt")
+        statistics(entry(), tokenizer, extra)
+
+
+@pytest.mark.parametrize("trouble", ["empty", "cut", "an end", "an unwritable cache"])
+def test_trouble_with_texts_that_ship_only_leaves_a_line(
+    seeds: Path,
+    tokenizer: Any,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: str,
+) -> None:
+    pack(seeds, "tiny", ["one " * 500])
+    store(tmp_path, tokenizer, "mine", "my text")
+    file = seeds / "tiny.jsonl.xz"
+    if trouble == "an unwritable cache":
+        monkeypatch.setenv("HIERCHAT_CACHE", str(file))
+    else:
+        file.write_bytes(file.read_bytes()[: {"empty": 0, "cut": 20, "an end": -9}[trouble]])
+    assert [one.name for one in statistics(entry(), tokenizer)] == ["mine"]
+    # A store that another test left may say something meanwhile.
+    (line,) = [one.getMessage() for one in caplog.records if one.name == corpora.__name__]
+    assert "that ship are not used" in line
 
 
 def test_every_token_tells_the_file_that_it_is_of(tmp_path: Path, tokenizer: Any) -> None:
@@ -542,3 +472,37 @@ def test_every_token_tells_the_file_that_it_is_of(tmp_path: Path, tokenizer: Any
     begins.unlink()  # an earlier version wrote it
     (again,) = statistics(entry(), tokenizer)
     assert again.title_at(0) == "corpus mine"
+
+
+@pytest.fixture
+def whole_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tiny` has weights, and the user has added a corpus for it."""
+    tiny.model().save_pretrained(places / "models" / "tiny")
+    tiny.tokenizer().save_pretrained(places / "models" / "tiny")
+    (places / "mine.txt").write_text("The user added this.")
+    assert main(["corpus", "add", str(places / "mine.txt")]) == 0
+
+
+@pytest.mark.usefixtures("whole_model")
+@pytest.mark.parametrize("command", [["decode", "--arms", "vanilla,hierchat"], ["verify"]])
+def test_a_measurement_has_what_it_asks(
+    places: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    seen: list[ServedModel] = []
+
+    def loading(*arguments: Any, **named: Any) -> ServedModel:
+        seen.append(load_served_model(*arguments, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(runs, "load_served_model", loading)
+    (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
+    (places / "extra.md").write_text("Extra text.")
+    fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]
+    run = main if command == ["verify"] else benchmarks
+    assert run([*command, *fixed, "--max-new-tokens", "4"]) == 0
+    assert run([*command, *fixed, "--max-new-tokens", "4", "--corpus", str(places / "extra.md")]) == 0
+    assert [[one.name for one in served.statistics] for served in seen] == [[], ["extra"]]
+    (extra,) = seen[1].statistics
+    assert tiny.tokenizer().decode(extra.tokens[:-1]) == "Extra text."
+    assert np.count_nonzero(extra.tokens == BREAK) == 1
+    assert json.loads((places / "out.json").read_text())["settings"]["corpus"] == str(places / "extra.md")

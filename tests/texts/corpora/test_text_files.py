@@ -27,23 +27,65 @@ def read(path: Path, content: bytes | str) -> tuple[list[str], Reader]:
     return texts, reader
 
 
+GERMAN = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. “Größe”, sagte er müde.\n"
+RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. Так говорят в книгах.\n"
+JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。\n"
+PACKED = {
+    "gz": gzip.compress(b"one two three four\n" * 99),
+    "xz": lzma.compress(b"one two three four\n" * 99),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "texts"),
+    ("name", "content", "texts", "said"),
     [
-        ("a.txt", b"one\r\ntwo\nthree", ["one\ntwo\nthree"]),
-        ("a.txt", b"\xef\xbb\xbfone", ["one"]),
-        ("a.jsonl.xz", lzma.compress(b'{"text": "one"}\n"two"'), ["one", "two"]),
-        ("a.jsonl", rb'{"text": "smile \ud83d!"}', ["smile ?!"]),
-        ("a.json", b'{"data": [{"text": "one"}]}\n', ["one"]),
-        ("a.json", b'{"text": "one"}\n{"text": "two"}', ["one", "two"]),
+        ("a.txt", b"one\r\ntwo\nthree", ["one\ntwo\nthree"], ""),
+        ("a.txt", b"\xef\xbb\xbfone", ["one"], "read as utf-8-sig"),
+        ("a.jsonl.xz", lzma.compress(b'{"text": "one"}\n"two"'), ["one", "two"], ""),
+        ("a.jsonl", rb'{"text": "smile \ud83d!"}', ["smile ?!"], ""),
+        ("a.json", b'{"data": [{"text": "one"}]}\n', ["one"], ""),
+        ("a.json", b'{"text": "one"}\n{"text": "two"}', ["one", "two"], ""),
+        (
+            "a.jsonl",
+            b'{"text": "one"}\n\n{"text": "tw\n{"text": "three"}\n]',
+            ["one", "three"],
+            "2 lines not JSON",
+        ),
+        ("a.json", b'[{"text": "one"}, {"te', ["one"], "no whole JSON"),
+        ("a.json", b'[{"text": "one"}', ["one"], "no whole JSON"),
+        ("a.json", b'[{"text": "one"}, ' + b"[" * 100_000, ["one"], "nested too deep|no whole JSON"),
+        ("a.txt", b"\x7fELF\x02\x01\x01\0\0\0", [], "binary"),
+        ("a.txt", random.Random(0).randbytes(5000), [], "binary"),
+        ("a.txt", b"text\n" * 400_000 + b"\0", [], "binary"),
+        ("a.txt", bytes(range(1, 32)) * 9, [], "binary"),
+        *(
+            (f"a.txt.{suffix}", content, [], f"no whole {suffix} file")
+            for suffix, whole in PACKED.items()
+            for content in (whole[:10], whole[:-3], b"plain")
+        ),
+        ("a.txt", (GERMAN * 20).encode("cp1252"), [GERMAN * 20], "read as cp1252"),
+        ("a.txt", (RUSSIAN * 20).encode("cp1251"), [RUSSIAN * 20], "read as cp1251"),
+        ("a.txt", (JAPANESE * 20).encode("shift_jis"), [JAPANESE * 20], "read as shift_jis"),
+        ("a.txt", (GERMAN * 20).encode("utf-16"), [GERMAN * 20], "read as utf-16"),
+        ("a.txt", (RUSSIAN * 20).encode() + b"\xff", [RUSSIAN * 20 + "\ufffd"], "a few bytes are not UTF-8"),
     ],
 )
-def test_a_whole_file_gives_its_texts(tmp_path: Path, name: str, content: bytes, texts: list[str]) -> None:
-    assert read(tmp_path / name, content)[0] == texts
+def test_a_file_gives_its_texts_and_says_what_is_wrong(
+    tmp_path: Path, name: str, content: bytes, texts: list[str], said: str
+) -> None:
+    found, reader = read(tmp_path / name, content)
+    assert found == texts
+    if said:
+        (line,) = reader.notes + reader.passed_over
+        assert re.search(f"^{re.escape(str(tmp_path / name))}: .*({said})", line)
+        assert bool(reader.notes) == ("UTF" in said or "read as" in said)
+    else:
+        assert reader.notes == reader.passed_over == []
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md.gz"])
 def test_a_long_text_comes_in_pieces_that_end_between_lines(tmp_path: Path, name: str) -> None:
+    """A line without end is cut."""
     lines = [f"line {n} {'ä' * (n % 50)}" for n in range(30_000)]
     content = "\n".join(lines).encode()
     texts, _ = read(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
@@ -51,10 +93,7 @@ def test_a_long_text_comes_in_pieces_that_end_between_lines(tmp_path: Path, name
     assert len(texts) > 3
     assert all(text.endswith("\n") for text in texts[:-1])
     assert max(map(len, texts)) <= text_files.PIECE
-
-
-def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
-    texts, _ = read(tmp_path / "a.txt", "x" * (3 * text_files.PIECE))
+    texts, _ = read(tmp_path / "b.txt", "x" * (3 * text_files.PIECE))
     assert [len(text) for text in texts] == [text_files.PIECE] * 3
 
 
@@ -70,13 +109,6 @@ def test_a_small_file_that_unpacks_to_no_end_is_passed_over(
     assert (len(texts) > 1, reader.passed_over) == (True, [])
 
 
-def test_json_lines_without_the_broken_ones(tmp_path: Path) -> None:
-    lines = ['{"text": "one"}', "", '{"text": "tw', '{"text": "three"}', "]"]
-    texts, reader = read(tmp_path / "a.jsonl", "\n".join(lines))
-    assert texts == ["one", "three"]
-    assert reader.passed_over == [f"{tmp_path / 'a.jsonl'}: 2 lines not JSON"]
-
-
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("chunk", [7, 64, 1 << 18])
 def test_a_json_list_is_read_element_by_element(
@@ -90,82 +122,14 @@ def test_a_json_list_is_read_element_by_element(
     assert reader.passed_over == []
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ('[{"text": "one"}, {"te', "no whole JSON"),
-        ('[{"text": "one"}', "no whole JSON"),
-        ('[{"text": "one"}, ' + "[" * 100_000, "nested too deep|no whole JSON"),
-    ],
-)
-def test_broken_json_gives_what_stands_before(tmp_path: Path, content: str, reason: str) -> None:
-    texts, reader = read(tmp_path / "a.json", content)
-    assert texts == ["one"]
-    assert re.search(reason, reader.passed_over[0])
-
-
-def test_a_json_value_too_large_for_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_json_value_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_files, "LARGEST_VALUE", 1 << 19)
     texts, reader = read(tmp_path / "a.json", json.dumps(["one" * 5, "x" * (1 << 21)]))
     assert texts == ["one" * 5]
     assert "split it" in reader.passed_over[0]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\x7fELF\x02\x01\x01\0\0\0",
-        random.Random(0).randbytes(5000),
-        b"text\n" * 400_000 + b"\0",
-        bytes(range(1, 32)) * 9,
-    ],
-)
-def test_binary_files_are_named(tmp_path: Path, content: bytes) -> None:
-    texts, reader = read(tmp_path / "a.txt", content)
-    assert texts == []
-    assert reader.passed_over == [f"{tmp_path / 'a.txt'}: binary"]
-
-
-@pytest.mark.parametrize(
-    ("charset", "text"),
-    [
-        (
-            "cp1252",
-            "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. “Größe”, sagte er müde.\n",
-        ),
-        ("cp1251", "Съешь же ещё этих мягких французских булок, да выпей чаю. Так говорят в книгах.\n"),
-        ("shift_jis", "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。\n"),
-        ("utf-16", "Zwölf Boxkämpfer jagen Viktor.\n"),
-    ],
-)
-def test_other_charsets_are_read_and_said(tmp_path: Path, charset: str, text: str) -> None:
-    texts, reader = read(tmp_path / "a.txt", (text * 20).encode(charset))
-    assert texts == [text * 20]
-    assert reader.notes == [f"{tmp_path / 'a.txt'}: read as {charset}"]
-
-
-def test_utf_8_with_a_byte_spoilt_stays_utf_8(tmp_path: Path) -> None:
-    content = ("über Brücken gehen\n" * 100).encode() + b"\xff und weiter"
-    texts, reader = read(tmp_path / "a.txt", content)
-    assert texts[0].startswith("über Brücken")
-    assert texts[0].endswith("\ufffd und weiter")
-    assert reader.notes == [f"{tmp_path / 'a.txt'}: a few bytes are not UTF-8"]
-
-
-@pytest.mark.parametrize("cut", [10, -3, None], ids=["begun", "cut off", "not packed"])
-@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress)])
-def test_a_packed_file_cut_off_is_named(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], cut: int | None
-) -> None:
-    packed = compress(b"one two three four\n" * 99)[:cut] if cut else b"plain"
-    texts, reader = read(tmp_path / f"a.txt.{suffix}", packed)
-    assert texts == []
-    assert f"no whole {suffix} file" in reader.passed_over[0]
-
-
-def test_parquet_without_pyarrow_says_what_to_install(
+def test_parquet_without_pyarrow_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -175,8 +139,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
 
 def test_a_folder_gives_its_known_files_once(tmp_path: Path) -> None:
     tmp_path = tmp_path / "corpus"
-    tmp_path.mkdir()
-    names = [
+    for name in (
         "b.txt",
         "a.py",
         "deep/c.md",
@@ -185,21 +148,12 @@ def test_a_folder_gives_its_known_files_once(tmp_path: Path) -> None:
         "f.png",
         ".g.txt",
         "h.JSONL.gz",
-    ]
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     found = find([tmp_path / "b.txt", tmp_path, tmp_path / "f.png"], [])
-    assert [str(file.relative_to(tmp_path)) for file in found] == [
-        "b.txt",
-        "a.py",
-        "h.JSONL.gz",
-        "deep/c.md",
-        "f.png",
-    ]
-
-
-def test_what_is_not_there_and_what_is_no_file(tmp_path: Path) -> None:
+    names = [str(file.relative_to(tmp_path)) for file in found]
+    assert names == ["b.txt", "a.py", "h.JSONL.gz", "deep/c.md", "f.png"]
     with pytest.raises(CorpusError, match="there is no such file or folder"):
         find([tmp_path / "none"], [])
     os.mkfifo(tmp_path / "pipe")
@@ -223,6 +177,12 @@ def test_permission_denied_is_named(open_folder: Path, request: pytest.FixtureRe
 
 
 LONG = "a string of forty characters and some more"
+IMAGE = {"type": "image", "url": LONG}
+
+
+def said(role: str, *parts: Any) -> dict[str, Any]:
+    """A message of ChatGPT's."""
+    return {"message": {"author": {"role": role}, "content": {"parts": [*parts]}}}
 
 
 @pytest.mark.parametrize(
@@ -238,29 +198,14 @@ LONG = "a string of forty characters and some more"
         ({"messages": [{"role": "user", "content": "q"}, {"role": "user", "content": "p"}]}, ["q", "p"]),
         ([{"role": "user", "content": "q"}, {"role": "Assistant", "content": "r"}], ["r"]),
         ({"messages": [{"role": "assistant", "content": None}]}, []),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "content": [{"type": "text", "text": "r"}, {"type": "image", "url": LONG}],
-                    }
-                ]
-            },
-            ["r"],
-        ),
+        ({"messages": [{"role": "assistant", "content": [{"type": "text", "text": "r"}, IMAGE]}]}, ["r"]),
         (
             {
                 "title": "talk",
                 "mapping": {
                     "0": {"message": None},
-                    "1": {"message": {"author": {"role": "user"}, "content": {"parts": ["q"]}}},
-                    "2": {
-                        "message": {
-                            "author": {"role": "assistant"},
-                            "content": {"parts": ["r", {"image": 1}]},
-                        }
-                    },
+                    "1": said("user", "q"),
+                    "2": said("assistant", "r", IMAGE),
                 },
             },
             ["r"],

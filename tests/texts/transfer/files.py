@@ -171,3 +171,21 @@ def studio_chat(**more: Any) -> dict[str, Any]:
         "messages": messages,
         "userLastMessagedAt": int(BEGAN * 1000) + 9_000,
     } | more
+
+
+def own_chat(**more: Any) -> dict[str, Any]:
+    """hierchat's own: a question and its reply."""
+    writer = {"model": "m", "settings": {"temperature": 0.5}, "seed": 1}
+    messages = [
+        {"id": "1", "parent": None, "role": "user", "text": "q", "created_at": 2.5, "state": "complete"},
+        {"id": "2", "parent": "1", "role": "assistant", "text": "a", "written_by": writer},
+    ]
+    times = {"created_at": 1.5, "updated_at": 3.5}
+    return {
+        "hierchat": 1,
+        "id": "hierchat:1-2",
+        "title": "t",
+        "current": "2",
+        **times,
+        "messages": messages,
+    } | more

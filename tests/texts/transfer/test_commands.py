@@ -11,6 +11,7 @@ import pytest
 
 from hierchat.cli.main import main
 from hierchat.store import Store
+from tests.testing.stores import new_store
 
 from .files import gpt_chat, gpt_sums, saved, studio_chat
 
@@ -18,7 +19,10 @@ from .files import gpt_chat, gpt_sums, saved, studio_chat
 @pytest.fixture
 def data(places: Path) -> Path:
     """The database of a hierchat of the test's own."""
-    return places / "DATA" / "hierchat.db"
+    path = places / "DATA" / "hierchat.db"
+    path.parent.mkdir()
+    new_store(path).close()
+    return path
 
 
 def hierchat(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -30,30 +34,21 @@ def hierchat(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tupl
 
 
 def test_there_and_back(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = (
-        saved(tmp_path / "1", [gpt_sums(), gpt_chat(current=None)]),
-        saved(tmp_path / "2", studio_chat()),
-    )
+    one = saved(tmp_path / "1", [gpt_sums(), gpt_chat(current=None)])
+    two = saved(tmp_path / "2", studio_chat())
+    came = "2 chats new, 0 grown, 0 here before: 9 messages, 68 characters added."
     code, out, error = hierchat(capsys, "import", one, two)
     assert code == 0
-    assert out.splitlines()[:2] == [
-        "2 chats new, 0 grown, 0 here before: 9 messages, 68 characters added.",
-        "1 could not be read.",
-    ]
+    assert out.splitlines()[:2] == [came, "1 could not be read."]
     assert error == "not imported: 1, Sums: it holds no text.\n"
     assert "2 here before: 0 messages" in hierchat(capsys, "import", one, two)[1]
-    assert hierchat(capsys, "export", tmp_path / "all.json")[:2] == (
-        0,
-        f"2 chats written to {tmp_path / 'all.json'}\n",
-    )
-    assert len(json.loads((tmp_path / "all.json").read_text())) == 2
+    whole = tmp_path / "all.json"
+    assert hierchat(capsys, "export", whole)[:2] == (0, f"2 chats written to {whole}\n")
+    assert len(json.loads(whole.read_text())) == 2
     assert hierchat(capsys, "export", "--format", "markdown", "--conversation", "1", tmp_path / "md")[0] == 0
     assert [file.name for file in (tmp_path / "md").iterdir()] == ["2023-11-14 Sums.md"]
-    code, out, _ = hierchat(capsys, "import", "--db", tmp_path / "new.db", tmp_path / "all.json")
-    assert (code, out.splitlines()[0]) == (
-        0,
-        "2 chats new, 0 grown, 0 here before: 9 messages, 68 characters added.",
-    )
+    code, out, _ = hierchat(capsys, "import", "--db", tmp_path / "new.db", whole)
+    assert (code, out.splitlines()[0]) == (0, came)
 
 
 def test_a_backup_and_its_restoration(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,64 +90,54 @@ def test_forget(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     with Store.open(data) as store:
         assert list(store.users.ids()) == ["bob"]
         assert len(store.chats.find(store.users.ids()["bob"])) == 1
-    assert hierchat(capsys, "forget", "--user", "ann", "--yes")[:2] == (
-        0,
-        "Nothing is stored of a user 'ann'.\n",
-    )
+    again = hierchat(capsys, "forget", "--user", "ann", "--yes")
+    assert again[:2] == (0, "Nothing is stored of a user 'ann'.\n")
 
 
-@pytest.mark.parametrize(
-    ("answers", "gone"),
-    [("\n", False), ("y\nyes\n", False), ("y\nforget\n", True), ("YES\n forget \n", True)],
-)
 def test_forget_asks_twice(
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    answers: str,
-    gone: bool,
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hierchat(capsys, "import", saved(tmp_path / "1", [gpt_sums()]))
-    terminal = io.StringIO(answers)
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stdin", terminal)
-    code, out, _ = hierchat(capsys, "forget")
-    assert "Delete 1 chat with 5 messages of 'local' for good? [y/N] " in out
-    assert (code, "Nothing was deleted." in out) == ((0, False) if gone else (1, True))
-    with Store.open(data) as store:
-        assert bool(store.users.ids()) is not gone
+    file = saved(tmp_path / "1", [gpt_sums()])
+    for answers, gone in (
+        ("\n", False),
+        ("y\nyes\n", False),
+        ("y\nforget\n", True),
+        ("YES\n forget \n", True),
+    ):
+        hierchat(capsys, "import", file)
+        terminal = io.StringIO(answers)
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        monkeypatch.setattr(sys, "stdin", terminal)
+        code, out, _ = hierchat(capsys, "forget")
+        assert "Delete 1 chat with 5 messages of 'local' for good? [y/N] " in out
+        assert (code, "Nothing was deleted." in out) == ((0, False) if gone else (1, True))
+        with Store.open(data) as store:
+            assert bool(store.users.ids()) is not gone
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["import", "gone.json"], "There is no gone.json. Name the file or folder that you were given."),
-        (["import", "--db", "no/such.db", "chats"], "Make it, or name another file with --db."),
-        (["import", "other.json"], "No chat was found. What can be read is ChatGPT's conversations.json"),
-        (["import", "bad.json"], "not imported: bad.json, number 1: it is no JSON"),
-        (["export", "--db", "gone.db", "out"], "gone.db. Name the database with --db."),
-        (["export", "--user", "carol", "out"], "There is no user 'carol' in "),
-        (["export", "--conversation", "99", "out"], "There is no conversation 99."),
-        (["export", "chats"], "chats already exists. Choose another name."),
-        (["export", "--format", "markdown", "."], "Name an empty folder, or one that is not there yet."),
-        (["backup", "no/out"], "out cannot be written (No such file or directory)"),
-        (["backup", "--db", "chats", "out"], "chats cannot be read: it is damaged, or no database"),
-    ],
-)
+REFUSED = [
+    (["import", "gone.json"], "There is no gone.json. Name the file or folder that you were given."),
+    (["import", "--db", "no/such.db", "chats"], "Make it, or name another file with --db."),
+    (["import", "other.json"], "No chat was found. What can be read is ChatGPT's conversations.json"),
+    (["import", "bad.json"], "not imported: bad.json, number 1: it is no JSON"),
+    (["export", "--db", "gone.db", "out"], "gone.db. Name the database with --db."),
+    (["export", "--user", "carol", "out"], "There is no user 'carol' in "),
+    (["export", "--conversation", "99", "out"], "There is no conversation 99."),
+    (["export", "chats"], "chats already exists. Choose another name."),
+    (["export", "--format", "markdown", "."], "Name an empty folder, or one that is not there yet."),
+    (["backup", "no/out"], "out cannot be written (No such file or directory)"),
+    (["backup", "--db", "chats", "out"], "chats cannot be read: it is damaged, or no database"),
+]
+
+
 def test_what_cannot_be_done_says_so(
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    said: str,
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     hierchat(capsys, "import", saved(tmp_path / "chats", [gpt_sums()]))
     saved(tmp_path / "other.json", [{"id": "user-1"}])
     (tmp_path / "bad.json").write_text("{bad}")
-    code, _, error = hierchat(capsys, *arguments)
-    assert code == 1
-    assert said in error
-    assert not (tmp_path / "out").exists()
+    for arguments, said in REFUSED:
+        code, _, error = hierchat(capsys, *arguments)
+        assert (code, said in error) == (1, True), error
+        assert not (tmp_path / "out").exists()
