@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,13 +74,50 @@ class Shares(Protocol):
         ...
 
 
+Drafting = Generator[Any, Any, DraftTree]
+"""Drafts of one reply in the making: they yield what is wanted of a forward of a draft head, in which other replies may
+share (`head`, whose `forward` computes several of them), and are sent what it brought (`ms`: the reply's share of its
+time)."""
+
+
+@runtime_checkable
+class DraftsTogether(Protocol):
+    """Draft by forwards of its own, which replies that share a forward of the target share, too."""
+
+    def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
+        """Propose drafts for a batched forward, at its prices, as Shares.propose_beside does."""
+        ...
+
+
+def drafted(drafting: Sequence[Drafting]) -> list[DraftTree]:
+    """Run what several replies draft, and return the tree of each; their forwards of one head are one."""
+    trees = [DraftTree()] * len(drafting)
+    answers: dict[int, Any] = dict.fromkeys(range(len(drafting)))
+    while answers:
+        wanted: dict[int, Any] = {}
+        for number, answer in answers.items():
+            one = drafting[number]
+            try:
+                wanted[number] = one.throw(answer) if isinstance(answer, Exception) else one.send(answer)
+            except StopIteration as end:
+                trees[number] = end.value
+        answers = {}
+        for head in {id(one.head): one.head for one in wanted.values()}.values():
+            mine = {number: one for number, one in wanted.items() if one.head is head}
+            try:
+                answers |= zip(mine, head.forward(list(mine.values())), strict=True)
+            except Exception as error:
+                answers |= dict.fromkeys(mine, error)
+    return trees
+
+
 @runtime_checkable
 class Judges(Protocol):
     """Tell how likely any token is, beside proposing some: what others propose is judged by it, too."""
 
     blend: Blend
     payoffs: tuple[Payoff, ...]
-    """What asking it brought in earlier replies."""
+    """What asking it brought in earlier replies, as Partner has it."""
 
     def probability(self, node: int, token: int) -> float | None:
         """Return the probability of a token behind a node of its latest tree, -1 at the root; None where it did not
@@ -178,8 +215,8 @@ SURE = (0.3, 0.7)
 
 
 def untried() -> tuple[Payoff, ...]:
-    """Return the payoffs of a proposer that was not asked yet, by how sure the first one is."""
-    return tuple(Payoff() for _ in range(len(SURE) + 1))
+    """Return the payoffs of a proposer that was not asked yet: by how sure the first one is, alone and in a batch."""
+    return tuple(Payoff() for _ in range(2 * (len(SURE) + 1)))
 
 
 @dataclass(slots=True)
@@ -199,19 +236,34 @@ class Partner:
     tree: DraftTree | None = None
     """Its draft tree for this step."""
 
-    def pays(self, first: DraftTree, token_ms: float) -> bool:
+    def pays(self, first: DraftTree, token_ms: float, batched: bool = False) -> bool:
         """Tell whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
         sure = max(first.probabilities, default=0.0)
-        self.now = self.payoffs[sum(sure >= border for border in SURE)]
+        self.now = self.payoffs[sum(sure >= border for border in SURE) + batched * (len(SURE) + 1)]
         return self.now.pays(token_ms, self.now.took_ms)
 
     def ask(self, limit: int | None) -> DraftTree:
         """Return the proposer's tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
-        self.tree = tree = self.proposer.propose(limit)
+        return self._asked(self.proposer.propose(limit), (time.perf_counter() - began) * 1e3)
+
+    def drafting(self, proposer: DraftsTogether, cost: DraftCost, limit: int | None) -> Drafting:
+        """Return what `ask` does, for a batched forward."""
+        drafting, answer, ms = proposer.drafting(cost, limit), None, 0.0
+        while True:
+            began = time.perf_counter()
+            try:
+                wanted = drafting.send(answer)
+            except StopIteration as end:
+                return self._asked(end.value, ms + (time.perf_counter() - began) * 1e3)
+            ms += (time.perf_counter() - began) * 1e3
+            answer = yield wanted
+            ms += answer.ms
+
+    def _asked(self, tree: DraftTree, ms: float) -> DraftTree:
+        self.tree, self.asked_ms = tree, ms
         self.now.vain = self.now.vain + 1 if self.now.silent else 0
         self.now.asked, self.now.silent = self.now.asked + 1, 0
-        self.asked_ms = (time.perf_counter() - began) * 1e3
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
     def learn(self, tokens: Sequence[int], without: int, joint: int, rows_ms: float) -> None:
@@ -242,7 +294,8 @@ class JointDrafter:
         self._readers = [one for one in self._all if isinstance(one, ReadsHidden) and one.reads_hidden]
         self.reads_hidden = bool(self._readers)
         self._others = others
-        self._cost = cost
+        self._cost = self._priced = cost
+        self._together = {id(one): one for one in others if isinstance(one, DraftsTogether)}
         self._partners: list[Partner] = []
         self._tree = self._joint = DraftTree()
         self._judged: dict[int, list[tuple[int, int, float | None, float]]] = {}
@@ -273,7 +326,29 @@ class JointDrafter:
             if partner.pays(first, cost.token_ms)
             or cost.free  # in this order: it notes how sure the first is
         ]
-        tree = first
+        tree = self._join(trees, cost, limit)
+        return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """Return the first one's drafts, if it can share a forward."""
+        self._judged = {}
+        self._tree = self.first.propose_beside(cost, limit) if isinstance(self.first, Shares) else DraftTree()
+        self._joint = self._tree
+        return self._tree
+
+    def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
+        """Propose for a batched forward: also by those of the others that share forwards of their own."""
+        first, trees = self.propose_beside(cost, limit), list[DraftTree]()
+        for partner in self._partners:
+            if (together := self._together.get(id(partner.proposer))) and (
+                partner.pays(first, cost.token_ms, True) or cost.free
+            ):
+                trees.append((yield from partner.drafting(together, cost, limit)))
+        return self._join(trees, cost, limit)
+
+    def _join(self, trees: Sequence[DraftTree], cost: DraftCost, limit: int | None) -> DraftTree:
+        """Join the others' trees with the first one's."""
+        self._priced, tree = cost, self._tree
         if any(trees):
             most = cost.most if limit is None else min(limit, cost.most)
             judge = next(
@@ -281,27 +356,23 @@ class JointDrafter:
                 None,
             )
             if judge and len(trees) == 1:
-                self._judged, tree = judged(first, trees[0], judge)
+                self._judged, tree = judged(tree, trees[0], judge)
                 tree = pruned(tree, cost.onward, cost.token_ms, most)
             else:
-                tree = merge([first, *trees], cost.onward, cost.token_ms, most)
+                tree = merge([tree, *trees], cost.onward, cost.token_ms, most)
         self._joint = tree
-        return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
-
-    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """Return the first one's drafts, if it can share a forward; the others rest where rows are dear."""
-        self._tree = self.first.propose_beside(cost, limit) if isinstance(self.first, Shares) else DraftTree()
-        self._joint = self._tree
-        return self._tree
+        return tree
 
     def cut(self, nodes: int) -> None:
         """Keep the first `nodes` of the tree: the others do not go through the forward."""
-        self._tree = self._joint = self._tree.cut(nodes)
-        if isinstance(self.first, Shares):
-            self.first.cut(nodes)
+        alone, self._joint = self._joint is self._tree, self._joint.cut(nodes)
+        if alone:
+            self._tree = self._joint
+            if isinstance(self.first, Shares):
+                self.first.cut(nodes)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        first, joint, extra = self._tree, self._joint, self._cost.extra
+        first, joint, extra = self._tree, self._joint, self._priced.extra
         without = brought = len(path_of(first, tokens))
         if joint is not first:
             brought = len(path_of(joint, tokens))

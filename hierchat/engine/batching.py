@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from hierchat.drafting.draft_tree import WIDEST, DraftCost, DraftTree, Latency, LatencyCurve, divided
+from hierchat.drafting.proposer import Drafting, drafted
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix
 from hierchat.engine.runner import CachedSequence, Runner, TooManySequences
@@ -87,6 +88,12 @@ class _Running:
             yield
         except Exception as error:
             self.error = error
+
+    def drafting(self, cost: DraftCost, most: int, replies: int) -> Drafting:
+        """Draft as Generation.drafting does; what fails ends this reply alone."""
+        with self.failing():
+            return (yield from self.reply.drafting(cost, most, replies))
+        return DraftTree()
 
     def put(self, step: Step) -> None:
         self.steps.append(replace(step, waited_ms=self.waited_ms) if self.waited_ms else step)
@@ -242,14 +249,12 @@ class ContinuousBatch:
         began = time.perf_counter()
         cost, roots = self._cost, len(writing)
         cost.look(sum(one.reply.position for one in writing) // roots, roots)
-        drafted: list[tuple[_Running, DraftTree]] = []
-        for one in writing:
-            with one.failing():
-                drafted.append((one, one.reply.propose_beside(cost, max(WIDEST - roots, 0), roots)))
-        if not drafted:  # all have failed: a prompt goes on with the next step
+        trees = drafted([one.drafting(cost, max(WIDEST - roots, 0), roots) for one in writing])
+        going = [(one, tree) for one, tree in zip(writing, trees, strict=True) if not one.error]
+        if not going:  # all have failed: a prompt goes on with the next step
             return
-        kept = divided([tree for _, tree in drafted], cost)
-        segments = [one.reply.segment(count) for (one, _), count in zip(drafted, kept, strict=True)]
+        kept = divided([tree for _, tree in going], cost)
+        segments = [one.reply.segment(count) for (one, _), count in zip(going, kept, strict=True)]
         width = sum(len(one.tokens) for one in segments)
         chunk = reader.reply.chunk(min(most, CHUNK - width)) if reader else None
         forward = time.perf_counter()
@@ -267,7 +272,7 @@ class ContinuousBatch:
             with reader.failing():
                 reader.put(reader.reply.take_chunk(len(chunk.tokens), rows[-1], forward_ms))
         steps: list[tuple[_Running, Step]] = []
-        for (one, _), mine in zip(drafted, rows[: len(segments)], strict=True):
+        for (one, _), mine in zip(going, rows[: len(segments)], strict=True):
             with one.failing():
                 steps.append((one, one.reply.take(mine, alone=False)))
         ended = time.perf_counter()

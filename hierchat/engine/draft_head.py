@@ -6,15 +6,16 @@ import logging
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from math import exp
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
-from hierchat.drafting.proposer import PROMPT_STATES, Blend, logit, untried
+from hierchat.drafting.proposer import PROMPT_STATES, Blend, Drafting, drafted, logit, untried
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
@@ -42,6 +43,36 @@ NEW = 0.5
 """Share of what it brings that the databases do not."""
 RATE = 0.02
 """Weight of a place in what is learned of how often the head is right."""
+
+
+class HeadForward(NamedTuple):
+    """Ask a head for the rows of some cells of one reply: several replies go through one forward of the head."""
+
+    head: DraftHead
+    sequence: CachedSequence
+    tokens: Sequence[int]
+    """Of new cells."""
+    states: Floats
+    """[new cells, hidden]: the target's state before each, or the head's own."""
+    parents: Sequence[int]
+    """Of all cells, older ones first."""
+    last: int
+    """Cells at the end whose logits are read; 0: none are."""
+    older: Sequence[int] = ()
+    """Tokens of cells that were computed before, but not committed."""
+    inputs: Floats | None = None
+    """[older cells, ...]: what the layer read of them."""
+
+
+class HeadRows(NamedTuple):
+    """Hold what a forward of a head brought one reply."""
+
+    rows: Rows
+    """Valid until the next forward."""
+    inputs: Floats | None
+    """[cells, ...]: what the layer read of them."""
+    ms: float
+    """The reply's share of its milliseconds."""
 
 
 class DraftHead(ABC):
@@ -74,6 +105,30 @@ class DraftHead(ABC):
     @abstractmethod
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
         """Return what the layer reads of tokens and the states before them [tokens, hidden]: [tokens, hidden]."""
+
+    def forward(self, wanted: Sequence[HeadForward]) -> list[HeadRows]:
+        """Compute the cells of several replies in one forward."""
+        began = time.perf_counter()
+        joined = self.joined(
+            [token for one in wanted for token in one.tokens], np.concatenate([one.states for one in wanted])
+        )
+        segments, end = list[Segment](), 0
+        for one in wanted:
+            begin, end = end, end + len(one.tokens)
+            inputs = joined[begin:end]
+            if one.inputs is not None:
+                inputs = np.concatenate([one.inputs, inputs])
+            cells = [*one.older, *one.tokens]
+            segments.append(
+                Segment(
+                    one.sequence, cells, one.parents, one.last > 0, embeddings=inputs, last=one.last or None
+                )
+            )
+        rows = self.runner.forward(segments)
+        ms = (time.perf_counter() - began) * 1e3 / len(wanted)
+        return [
+            HeadRows(found, segment.embeddings, ms) for found, segment in zip(rows, segments, strict=True)
+        ]
 
     def numbers(self, tokens: Sequence[int]) -> list[int]:
         """Return the outputs of those of these tokens that it knows."""
@@ -186,18 +241,24 @@ class HeadDrafter:
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """Return a tree of at most `limit` nodes; empty where no states were brought, or it would not pay."""
+        return drafted([self.drafting(self._cost, limit)])[0]
+
+    def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
+        """Propose as `propose` does, at the prices of a batch; each forward of the head is left to the caller."""
         self._tree, self._likely, self._order = DraftTree(), {}, [-1]
-        most = self._cost.most if limit is None else min(limit, self._cost.most)
-        if most <= 0 or self._head.broken or not (rows := self._catch_up()):
+        most = cost.most if limit is None else min(limit, cost.most)
+        if most <= 0 or self._head.broken or not (rows := (yield from self._catch_up())):
             return self._tree
-        root = len(rows) - 1
+        assert self._sequence
+        cells, root = len(self._sequence.tokens), len(rows) - 1
         grown = _Growth(most)
         self._branch(grown, -1, rows[root], rows.hidden([root]))
         while grown.depth < DEEPEST and not self._head.broken:
-            chosen = self._worth_a_forward(grown)
+            chosen = self._worth_a_forward(grown, cost)
             if not chosen:
                 break
-            self._look_behind(grown, chosen)
+            yield from self._look_behind(grown, chosen)
+        self._sequence.rollback(cells)
         self._order, self._tree = grown.tree()
         return self._tree
 
@@ -209,7 +270,7 @@ class HeadDrafter:
             return None
         return likely.get(token, 0.0)
 
-    def _catch_up(self) -> Rows | None:
+    def _catch_up(self) -> Generator[HeadForward, HeadRows, Rows | None]:
         """Add cells for all tokens whose states were brought; return the rows of the last of them, None where there are
         none."""
         head = self._head
@@ -227,23 +288,15 @@ class HeadDrafter:
             return None
         states = np.stack(self._states[: len(tokens)])
         del self._states[: len(tokens)]
-        inputs = head.joined(tokens, states)
         before = len(tokens) - 1 if len(tokens) > ROWS_AT_ONCE else 0
         if before:
             chain = range(-1, before - 1)
-            head.runner.forward(
-                [Segment(self._sequence, tokens[:before], chain, False, False, inputs[:before])]
-            )
+            yield HeadForward(head, self._sequence, tokens[:before], states[:before], chain, 0)
             self._sequence.commit(range(before))
-        rows = self._forward(tokens[before:], range(-1, len(tokens) - before - 1), inputs[before:], 1)
+        chain = range(-1, len(tokens) - before - 1)
+        rows = (yield HeadForward(head, self._sequence, tokens[before:], states[before:], chain, 1)).rows
         self._sequence.commit(range(len(tokens) - before))
         return rows
-
-    def _forward(self, tokens: Sequence[int], parents: Sequence[int], inputs: Floats, last: int) -> Rows:
-        """Compute cells; of the `last` of them logits are read."""
-        assert self._sequence
-        segment = Segment(self._sequence, tokens, parents, embeddings=inputs, last=last)
-        return self._head.runner.forward([segment])[0]
 
     def _branch(self, grown: _Growth, node: int, logits: Floats, state: Floats | None) -> None:
         """Add the likeliest tokens behind a node, -1 at the root; `state` [1, hidden] is the head's own there."""
@@ -270,17 +323,18 @@ class HeadDrafter:
         for token, probability in list(self._likely[node].items())[:CHILDREN]:
             grown.add(node, token, head.chance(probability))
 
-    def _worth_a_forward(self, grown: _Growth) -> list[int]:
+    def _worth_a_forward(self, grown: _Growth, cost: DraftCost) -> list[int]:
         """Return the nodes of the deepest level behind which to look next; none where that would not pay."""
-        right, worth = self._head.right[grown.depth], self._cost.token_ms
+        right, worth = self._head.right[grown.depth], cost.token_ms
         level = sorted(grown.level, key=lambda node: -grown.chances[node])[:WIDEST_LEVEL]
-        level = [node for node in level if grown.chances[node] * right * worth > self._cost.onward[0]]
+        level = [node for node in level if grown.chances[node] * right * worth > cost.onward[0]]
         gain = sum(grown.chances[node] for node in level) * right * worth
-        return level if self._cost.free or gain * NEW > self._head.level_ms else []
+        return level if cost.free or gain * NEW > self._head.level_ms else []
 
-    def _look_behind(self, grown: _Growth, chosen: Sequence[int]) -> None:
+    def _look_behind(self, grown: _Growth, chosen: Sequence[int]) -> Generator[HeadForward, HeadRows, None]:
         """Compute the cells of nodes, and add what may follow them."""
-        before, began = list[Floats](), time.perf_counter()
+        assert self._sequence
+        older, before = list(grown.cell_tokens), list[Floats]()
         for node in chosen:
             parent = grown.parents[node]
             grown.cells[node] = len(grown.cell_tokens)
@@ -289,16 +343,21 @@ class HeadDrafter:
             state = grown.states[parent]
             assert state is not None
             before.append(state)
-        joined = self._head.joined(grown.cell_tokens[-len(chosen) :], np.concatenate(before))
-        grown.joined = joined if grown.joined is None else np.concatenate([grown.joined, joined])
-        rows = self._forward(grown.cell_tokens, grown.cell_parents, grown.joined, len(chosen))
+        rows, grown.joined, ms = yield HeadForward(
+            self._head, self._sequence, grown.cell_tokens[len(older) :], np.concatenate(before),
+            grown.cell_parents, len(chosen), older, grown.joined,
+        )  # fmt: skip
+        began = time.perf_counter()
         states = rows.hidden(range(len(rows)))
         assert states is not None
         grown.level, grown.depth = [], grown.depth + 1
         for node in chosen:
             cell = grown.cells[node]
             self._branch(grown, node, rows[cell], states[cell : cell + 1].copy())
-        took = (time.perf_counter() - began) * 1e3
+        if len(grown.cell_tokens) == 1:  # a chain so far: what follows need not compute it again
+            self._sequence.commit([0])
+            grown.forget_cells()
+        took = ms + (time.perf_counter() - began) * 1e3
         self._head.level_ms += (took - self._head.level_ms) * (0.05 if self._head.level_ms else 1.0)
 
     def _learn(self, tokens: Sequence[int]) -> None:
@@ -330,6 +389,10 @@ class _Growth:
         self.depth = 0
         """Drafts that stand before what follows the nodes that are looked behind."""
         self.states: dict[int, Floats | None] = {}
+        self.forget_cells()
+
+    def forget_cells(self) -> None:
+        """Begin with no cells: those that were computed are committed."""
         self.cells: dict[int, int] = {}
         self.cell_tokens: list[int] = []
         self.cell_parents: list[int] = []

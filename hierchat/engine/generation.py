@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, LatencyCurve
-from hierchat.drafting.proposer import PROMPT_STATES, ReadsHidden, Shares
+from hierchat.drafting.proposer import PROMPT_STATES, Drafting, DraftsTogether, ReadsHidden, Shares
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
@@ -231,10 +231,12 @@ class Generation:
         self._drafts = self._drafter.propose(self._room) if self._drafter else NO_DRAFTS
         return self._drafts
 
-    def propose_beside(self, cost: DraftCost, most: int, replies: int) -> DraftTree:
+    def drafting(self, cost: DraftCost, most: int, replies: int) -> Drafting:
         """Propose drafts for a forward that `replies` share, at costs of that batch; at most `most` for all of them."""
         drafter = self._drafter
-        if isinstance(drafter, Shares):
+        if isinstance(drafter, DraftsTogether):
+            self._drafts = yield from drafter.drafting(cost, min(self._room, most))
+        elif isinstance(drafter, Shares):
             self._drafts = drafter.propose_beside(cost, min(self._room, most))
         else:
             self._drafts = drafter.propose(min(self._room, most // replies)) if drafter else NO_DRAFTS

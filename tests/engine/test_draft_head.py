@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, FreeRows
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.proposer import PROMPT_STATES, JointDrafter
+from hierchat.drafting.proposer import PROMPT_STATES, JointDrafter, drafted
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.draft_head import SOURCE, HeadDrafter, TrainedHead
 from hierchat.engine.engine import GenerationRequest
@@ -154,10 +155,10 @@ def test_a_head_that_knows_nothing_changes_no_word(temperature: float) -> None:
     assert sum(mem) > 100  # it was asked, and proposed
 
 
-def test_in_a_batch_no_word_changes_either() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    local, random = engine(3), head()
+def test_in_a_batch_no_word_changes_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    local, random, together = engine(3), head(), list[int]()
+    forward = random.forward
+    monkeypatch.setattr(random, "forward", lambda wanted: together.append(len(wanted)) or forward(wanted))
     prompts = [random_tokens(40 + 60 * number, number) for number in range(3)]
 
     def reply(number: int, drafts: bool) -> list[int]:
@@ -172,6 +173,27 @@ def test_in_a_batch_no_word_changes_either() -> None:
     local.clear()
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(lambda number: reply(number, True), range(3))) == plain
+    assert max(together) > 1  # one forward for several replies
+
+
+def test_replies_draft_together_what_each_drafts_alone() -> None:
+    ours, rng = head(), np.random.default_rng(4)
+    trees: list[list[DraftTree]] = []
+    for together in (False, True):
+        replies = [drafter(ours) for _ in range(3)]
+        for number, one in enumerate(replies):
+            one.see(rng.normal(size=(9 + 4 * number, SIZE)).astype(np.float32), 0)
+            one.begin(random_tokens(10 + 4 * number, number))
+        cost = DraftCost(FreeRows(8))
+        trees.append(
+            drafted([one.drafting(cost) for one in replies])
+            if together
+            else [one.propose() for one in replies]
+        )
+        rng = np.random.default_rng(4)
+    for alone, beside in zip(*trees, strict=True):
+        assert alone.tokens == beside.tokens
+        assert alone.probabilities == beside.probabilities
 
 
 def test_its_cache_follows_the_text() -> None:
