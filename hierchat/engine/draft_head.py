@@ -156,15 +156,14 @@ class TrainedHead(DraftHead):
             weights.layer, context_length=context_length, sequences=sequences, activations="int8"
         )
         super().__init__(runner, weights.known)
-        self.card = weights.card
-        self._embedding = weights.layer.embedding
+        self.card, self._embedding = weights.card, runner.embedding
         self._norms = weights.embedding_norm, weights.hidden_norm
         self._fc, self._multiply = weights.fc, Multiplier(team=runner.team)
         self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
 
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
-        embedded = self._embedding.floats(np.asarray(tokens, np.int64))
-        both = [self._normed(x, norm) for x, norm in zip((embedded, states), self._norms, strict=True)]
+        read = self._embedding(tokens), states
+        both = [self._normed(x, norm) for x, norm in zip(read, self._norms, strict=True)]
         return self._multiply(self._fc, np.concatenate(both, 1), len(tokens))
 
     def _normed(self, x: Floats, weight: Floats) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from math import sqrt
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from hierchat.models.architectures.model_config import rope_kinds, rope_tables, 
 from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.blocks import Embedding
 
 MOST_ROWS = 128
 """Positions of the widest forward."""
@@ -63,6 +65,7 @@ class CpuRunner(Runner):
         architecture = ARCHITECTURES[config["model_type"]]
         self.model = model
         self.backend = backend
+        self.embedding = Embedding(model.embedding)
         self.vocabulary: int = model.head.shape[0]
         self.context_length = context_length
         self.shapes, kinds = shapes_of(model, architecture)
@@ -163,7 +166,7 @@ class CpuRunner(Runner):
         needed = max(len(sequence.pages) for sequence in sequences)
         texts = Texts(
             np.array([len(sequence.tokens) for sequence in sequences], np.int64),
-            np.cumsum([0, *(len(block.tokens) for block in blocks)]),
+            np.array([*accumulate((len(block.tokens) for block in blocks), initial=0)], np.int64),
             np.zeros((len(sequences), needed), np.int64),
         )
         work = self._work
@@ -180,8 +183,7 @@ class CpuRunner(Runner):
         if work.attended.size < needed:
             work = self._work = work._replace(attended=np.zeros(2 * needed, np.float32))
         if blocks[0].embeddings is None:
-            embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
-            np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
+            np.multiply(self.embedding(tokens), self._embedding_scale, out=work.x[:rows])
         else:
             np.concatenate([cast(Any, block.embeddings) for block in blocks], out=work.x[:rows])
         if self._inputs and self.model.layer_embedding:  # the tokens' part of the inputs of all layers

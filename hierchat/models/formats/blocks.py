@@ -2,7 +2,7 @@
 
 Nothing of a file is rounded: a weight has the value that gguf's own reading gives it, to float32."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -60,6 +60,29 @@ class Blocks:
     def as_floats(self) -> "Blocks":
         """Return the matrix with float32 weights."""
         return from_floats(self.floats())
+
+
+class Embedding:
+    """Return rows of a matrix as floats, and keep those of late: a text has the same tokens again and again."""
+
+    def __init__(self, matrix: Blocks) -> None:
+        self._matrix = matrix
+        self._places: dict[int, int] = {}
+        self._rows = np.zeros((MOST_KEPT, matrix.columns), np.float32)
+
+    def __call__(self, rows: Sequence[int]) -> Floats:
+        """Return float32 [rows, columns] of at most MOST_KEPT rows."""
+        if missing := [row for row in dict.fromkeys(rows) if row not in self._places]:
+            if len(self._places) + len(missing) > MOST_KEPT:
+                self._places.clear()
+                missing = list(dict.fromkeys(rows))
+            begin = len(self._places)
+            self._rows[begin : begin + len(missing)] = self._matrix.floats(np.array(missing, np.int64))
+            self._places |= zip(missing, range(begin, begin + len(missing)), strict=True)
+        return self._rows[[self._places[row] for row in rows]]
+
+
+MOST_KEPT = 2048
 
 
 def from_file(name: str, raw: Raw, order: NDArray[np.int64] | None = None) -> Blocks:
