@@ -1,24 +1,29 @@
-"""Replies without a store, and what stands in a prompt: files, system prompts, seeds, stop strings."""
+"""Replies without a store, what stands in a prompt (files, system prompts, notes), and models that think."""
 
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hierchat.chat.completions import NoModel, ReplyOptions
+from hierchat.chat.completions import ModelTurn, ReplyOptions
+from hierchat.chat.conversations import NOTES
 from hierchat.config import GenerationSettings
+from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import MessageTooLong, PromptMessage
 from hierchat.store import Chat, ChatMessage, Store
 from hierchat.store.records import Attachment, ChatSettings
 from hierchat.texts.attachments import with_files
-from tests.testing.tiny_chat import CONTEXT, SYSTEM, catalogue, tokenizer
+from tests.testing.scripted_engine import ScriptedEngine, served
+from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
+from tests.testing.tiny_chat import CONTEXT, SYSTEM, catalogue, ready_slot, settle, tokenizer
 
 from .conftest import Talk, talk_on
-from .test_service import LONG
 
 
 def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
@@ -26,69 +31,47 @@ def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
 
 
 @pytest.mark.usefixtures("every_frame")
-def test_the_reply_is_the_one_that_the_chat_gives(talk: Talk) -> None:
+def test_the_replies_are_those_that_the_chat_gives(talk: Talk) -> None:
     frames = complete(talk, PromptMessage("user", "hello"))
     assert talk.messages() == []
     assert talk.store.figures.totals(talk.user).tokens == 0
-    told = talk.send("hello")
+    first = talk.send("hello")
     last = frames[-1]
-    assert (last.text, last.finish, last.figures.tokens) == (told.text, told.finish, told.figures.tokens)
+    assert (last.text, last.finish, last.figures.tokens) == (first.text, first.finish, first.figures.tokens)
     assert {frame.phase for frame in frames} == {"waiting", "reading", "writing", "done"}
     assert {frame.message_id for frame in frames} == {None}
-
-
-def test_a_conversation_is_given_whole(talk: Talk) -> None:
-    first = talk.send("hello")
     second = talk.send("go on", first.message_id)
-    said = (
-        PromptMessage("user", "hello"),
-        PromptMessage("assistant", first.text),
-        PromptMessage("user", "go on"),
-    )
-    tokens = tuple(talk.store.replies.tokens(talk.user, first.message_id))
-    exactly = (said[0], PromptMessage("assistant", first.text, tokens), said[2])
-    assert complete(talk, *exactly)[-1].text == second.text
+    reply = PromptMessage("assistant", first.text, tuple(talk.tokens(first)))
+    said = PromptMessage("user", "hello"), reply, PromptMessage("user", "go on")
+    assert complete(talk, *said)[-1].text == second.text
 
 
 def test_it_waits_in_the_same_queue_and_leaves_it(talk: Talk) -> None:
-    with closing(talk.sending("hello", max_new_tokens=200)) as running:
-        for frame in running:
-            if frame.phase == "writing":
-                break
+    said = PromptMessage("user", "x")
+    with talk.service.slot.scheduler.turn():
         stop = threading.Event()
-        frames = talk.service.completions.complete(
-            [PromptMessage("user", "x")], talk._settings({}), talk.user, stop
-        )
+        frames = talk.service.completions.complete([said], talk._settings({}), talk.user, stop)
         assert [next(frames).ahead for _ in range(2)] == [1, 1]
         stop.set()
         assert list(frames) == []
-    talk.stop.clear()  # leaving stopped the first
-    assert complete(talk, PromptMessage("user", "x"))[-1].finish == "length"
-
-
-def test_what_keeps_it_from_beginning_is_raised(talk: Talk, store: Store) -> None:
-    with pytest.raises(MessageTooLong):
-        complete(talk, PromptMessage("user", LONG * 4))
-    with pytest.raises(NoModel):
-        complete(talk_on(store, ModelSlot(catalogue("tiny"))), PromptMessage("user", "hello"))
-    assert complete(talk, PromptMessage("user", "hello"))[-1].finish == "length"
+    assert complete(talk, said, max_new_tokens=4)[-1].finish == "length"
 
 
 FILE = Attachment("harbour.txt", 99, "The old lighthouse keeper counts 37 grey herons before breakfast.\n")
-
-
 FENCED = f"File: harbour.txt\n```txt\n{FILE.text}```\n\nHow many?<|im_end|>"
 
 
-def test_the_model_reads_the_file_before_the_question_in_every_turn(talk: Talk) -> None:
-    first = talk.send("How many?", files=[FILE])
+def test_the_model_reads_the_file_before_the_question_in_every_turn_and_it_drafts(talk: Talk) -> None:
+    first = talk.send("How many?", files=[FILE], max_new_tokens=4)
     assert f"user\n{FENCED}" in talk.held
     question = talk.messages()[0]
     assert (question.text, [file.name for file in question.attachments]) == ("How many?", ["harbour.txt"])
-    talk.send("And after?", first.message_id)
+    talk.send("And after?", first.message_id, max_new_tokens=4)
     assert f"user\n{FENCED}" in talk.held
-    talk.again(question.id)
-    assert f"user\n{FENCED}" in talk.held
+    begun = tokenizer().decode(talk.model.prompts.tokens(FILE.text)[:30])
+    for found in (drafted(talk, first.message_id, []), drafted(talk.other(), None, [FILE])):
+        assert found
+        assert FILE.text.startswith(begun + found)
 
 
 def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
@@ -99,38 +82,24 @@ def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
     if files:
         said.append(PromptMessage("user", FENCED.removesuffix("<|im_end|>")))
     options = ReplyOptions(talk.user, GenerationSettings(max_new_tokens=24), talk.stop)
-    reply = service.completions.reply(served, said, options)
     drafter = default_drafter(served, Memory(), width=8)
-    drafter.begin(reply.prompt_ids)
+    drafter.begin(service.completions.reply(served, said, options).prompt_ids)
     drafter.observe(served.prompts.tokens(FILE.text)[:30])
     tree = drafter.propose()
     assert set(tree.sources) == {"context"}
     return str(tokenizer().decode(tree.tokens))
 
 
-def test_what_it_says_drafts_in_this_chat_and_in_another_that_holds_it(talk: Talk) -> None:
-    last = talk.send("How many?", files=[FILE])
-    here = drafted(talk, last.message_id, [])
-    there = drafted(talk.other(), None, [FILE])
-    for found in (here, there):
-        assert found
-        assert FILE.text.startswith(tokenizer().decode(talk.model.prompts.tokens(FILE.text)[:30]) + found)
-
-
 @pytest.mark.parametrize("prompt", ["", "Answer in rhymes."])
 def test_the_number_of_tokens_too_many_is_one_and_the_same(talk: Talk, prompt: str) -> None:
-    settings, files = (
-        GenerationSettings(max_new_tokens=24),
-        [Attachment("long.txt", 1, "herons " * (CONTEXT // 3))],
-    )
+    settings = GenerationSettings(max_new_tokens=24)
+    files = [Attachment("long.txt", 1, "herons " * (CONTEXT // 3))]
     said = with_files("Why?", files)
-    tokens, room = talk.service.tokens(said), talk.service.message_room(settings, prompt)
+    (tokens, _), room = talk.service.tokens(said), talk.service.message_room(settings, prompt)
     with pytest.raises(MessageTooLong) as refused:
         talk.service.require_room(said, settings, prompt)
-    assert (
-        f"is {tokens[0] - room:,} tokens too long: it has {tokens[0]:,}, and the model has room for {room:,}."
-        in str(refused.value)
-    )
+    many = f"is {tokens - room:,} tokens too long: it has {tokens:,}, and the model has room for {room:,}."
+    assert many in str(refused.value)
     with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
         talk.send("Why?", files=files)
     assert talk.messages() == []  # before anything was stored
@@ -151,17 +120,14 @@ def set_prompt(talk: Talk, text: str) -> None:
 
 def test_the_system_prompt_stands_before_every_reply_and_may_change(talk: Talk) -> None:
     set_prompt(talk, "Obey.")
-    first = talk.send("one")
-    assert begins(talk, "Obey.")
-    second = talk.send("two", first.message_id)
+    first = talk.send("one", max_new_tokens=4)
+    second = talk.send("two", first.message_id, max_new_tokens=4)
     assert begins(talk, "Obey.")
     set_prompt(talk, "Rebel.")
-    talk.again(talk.messages()[2].id)
-    assert begins(talk, "Rebel.")
-    list(talk.comparing("three", second.message_id))
+    list(talk.comparing("three", second.message_id, max_new_tokens=4))
     assert begins(talk, "Rebel.")
     set_prompt(talk, "")
-    talk.again(talk.messages()[2].id)
+    talk.again(talk.messages()[2].id, max_new_tokens=4)
     assert begins(talk, SYSTEM)
 
 
@@ -187,17 +153,29 @@ def test_an_imported_system_prompt_holds_until_the_chat_sets_one(talk: Talk) -> 
         ChatMessage("a", "u", "assistant", "What is that?", 3.0),
     ]
     talk.store.transfer.import_chat(talk.user, Chat("elsewhere", "Imported", 1.0, 3.0, messages, "a"))
-    chats = talk.store.chats.find(talk.user)
-    talk.conversation = next(chat.id for chat in chats if chat.title == "Imported")
+    talk.conversation = talk.store.chats.find(talk.user, "Imported")[0].id
     last = talk.messages()[-1].id
-    talk.send("two", last)
-    assert begins(talk, "Imported.")
-    set_prompt(talk, "Obey.")
-    talk.send("two", last)
-    assert begins(talk, "Obey.")
-    set_prompt(talk, "")
-    talk.send("two", last)
-    assert begins(talk, SYSTEM)
+    for own, in_force in ((None, "Imported."), ("Obey.", "Obey."), ("", SYSTEM)):
+        if own is not None:
+            set_prompt(talk, own)
+        talk.send("two", last, max_new_tokens=4)
+        assert begins(talk, in_force)
+
+
+def test_notes_stand_in_the_prompt_of_each_chat_that_does_not_leave_them_out(talk: Talk) -> None:
+    def told(talk: Talk, settings: ChatSettings | None = None) -> str:
+        """What the model was told before the question."""
+        if settings:
+            talk.store.chats.set_settings(talk.user, talk.conversation, settings)
+        talk.send("one", max_new_tokens=2)
+        return talk.held.split("<|im_end|>")[0].removeprefix("<|im_start|>system\n")
+
+    assert told(talk) == SYSTEM
+    talk.store.users.set_notes(talk.user, "I grow roses.")
+    assert told(talk.other()) == NOTES + "I grow roses."
+    assert told(talk.other(), ChatSettings("Be terse.", {})) == f"Be terse.\n\n{NOTES}I grow roses."
+    assert told(talk.other(), ChatSettings("Be terse.", {}, notes=False)) == "Be terse."
+    assert told(talk.other("ben")) == SYSTEM
 
 
 def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
@@ -207,9 +185,128 @@ def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
     assert other.text != first.text
     reply = talk.store.messages.get(talk.user, other.message_id)
     assert reply.siblings == (first.message_id, other.message_id)
-    figures = talk.service.figures(talk.user, other.message_id)
-    assert figures.seed != 7
-    assert figures.seed == talk.store.replies.turn(talk.user, other.message_id).begun.seed
+    seed = talk.service.figures(talk.user, other.message_id).seed
+    assert seed == talk.store.replies.turn(talk.user, other.message_id).begun.seed != 7
     for earlier in (first, other):
         again = talk.again(question, seed_of=earlier.message_id, seed=99)
         assert talk.tokens(again) == talk.tokens(earlier)
+    greedy = [talk.again(question, temperature=0) for _ in range(2)]
+    assert greedy[0].text == greedy[1].text
+    assert talk.store.replies.turn(talk.user, greedy[1].message_id).begun.seed == 7
+
+
+class Loaded:
+    """Stands for a model; nothing is computed."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.note, self.drafts, self.is_local = name, "", True, False
+        self.engine = type("Exact", (), {"exact": True, "places": 1})()
+
+
+def test_many_replies_and_exchanges_of_the_model_never_overlap() -> None:
+    slot = ModelSlot(catalogue("a", "b"), load=lambda name, report: Loaded(name))
+    slot.start("a")
+    settle(slot)
+    within, seen = list[str](), list[str]()
+
+    def reply() -> None:
+        for _ in range(10):
+            with ModelTurn(slot, threading.Event()) as turn:
+                for _ in turn.waiting():
+                    pass
+                within.append(turn.model.name)
+                assert len(within) == 1
+                assert slot.model is turn.model
+                seen.append(within.pop())
+
+    threads = [threading.Thread(target=reply) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        for name in ("b", "a"):
+            slot.start(name)
+            time.sleep(0.01)
+    assert len(seen) == 40
+
+
+THOUGHT, ANSWER = "The user asks.", "Thank you."
+
+
+def talk_with(store: Store, template: str, text: str) -> tuple[Talk, ScriptedEngine]:
+    engine = ScriptedEngine(text, thinker(template))
+    model = served(engine, "thinker")
+    return talk_on(store, ready_slot(lambda name, report: model)), engine
+
+
+@pytest.fixture(params=[QWEN3, DEEPSEEK], ids=["says that it thinks", "is told to think"])
+def both(request: pytest.FixtureRequest, store: Store) -> tuple[Talk, ScriptedEngine]:
+    text = join_reasoning(THOUGHT, ANSWER)
+    return talk_with(store, request.param, text if request.param == QWEN3 else text.removeprefix("<think>\n"))
+
+
+def test_a_reply_is_stored_whole_and_answered_without_its_thought(both: tuple[Talk, ScriptedEngine]) -> None:
+    talk, engine = both
+    last = talk.send("one")
+    assert last.text == join_reasoning(THOUGHT, ANSWER)
+    reply = talk.messages()[-1]
+    assert reply.text == last.text
+    turn = talk.store.replies.turn(talk.user, reply.id)
+    assert turn.figures.thought_ms < turn.figures.seconds * 1e3
+    figures = talk.service.figures(talk.user, reply.id)
+    assert figures.thought_seconds == turn.figures.thought_ms / 1e3 == last.figures.thought_seconds
+    runs = talk.service.runs(talk.user, reply.id)
+    assert "".join(run.text for run in runs) == last.text  # the sources of all of it
+    talk.send("two", reply.id)
+    assert ANSWER in engine.prompts[-1]
+    assert THOUGHT not in engine.prompts[-1]
+
+
+def test_a_thought_that_was_cut_goes_on(both: tuple[Talk, ScriptedEngine]) -> None:
+    talk, engine = both
+    cut = talk.send("one", max_new_tokens=4)
+    assert split_reasoning(cut.text).thinking
+    assert cut.finish == "length"
+    whole = talk.resume(cut.message_id, 1000)
+    assert whole.text == join_reasoning(THOUGHT, ANSWER)
+    assert engine.prompts[-1].startswith(engine.prompts[0])
+    spent = (cut.figures.thought_seconds, whole.figures.thought_seconds, whole.figures.seconds)
+    assert None not in spent
+    assert list(spent) == sorted(spent)  # type: ignore[type-var]
+    if talk.service.thinks == ("off", "on"):  # what was chosen is stored with the reply
+        cut = talk.other().send("one", reasoning="off", max_new_tokens=2)
+        assert engine.prompts[-1].endswith("<think>\n\n</think>\n\n")
+        talk.resume(cut.message_id, 1000)
+        assert engine.prompts[-1].startswith(engine.prompts[-2])
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer", "thinking"),
+    [
+        ("<think>\nSo.\n</think>\n\nYes.", "So.", "Yes.", False),
+        ("<think>\nSo it", "So it", "", True),
+        ("<think>\n\n</think>\n\nYes.", "", "Yes.", False),
+        *((text, "", text, False) for text in ("Yes.", "", "Write <think> and </think>.", "a</think>b")),
+    ],
+)
+def test_a_text_in_two(text: str, thought: str, answer: str, thinking: bool) -> None:
+    parts = split_reasoning(text)
+    assert (parts.thought, parts.answer, parts.thinking) == (thought, answer, thinking)
+    assert text[parts.thought_at :].startswith(thought)
+    assert thinking or text[parts.answer_at :] == answer
+    assert join_reasoning("", answer) == answer
+
+
+pieces = st.text(st.sampled_from("ab <\n"), min_size=1)
+
+
+@given(pieces, pieces)
+def test_both_grow_at_their_end_alone(thought: str, answer: str) -> None:
+    text = join_reasoning(thought, answer)
+    before = split_reasoning("<think>")
+    for end in range(len("<think>"), len(text) + 1):
+        parts = split_reasoning(text[:end])
+        if not parts.thinking or not text[:end].endswith(tuple("</think>"[:n] for n in range(1, 8))):
+            assert parts.thought.startswith(before.thought)
+            assert parts.answer.startswith(before.answer)
+            before = parts
+    assert (before.thought, before.answer) == (thought.strip(), answer.lstrip())

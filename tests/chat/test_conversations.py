@@ -1,19 +1,20 @@
-"""Chats as the door knows them: what the list holds, deletion with its deadline, change events, settings."""
+"""Chats as the door knows them: what the list holds, deletion with its deadline, change events, settings, projects."""
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from contextlib import closing
+import time
+from typing import Any
 
 import pytest
 
-from hierchat.chat import conversations
+from hierchat.chat import conversations, user_data
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import NotFound, Store
-from hierchat.store.records import ChatSettings
+from hierchat.store.backups import backups_of, require_whole
+from hierchat.store.records import ChatSettings, NewMessage, Project
 
 
 @pytest.fixture
@@ -29,9 +30,9 @@ def chats(store: Store, changes: ChangeEvents) -> Conversations:
     )
 
 
-def in_file(store: Store, chat: int) -> bool:
-    with closing(sqlite3.connect(store.path)) as db:
-        return bool(db.execute("SELECT 1 FROM conversations WHERE id = ?", [chat]).fetchone())
+def in_file(store: Store, id: int, table: str = "conversations") -> bool:
+    with store.connection.read() as db:
+        return bool(db.execute(f"SELECT 1 FROM {table} WHERE id = ?", [id]).fetchone())
 
 
 def test_the_list_has_its_tags_and_says_whether_there_are_more(chats: Conversations, user: int) -> None:
@@ -66,11 +67,10 @@ def test_a_deletion_becomes_final(
     chats: Conversations, store: Store, user: int, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     monkeypatch.setattr(conversations, "UNDO_SECONDS", 0.01 if by == "time" else 60.0)
-    first, second = chats.create(user), chats.create(user)
-    other = chats.create(store.users.ensure("ben"))
+    ben, first, second = store.users.ensure("ben"), chats.create(user), chats.create(user)
     chats.delete(user, first)
     if by == "another deletion":
-        chats.delete(store.users.ensure("ben"), other)  # of another user: it ends nothing of ann's
+        chats.delete(ben, chats.create(ben))  # of another user: it ends nothing of ann's
         assert in_file(store, first)
         chats.delete(user, second)
     wait_until_gone(store, first)
@@ -78,24 +78,13 @@ def test_a_deletion_becomes_final(
         chats.restore(user, first)
 
 
-def wait_until_gone(store: Store, chat: int) -> None:
+def wait_until_gone(store: Store, id: int, table: str = "conversations") -> None:
+    """A thread deletes it."""
     for _ in range(500):
-        if not in_file(store, chat):
+        if not in_file(store, id, table):
             return
-        threading.Event().wait(0.02)
+        time.sleep(0.02)
     raise AssertionError("It is still in the file.")
-
-
-def test_another_user_reaches_nothing(chats: Conversations, store: Store, user: int) -> None:
-    chat, other = chats.create(user), store.users.ensure("ben")
-    assert not chats.has(other, chat)
-    assert chats.delete(other, chat) is None
-    for act in (chats.get, chats.title, chats.messages, chats.restore, chats.keep_incognito):
-        with pytest.raises(NotFound):
-            act(other, chat)
-    with pytest.raises(NotFound):
-        chats.rename(other, chat, "mine")
-    assert chats.has(user, chat)
 
 
 def test_an_incognito_chat_is_erased_or_kept(chats: Conversations, store: Store, user: int) -> None:
@@ -125,3 +114,65 @@ def test_settings_follow_the_model_until_they_differ_and_presets_begin_new_chats
     presets.rename(user, preset, "Shorter")
     presets.delete(user, preset)
     assert presets.all(user) == []
+
+
+def test_a_new_chat_begins_as_its_project_says(chats: Conversations, store: Store, user: int) -> None:
+    warm = store.presets.create(user, "Warm", ChatSettings("Be kind.", {"temperature": 0.5, "seed": None}))
+    usual = store.presets.create(user, "Usual", ChatSettings("Be brief.", {"seed": 3}))
+    store.presets.set_default(user, usual)
+    for project, prompt, preset in (
+        (Project(0, "A"), "Be brief.", usual),
+        (Project(0, "B", "Of plants."), "Of plants.", usual),
+        (Project(0, "C", preset_id=warm), "Be kind.", warm),
+        (Project(0, "D", "Of plants.", preset_id=warm), "Of plants.", warm),
+    ):
+        begins = chats.settings(user, None, store.projects.save(user, project))
+        assert (begins.system_prompt, begins.preset_id) == (prompt, preset)
+    assert chats.settings(user, None, 10**6).preset_id == usual  # deleted in another tab
+
+
+def test_a_deleted_project_can_be_brought_back_until_the_next_deletion(
+    chats: Conversations, store: Store, user: int
+) -> None:
+    garden, empty = (store.projects.save(user, Project(0, name)) for name in ("Garden", "Empty"))
+    inside = chats.create(user, project=garden)
+    store.messages.add(user, inside, NewMessage(None, "one"))
+    deleted = chats.delete_project(user, garden)
+    assert (deleted.title, deleted.project, chats.has(user, inside)) == ("Garden", True, False)
+    chats.restore_project(user, garden)
+    assert [one.id for one in chats.find(user, "", 9, unfolded=garden).inside] == [inside]
+    chats.delete_project(user, garden)
+    chats.delete_project(user, empty)  # the other deletion is final now
+    wait_until_gone(store, garden, "projects")
+    with pytest.raises(NotFound, match="deleted for good"):
+        chats.restore_project(user, garden)
+    with pytest.raises(NotFound):
+        chats.restore_project(store.users.ensure("ben"), empty)
+    chats.restore_project(user, empty)
+    assert [one.name for one in store.projects.all(user)] == ["Empty"]
+
+
+def test_a_backup_is_made_by_itself_and_what_keeps_it_from_that_is_told_once(
+    store: Store, changes: ChangeEvents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried, hindered, made = threading.Semaphore(0), [OSError("no room")] * 3, store.backups.make
+
+    def make() -> Any:
+        try:
+            if hindered:
+                raise hindered.pop()
+            return made()
+        finally:
+            tried.release()
+
+    monkeypatch.setattr(store.backups, "make", make)
+    monkeypatch.setattr(user_data, "BACKUP_SECONDS", 0.01)
+    data = user_data.UserData(store, changes)
+    data.back_up_daily()
+    for _ in range(4):
+        assert tried.acquire(timeout=30)
+    data.close()
+    (copy,) = backups_of(store.path)
+    require_whole(copy)
+    told = [one for one in caplog.records if one.name == user_data.__name__]
+    assert [one.levelname for one in told] == ["WARNING"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -28,9 +28,6 @@ def ids_of(text: str) -> list[int]:
 
 def step(tokens: list[int], sources: list[str] | None = None, **fields: object) -> Step:
     return Step(tuple(tokens), tuple(sources or ["target"] * len(tokens)), **fields)
-
-
-# Text
 
 
 def test_an_unfinished_character_is_left_out_unless_the_reply_ends_and_special_tokens_are_no_text() -> None:
@@ -70,22 +67,9 @@ def test_the_text_grows_to_the_whole(text: str) -> None:
     assert statistics.text == text
 
 
-# Spans
-
-
 def test_a_character_belongs_to_the_run_that_completes_it() -> None:
     tokens = [*ids_of("a"), *EURO, *ids_of("b")]
     assert text_pieces(tokens, [2, 1, 1, 1], decode) == ["a", "", "€", "b"]
-
-
-@given(st.text(max_size=20), st.data())
-def test_spans_join_to_the_text(text: str, data: st.DataObject) -> None:
-    tokens = ids_of(text)
-    cuts = data.draw(st.sets(st.integers(0, len(tokens))))
-    lengths = [end - start for start, end in pairwise([0, *sorted(cuts), len(tokens)])]
-    pieces = text_pieces(tokens, lengths, decode)
-    assert "".join(pieces) == text
-    assert len(pieces) == len(lengths)
 
 
 @given(st.lists(st.lists(st.integers(0, 300), max_size=3), max_size=9))
@@ -94,28 +78,21 @@ def test_spans_of_any_tokens_join_to_what_they_decode_to(runs: list[list[int]]) 
     assert "".join(text_pieces(tokens, map(len, runs), decode)) == decode(tokens)
 
 
-# Figures
-
-
 def test_figures_of_a_reply() -> None:
     statistics = ReplyStatistics(decode)
     statistics.set_baseline(50.0, "estimated")
     statistics.add(Step(prompt_read=4, prompt_tokens=9))
     statistics.add(Step(width=4, forward_ms=30.0, prompt_read=8, prompt_tokens=9))
     assert statistics.figures() == Figures()
-    statistics.add(
-        step(
-            [5, 6, 7],
-            ["context", "history", "target"],
-            proposed={"context": 2, "history": 2},
-            draft_ms=5.0,
-            forward_ms=60.0,
-            verify_ms=5.0,
-        )
-    )
+    drafted = {
+        "proposed": {"context": 2, "history": 2},
+        "draft_ms": 5.0,
+        "forward_ms": 60.0,
+        "verify_ms": 5.0,
+    }
+    statistics.add(step([5, 6, 7], ["context", "history", "target"], **drafted))
     statistics.add(step([8], forward_ms=30.0))
-    figures = statistics.figures()
-    assert figures == Figures(
+    assert statistics.figures() == Figures(
         tokens=4,
         seconds=pytest.approx(0.1),
         first_token_seconds=pytest.approx(0.1),
@@ -175,20 +152,12 @@ steps = st.lists(st.tuples(st.lists(sources, min_size=1, max_size=5), st.floats(
 @given(steps)
 def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) -> None:
     statistics = ReplyStatistics(decode)
-    for names, milliseconds in made:
+    for names, ms in made:
         proposed = {name: names.count(name) + 1 for name in names if name != "target"}
-        statistics.add(
-            step([5] * len(names), names, proposed=proposed, forward_ms=milliseconds, draft_ms=0.3), 100.0
-        )
+        statistics.add(step([5] * len(names), names, proposed=proposed, forward_ms=ms, draft_ms=0.3), 100.0)
     shown, stored = statistics.figures(), stored_figures(statistics.record(), len(statistics.tokens))
     assert dict(stored.shares) == pytest.approx(dict(shown.shares))
-    assert dict(stored.acceptance) == dict(shown.acceptance)
-    assert stored.draft_ms == shown.draft_ms
     assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
-    for name in (
-        "tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate", "forwards", "forward_ms",
-        "verify_ms", "total_seconds", "waited_seconds", "loading", "prompt_read", "read_seconds", "stop_string",
-        "plan",
-    ):  # fmt: skip
-        assert getattr(stored, name) == getattr(shown, name)
+    rounded = {"tokens_per_second": None, "shares": {}, "written": None}
+    assert replace(stored, **rounded) == replace(shown, **rounded)
     assert not made or sum(shown.shares.values()) == pytest.approx(1)

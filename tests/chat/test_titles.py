@@ -11,10 +11,10 @@ import pytest
 
 from hierchat.chat import titles
 from hierchat.chat.titles import clean_title
-from hierchat.engine.engine import TARGET, GenerationRequest, Step
+from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.store import Mark, Store
 from tests.testing.scripted_engine import WORDS, ScriptedEngine, served
-from tests.testing.tiny_chat import ready_slot, tokenizer
+from tests.testing.tiny_chat import ready_slot
 
 from .conftest import Talk, talk_on
 
@@ -46,9 +46,6 @@ TITLE = "The longest river"
 )
 def test_what_is_a_title(said: str, title: str | None) -> None:
     assert clean_title(said) == title
-
-
-def test_a_line_that_was_cut_is_none() -> None:
     assert clean_title("The longest river of the", cut=True) is None
     assert clean_title("The longest river\nof the", cut=True) == "The longest river"
 
@@ -57,32 +54,29 @@ class Scripted(ScriptedEngine):
     """Answers with WORDS; asked for a title, with `title`."""
 
     title = TITLE
-    titles_asked: int = 0
+    titles_asked = 0
     meanwhile: Callable[[], None] | None = None
     """Called once, while the title is written."""
-    cut_short = False
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        if titles.ASK not in tokenizer().decode(request.prompt_ids):
-            yield from super().generate(request)
-            return
-        self.titles_asked += 1
-        for token in tokenizer()(self.title, add_special_tokens=False)["input_ids"]:
+        self.text = WORDS
+        if titles.ASK in self.words.decode(request.prompt_ids):
+            self.text = self.title
+            self.titles_asked += 1
             if self.meanwhile is not None:
                 once, self.meanwhile = self.meanwhile, None
                 once()
-            if request.stop.is_set():
-                self.cut_short = True
-                yield Step(finish="stopped")
-                return
-            yield Step((token,), (TARGET,))
-        yield Step(finish="end")
+        yield from super().generate(request)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
 
 
 @pytest.fixture
-def talk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Talk:
-    monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
+def talk(store: Store) -> Talk:
     made = served(Scripted(WORDS, at_once=2, places=2))
     return talk_on(store, ready_slot(lambda name, report: made))
 
@@ -91,48 +85,23 @@ def title(talk: Talk) -> str:
     return talk.store.chats.get(talk.user, talk.conversation).title
 
 
-def engine(talk: Talk) -> Any:
-    return talk.model.engine
-
-
-def test_a_new_chat_gets_a_title_and_nothing_else_comes_of_it(talk: Talk) -> None:
+@pytest.mark.parametrize(
+    ("said", "shown"), [(TITLE, TITLE), ("Sure! Here is one.", "Where does it end?")], ids=["good", "useless"]
+)
+def test_a_new_chat_gets_a_title_once_and_nothing_else_comes_of_it(talk: Talk, said: str, shown: str) -> None:
+    talk.model.engine.title = said
     talk.send("Where does it end?")
     totals = talk.store.figures.totals(talk.user)
     talk.service.titles.wait()
-    assert title(talk) == TITLE
-    assert talk.service.titles.came(talk.user) == 1
+    assert title(talk) == shown
+    assert talk.service.titles.came(talk.user) == (said == TITLE)
     assert [message.role for message in talk.messages()] == ["user", "assistant"]
     assert talk.store.figures.totals(talk.user) == totals
     texts, _ = talk.store.history.texts(talk.user, talk.model.model_key, "written", Mark())
     assert [id for id, _ in texts] == [talk.messages()[-1].id]
     talk.send("And now?", talk.messages()[-1].id)
     talk.service.titles.wait()
-    assert engine(talk).titles_asked == 1
-
-
-def test_a_useless_answer_leaves_the_first_words_and_is_not_asked_for_again(talk: Talk) -> None:
-    engine(talk).title = "Sure! Here is one."
-    talk.send("Where does it end?")
-    talk.service.titles.wait()
-    talk.send("And now?", talk.messages()[-1].id)
-    talk.service.titles.wait()
-    assert title(talk) == "Where does it end?"
-    assert engine(talk).titles_asked == 1
-
-
-def test_not_over_the_users_title_nor_against_the_users_will(talk: Talk) -> None:
-    talk.store.chats.rename(talk.user, talk.conversation, "Mine")
-    talk.send("Where does it end?")
-    other = talk.other()
-    engine(talk).meanwhile = lambda: other.store.chats.rename(other.user, other.conversation, "Mine, too")
-    other.send("And where does it begin?")
-    talk.service.titles.wait()
-    assert [title(talk), title(other)] == ["Mine", "Mine, too"]
-    talk.store.users.choose(talk.user, model_titles=False)
-    third = talk.other()
-    third.send("Who knows?")
-    talk.service.titles.wait()
-    assert (title(third), engine(talk).titles_asked) == ("Who knows?", 1)
+    assert (title(talk), talk.model.engine.titles_asked) == (shown, 1)
 
 
 def test_a_message_stops_it_at_once_and_it_is_tried_later(talk: Talk) -> None:
@@ -147,39 +116,26 @@ def test_a_message_stops_it_at_once_and_it_is_tried_later(talk: Talk) -> None:
         while not waiting.waiting:
             time.sleep(0.001)
 
-    engine(talk).meanwhile = meanwhile
+    talk.model.engine.meanwhile = meanwhile
     talk.send("Where does it end?")
     talk.service.titles.wait()
     sent.join()
     talk.service.titles.wait()
-    assert engine(talk).cut_short
+    assert talk.model.engine.stopped.is_set()
     assert {frame.ahead for frame in frames if frame.phase == "waiting"} <= {0}
     assert frames[-1].finish == "length"
     assert [title(talk), title(other)] == [TITLE, TITLE]
 
 
-def test_it_waits_until_nobody_has_wanted_the_model_for_a_while(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(titles, "IDLE_SECONDS", 3600.0)
-    talk.send("Where does it end?")
-    talk.service.close()
-    assert engine(talk).titles_asked == 0
-    assert title(talk) == "Where does it end?"
-
-
-def test_the_prompt_begins_as_the_chat_s_next_one_will(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prompt_begins_as_the_chat_s_next_one_will(store: Store) -> None:
     """So its tokens stay in the slots, and the next message has nothing to read again."""
-    monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
     talk = talk_on(store, ready_slot())
     first = talk.send("Where does it end?", max_new_tokens=12)
     held = list(talk.sequence.tokens)
     talk.service.titles.wait()
     assert talk.sequence.tokens[: len(held)] == held
-    second = talk.send("And now?", first.message_id, max_new_tokens=12)
+    talk.send("And now?", first.message_id, max_new_tokens=12)
     assert talk.sequence.tokens[: len(held)] == held
-    assert second.finish == "length"
     talk.service.titles.wait()
 
 
@@ -190,6 +146,6 @@ def test_of_a_chat_that_does_not_fit_the_beginnings_count(
     monkeypatch.setattr(titles, "_PART", part)
     talk.send("Where does it end? " * 32, max_new_tokens=128)
     talk.service.titles.wait()
-    assert engine(talk).titles_asked == asked
+    assert talk.model.engine.titles_asked == asked
     assert title(talk).startswith("Where" if not asked else TITLE)
     assert talk.store.chats.untitled(talk.model.model_key, 0.0) == []
