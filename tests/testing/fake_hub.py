@@ -14,14 +14,16 @@ class FakeHub(ThreadingHTTPServer):
     """Serves one repository. `cut` bodies of large files end half way; `spoil` bodies have a byte changed.
 
     `found`: what a search is answered, as JSON, or these very bytes; `told`: what more it says of its repository;
-    `status`, `error_code`: what it answers to everything; `answering`: nothing is answered while it is clear."""
+    `status`, `error_code`: what it answers to everything; `leads_to`: where it sends everybody; `keys`: those that it
+    was shown; `answering`: nothing is answered while it is clear."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files, self.gated, self.failing, self.cut, self.spoil = files, False, False, 0, 0
         self.found: list[object] | bytes = []
         self.told: dict[str, object] = {}
-        self.status, self.error_code = 0, ""
+        self.status, self.error_code, self.leads_to = 0, "", ""
+        self.keys: list[str | None] = []
         self.answering = threading.Event()
         self.answering.set()
         self.searches: list[dict[str, list[str]]] = []
@@ -56,7 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         hub, path = self.server, self.path.split("?")[0].replace("/api/datasets/", "/api/models/")
         hub.asked.append((self.command, path, self.headers.get("Range")))
+        hub.keys.append(self.headers.get("Authorization"))
         hub.answering.wait(60)
+        if hub.leads_to:
+            return self._send(302, Location=hub.leads_to)
         if hub.failing or hub.status:
             code = {"X_Error_Code": hub.error_code} if hub.error_code else {}
             return self._send(hub.status or 500, **code)

@@ -54,41 +54,42 @@ def test_tokenizer_keeps_template_and_control_tokens(tiny_gguf: Path, backend: B
 
 def test_damaged_conversion_is_made_again(tiny_gguf: Path) -> None:
     folder = get(of_gguf(tiny_gguf))
-    whole = (folder / "model.safetensors").stat().st_size
-    (folder / "model.safetensors").write_bytes(b"short")
+    weights = folder / "model.safetensors"
+    whole = weights.stat().st_size
+    weights.write_bytes(b"short")
     assert not status(of_gguf(tiny_gguf)).present
-    assert (get(of_gguf(tiny_gguf)) / "model.safetensors").stat().st_size == whole
+    assert get(of_gguf(tiny_gguf)) == folder
+    assert weights.stat().st_size == whole
     (folder / converting.MARKER).write_text("{")
     assert not is_converted(folder)
 
 
-def test_cancelled_conversion_leaves_nothing(tiny_gguf: Path) -> None:
+def test_cancelled_or_refused_conversion_leaves_nothing(
+    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cancel(progress: Progress) -> None:
         raise KeyboardInterrupt
 
     digest = sha256(tiny_gguf)
     with pytest.raises(KeyboardInterrupt):
         convert(tiny_gguf, digest, cancel)
+    monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: 1000)
+    with pytest.raises(DoesNotFitError, match="Converting tiny"):
+        get(of_gguf(tiny_gguf))
     names = {path.name for path in converted_folder(digest).parent.iterdir()}
     assert names == {f"{digest}.lock"}
 
 
 def test_broken_missing_and_foreign_files(tiny_gguf: Path, tmp_path: Path) -> None:
-    half = tmp_path / "half.gguf"
+    half, foreign = tmp_path / "half.gguf", tmp_path / "foreign.gguf"
     half.write_bytes(tiny_gguf.read_bytes()[:20_000])
-    with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
-        get(of_gguf(half))
-    with pytest.raises(MissingError, match="there is no file"):
-        get(of_gguf(tmp_path / "none.gguf"))
-    foreign = tmp_path / "foreign.gguf"
     writer = gguf.GGUFWriter(foreign, "wordpainter")
     writer.add_tensor("a", np.zeros(32, np.float32))
     finish(writer)
-    with pytest.raises(UnsupportedError, match=r"foreign\.gguf cannot be converted"):
-        get(of_gguf(foreign))
-
-
-def test_refused_before_memory_runs_out(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: 1000)
-    with pytest.raises(DoesNotFitError, match="Converting tiny"):
-        get(of_gguf(tiny_gguf))
+    for path, error, said in (
+        (half, BrokenFileError, r"half\.gguf is no whole GGUF file"),
+        (tmp_path / "none.gguf", MissingError, "there is no file"),
+        (foreign, UnsupportedError, r"foreign\.gguf cannot be converted"),
+    ):
+        with pytest.raises(error, match=said):
+            get(of_gguf(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from hierchat.models.load.check import (
 )
 from hierchat.models.load.load_model import BlockModule, LoadedModel, load
 from hierchat.models.progress import BrokenFileError, UnsupportedError
-from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
 from tests.gguf_files import changes
 from tests.gguf_files.models import DAILY, FAMILIES, VOCABULARY, tiny_module
@@ -127,15 +125,16 @@ def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_pa
     assert found.end_ids == loaded.end_ids == {2}
     assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
     assert_near(module, model)
+    if not packed:
+        return
     runner = TorchRunner(module, context_length=240, packed=False)
     assert runner.backend == "blocks"
-    if not runner.exact:
-        return  # it would answer without drafts
-    engine = LocalEngine(runner.open(), (), text_of)
-    wanted = GenerationSettings(temperature=0.8, max_new_tokens=12, seed=3)
-    plain = tokens_of(fresh_steps(engine, TEXT, wanted))
-    for drafter in (Noise(nodes=12), Adversary(plain)):
-        assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+    if runner.exact:  # or it would answer without drafts
+        engine = LocalEngine(runner.open(), (), text_of)
+        wanted = GenerationSettings(temperature=0.8, max_new_tokens=12, seed=3)
+        plain = tokens_of(fresh_steps(engine, TEXT, wanted))
+        for drafter in (Noise(nodes=12), Adversary(plain)):
+            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_tensors_of_other_block_types_are_joined(name: str, plain: str, tmp_path
     assert_near(in_blocks(path)[0], model)
 
 
-@pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "lfm2"])
+@pytest.mark.parametrize("name", ["qwen35moe", "lfm2"])
 def test_a_file_is_what_transformers_makes_of_it(name: str, tmp_path: Path) -> None:
     """Where its own reader knows the architecture."""
     path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER, packed=True)
@@ -188,37 +187,31 @@ def test_what_older_converters_left_in_one_piece(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(changes.CHANGES, "qwen3next", unsplit)
     model = tiny_module("qwen3next")
     path = write_family("qwen3next", model, tmp_path / "tiny.gguf", TOKENIZER)
-    assert {"blk.0.ssm_in.weight", "blk.0.ffn_gate_up_exps.weight"} <= {
-        one.name for one in read_head(path).tensors
-    }
+    joined = {"blk.0.ssm_in.weight", "blk.0.ffn_gate_up_exps.weight"}
+    assert joined <= {one.name for one in read_head(path).tensors}
     assert_same(loaded_from(path).model, model)
 
 
-def test_in_several_files(tmp_path: Path) -> None:
+def test_added_by_its_path_in_several_files(tmp_path: Path) -> None:
+    """What *Models* would say of it, and that it loads as users load it."""
     model = tiny_module(FIRST)
     whole = write_family(FIRST, model, tmp_path / "tiny.gguf", TOKENIZER)
-    pieces = cut(whole, tmp_path / "pieces", 20)
+    pieces = cut(whole, tmp_path / "pieces", 20, name="tiny")
     assert len(pieces) > 2
-    assert_same(loaded_from(pieces[1]).model, model)
-
-
-def test_added_by_its_path(tmp_path: Path) -> None:
-    """What *Models* would say of it, and that it loads as users load it."""
-    path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
-    name, _ = add(str(path), read_catalogue())
+    name, _ = add(str(pieces[1]), read_catalogue())
     found = read_catalogue().entry(name)
     assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "slots")
     assert found.kind in READ[FAMILIES[FIRST][0]].kinds
     assert found.size
     assert found.context_length
-    read = path.stat().st_size
-    needs = needs_of_blocks(read, found.size.slot, modules=True)
+    needs = needs_of_blocks(sum(path.stat().st_size for path in pieces), found.size.slot, modules=True)
     assert memory_needed(found, "cpu") == needs.total(found.context_length)
     assert expected_step(found, "cpu", "float32") == "slots"
     assert {by_engine(found, device, backend) for device, backend in ELSEWHERE} == {False}
     loaded = load(found, "cpu")
     assert loaded.note.startswith("tiny brings no chat template")
     assert isinstance(select_implementation(loaded).runner, TorchRunner)
+    assert_same(loaded_from(pieces[1]).model, model)
 
 
 @pytest.fixture
@@ -244,18 +237,17 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     layers = loaded_from(path).model.config.num_hidden_layers  # without the layer that guesses further tokens
     assert f"blk.{layers}.nextn.enorm.weight" in {tensor.name for tensor in read_head(path).tensors}
     whole = path.read_bytes()
-    half = tmp_path / "half.gguf"
-    half.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
-        loaded_from(half)
-    renamed = tmp_path / "renamed.gguf"
-    renamed.write_bytes(whole.replace(b"blk.1.ffn_down.weight", b"blk.9.ffn_down.weight"))
-    with pytest.raises(BrokenFileError, match=r"lacks the tensor blk\.1\.ffn_down\.weight"):
-        loaded_from(renamed)
-    foreign = tmp_path / "foreign.gguf"
-    foreign.write_bytes(whole.replace(b"blk.4.", b"other.").replace(b"nextn.enorm", b"of_the_moon"))
-    with pytest.raises(UnsupportedError, match="which qwen3_5_text does not have"):
-        loaded_from(foreign)
+    lacking = whole.replace(b"blk.1.ffn_down.weight", b"blk.9.ffn_down.weight")
+    foreign = whole.replace(b"blk.4.", b"other.").replace(b"nextn.enorm", b"of_the_moon")
+    for number, (raw, error, said) in enumerate((
+        (whole[: len(whole) // 2], BrokenFileError, r"0\.gguf is no whole GGUF file"),
+        (lacking, BrokenFileError, r"lacks the tensor blk\.1\.ffn_down\.weight"),
+        (foreign, UnsupportedError, "which qwen3_5_text does not have"),
+    )):  # fmt: skip
+        file = tmp_path / f"{number}.gguf"
+        file.write_bytes(raw)
+        with pytest.raises(error, match=said):
+            loaded_from(file)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +266,3 @@ def test_heads_that_say_too_little_or_something_else(
     for backend in (None, "float32"):
         with pytest.raises(BrokenFileError, match=said):
             load(of_gguf(path), "cpu", backend=backend)
-
-
-def test_tensors_that_cannot_be_unpacked_are_known_from_the_head(tmp_path: Path) -> None:
-    head = read_head(write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER))
-    assert gguf_refused(head) is None
-    odd = replace(head, tensors=(replace(head.tensors[0], type="NVFP4"), *head.tensors[1:]))
-    assert gguf_refused(odd) == "its tensors are in NVFP4"

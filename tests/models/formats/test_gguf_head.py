@@ -18,17 +18,13 @@ from tests.testing.architectures import finish
 
 def test_it_says_what_gguf_s_own_reader_says(tiny_gguf: Path) -> None:
     head, reader = read_head(tiny_gguf), gguf.GGUFReader(tiny_gguf)
-    assert head.architecture == "llama"
-    assert head.of_architecture("block_count") == 2
+    assert (head.architecture, head.of_architecture("block_count")) == ("llama", 2)
     assert head.of_architecture("no_such_thing") is None
     for key, value in head.values.items():
         assert value == reader.fields[key].contents()
     arrays = {key for key, field in reader.fields.items() if gguf.GGUFValueType.ARRAY in field.types}
-    assert set(reader.fields) - set(head.values) - arrays == {
-        "GGUF.version",
-        "GGUF.tensor_count",
-        "GGUF.kv_count",
-    }
+    left = {"GGUF.version", "GGUF.tensor_count", "GGUF.kv_count"}
+    assert set(reader.fields) - set(head.values) - arrays == left
     assert [(t.name, t.shape, t.type) for t in head.tensors] == [
         (t.name, tuple(t.shape.tolist()), t.tensor_type.name) for t in reader.tensors
     ]
@@ -38,74 +34,41 @@ def test_it_says_what_gguf_s_own_reader_says(tiny_gguf: Path) -> None:
 def test_all_kinds_of_values(tmp_path: Path) -> None:
     path = tmp_path / "values.gguf"
     writer = gguf.GGUFWriter(path, "any")
-    writer.add_uint8("a", 200)
-    writer.add_int8("b", -3)
-    writer.add_uint16("c", 60_000)
-    writer.add_int16("d", -7)
-    writer.add_uint32("e", 4_000_000_000)
-    writer.add_int32("f", -9)
-    writer.add_float32("g", 0.5)
-    writer.add_bool("h", True)
-    writer.add_string("i", "ß")
-    writer.add_array("j", ["x", "yy"])
-    writer.add_array("k", [1, 2, 3])
-    writer.add_uint64("l", 2**60)
-    writer.add_int64("m", -(2**60))
-    writer.add_float64("n", 0.25)
+    expected: dict[str, Any] = {
+        "uint8": 200, "int8": -3, "uint16": 60_000, "int16": -7, "uint32": 4_000_000_000, "int32": -9, "float32": 0.5,
+        "bool": True, "string": "ß", "uint64": 2**60, "int64": -(2**60), "float64": 0.25,
+    }  # fmt: skip
+    for kind, value in expected.items():
+        getattr(writer, f"add_{kind}")(kind, value)
+    writer.add_array("texts", ["x", "yy"])
+    writer.add_array("numbers", [1, 2, 3])
     writer.add_tensor("t", np.zeros((3, 32), np.float16))
     finish(writer)
     head = read_head(path)
-    expected = {
-        "a": 200, "b": -3, "c": 60_000, "d": -7, "e": 4_000_000_000, "f": -9, "g": 0.5, "h": True, "i": "ß",
-        "l": 2**60, "m": -(2**60), "n": 0.25,
-    }  # fmt: skip
-    assert {key: value for key, value in head.values.items() if key in "abcdefghijklmn"} == expected
-    assert head.tensors[0].shape == (32, 3)
-    assert head.tensors[0].type == "F16"
+    assert {key: head.values[key] for key in expected} == expected
+    assert (head.tensors[0].shape, head.tensors[0].type) == ((32, 3), "F16")
 
 
-@pytest.mark.parametrize("keep", [0, 3, 4, 10, 24, 100, 2_000, 20_000, -1])
-def test_what_is_cut_off_is_broken(keep: int, tiny_gguf: Path, tmp_path: Path) -> None:
+def test_what_is_cut_off_is_broken(tiny_gguf: Path, tmp_path: Path) -> None:
     path = tmp_path / "half.gguf"
-    path.write_bytes(tiny_gguf.read_bytes()[:keep])
-    with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
-        read_head(path)
-
-
-def test_bytes_changed_at_random_are_read_or_refused(tiny_gguf: Path, tmp_path: Path) -> None:
-    path, random = tmp_path / "changed.gguf", np.random.default_rng(0)
-    whole = np.frombuffer(tiny_gguf.read_bytes(), np.uint8)
-    for _ in range(300):
-        changed = whole.copy()
-        changed[random.integers(0, 9_000, 3)] = random.integers(0, 256, 3)
-        path.write_bytes(changed.tobytes())
-        try:
+    for keep in (0, 3, 4, 10, 24, 100, 2_000, 20_000, -1):
+        path.write_bytes(tiny_gguf.read_bytes()[:keep])
+        with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
             read_head(path)
-        except BrokenFileError as error:
-            assert "no whole GGUF file" in str(error)  # noqa: PT017
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(BrokenFileError, match="cannot be read"):
         read_head(tmp_path)
 
 
-def test_a_model_is_told_once_where_all_its_files_are_there() -> None:
+def test_a_model_is_told_once_where_all_its_files_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     several = [f"a-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     assert dict(whole_models(["b.gguf", *several])) == {"b.gguf": ["b.gguf"], several[0]: several}
-    assert dict(whole_models(["b.gguf", "c.gguf", *several[:2]])) == {
-        "b.gguf": ["b.gguf"],
-        "c.gguf": ["c.gguf"],
-    }
+    assert dict(whole_models(["b.gguf", *several[:2]])) == {"b.gguf": ["b.gguf"]}
     assert not dict(whole_models(several[1:]))
-
-
-def test_what_claims_more_files_than_there_are_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     names = gguf_head.shard_names
     monkeypatch.setattr(gguf_head, "shard_names", lambda name: asked.append(name) or names(name))
     assert dict(whole_models(["a-00001-of-99999.gguf", "b.gguf"])) == {"b.gguf": ["b.gguf"]}
-    assert asked == ["b.gguf"]
+    assert asked == ["b.gguf"]  # what claims more files than there are is not followed
 
 
 # What a GGUF file's head says counts, whatever transformers makes of the file.
@@ -133,28 +96,18 @@ def test_a_window_that_the_file_does_not_name_is_none() -> None:
 
 
 def test_scaled_rotary_positions() -> None:
+    """Gemma scales its layers without a window."""
     given = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
-    found = completed(
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
-        head("qwen2", **given, rope__scaling__original_context_length=32768),
-    )
-    assert found["rope_parameters"] == {
-        "rope_type": "yarn",
-        "rope_theta": 1e6,
-        "factor": 4.0,
-        "original_max_position_embeddings": 32768,
-    }
-
-
-def test_gemma_scales_its_layers_without_a_window() -> None:
-    kinds = {
-        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    }
+    plain = {"rope_type": "default", "rope_theta": 1e6}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    said = head("qwen2", **given, rope__scaling__original_context_length=32768)
+    assert completed({"rope_parameters": {**plain}}, said)["rope_parameters"] == plain | yarn
+    windowed = {"rope_type": "default", "rope_theta": 1e4}
+    kinds = {"full_attention": {**plain}, "sliding_attention": {**windowed}}
     given = {"rope__scaling__type": "linear", "rope__scaling__factor": 8.0}
     found = completed({"rope_parameters": kinds}, head("gemma3", **given))["rope_parameters"]
-    assert found["full_attention"] == {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}
-    assert found["sliding_attention"] == kinds["sliding_attention"]
+    linear = plain | {"rope_type": "linear", "factor": 8.0}
+    assert found == {"full_attention": linear, "sliding_attention": windowed}
 
 
 @pytest.mark.parametrize(
@@ -179,12 +132,12 @@ def test_layers_of_gemma_4_differ() -> None:
     }
     tensors = (Tensor("blk.0.attn_v.weight", (3840, 2048), "Q4_K"),)
     found = gguf_config(Head(plain.values, tensors, by_layer))
+    expected = {
+        "num_key_value_heads": 8, "num_global_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512,
+        "attention_k_eq_v": True, "enable_moe_block": False, "intermediate_size": 15360, "use_double_wide_mlp": False,
+    }  # fmt: skip
+    assert {key: found[key] for key in expected} == expected
     assert found["layer_types"][4:6] == ["sliding_attention", "full_attention"]
-    assert (found["num_key_value_heads"], found["num_global_key_value_heads"]) == (8, 1)
-    assert (found["head_dim"], found["global_head_dim"]) == (256, 512)
-    assert found["attention_k_eq_v"]
-    assert not found["enable_moe_block"]
-    assert (found["intermediate_size"], found["use_double_wide_mlp"]) == (15360, False)
     wide = {**by_layer, "gemma4.feed_forward_length": [6144] * 24 + [12288] * 24}
     found = gguf_config(Head(plain.values, tensors, wide))
     assert (found["intermediate_size"], found["use_double_wide_mlp"]) == (6144, True)

@@ -11,7 +11,7 @@ from unicodedata import normalize
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import GemmaTokenizer
@@ -25,7 +25,7 @@ from tests.testing.architectures import finish
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = ("a b", "Ġ t", "h e", "Ġt he", "1 2", "12 3", "Ċ Ċ", "Ġ Ġ", "i n", "in g", "ab Ġ")
-SIZE = 64
+SIZE, BOS = 64, "add_bos_token"
 
 
 def write_vocabulary(
@@ -49,16 +49,10 @@ def write_vocabulary(
     kinds = dict.fromkeys(special, gguf.TokenType.CONTROL)
     kinds |= dict.fromkeys(("<think>", "</think>"), gguf.TokenType.USER_DEFINED)
     writer = gguf.GGUFWriter(path, architecture)
-    writer.add_name("tiny")
-    writer.add_block_count(2)
-    writer.add_context_length(256)
-    writer.add_embedding_length(SIZE)
-    writer.add_feed_forward_length(128)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_rope_freq_base(5000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("gpt2")
+    shape = {"block_count": 2, "context_length": 256, "embedding_length": SIZE, "feed_forward_length": 128}
+    said = {"head_count": 4, "head_count_kv": 2, "rope_freq_base": 5000.0, "layer_norm_rms_eps": 1e-5}
+    for name, value in {"name": "tiny", **shape, **said, "tokenizer_model": "gpt2"}.items():
+        getattr(writer, f"add_{name}")(value)
     if split:
         writer.add_tokenizer_pre(split)
     writer.add_token_list(tokens)
@@ -103,15 +97,10 @@ THEIR_OWN = {
 """Splits that transformers does not make of files: what becomes of "It's HTMLParser 12345." and a line's end."""
 FILES: dict[str, dict[str, Any]] = {
     **{f"split-{split}": {"split": split} for split in SPLITS if split not in THEIR_OWN},
-    "llama": {
-        "architecture": "llama",
-        "split": "llama-bpe",
-        "flags": ["add_bos_token"],
-        "ids": [("bos", 0), ("eos", 1)],
-    },
+    "llama": {"architecture": "llama", "split": "llama-bpe", "flags": [BOS], "ids": [("bos", 0), ("eos", 1)]},
     "mistral": {"architecture": "mistral", "split": "smollm"},
     "qwen3": {"architecture": "qwen3", "ids": [("eos", 2), ("unknown", 0)], "template": ""},
-    "both-ends": {"flags": ["add_bos_token", "add_eos_token"], "head": True},
+    "both-ends": {"flags": [BOS, "add_eos_token"], "head": True},
     "no-ids": {"ids": []},
 }
 
@@ -178,17 +167,13 @@ def test_splits_that_transformers_does_not_know(split: str, tmp_path: Path, ours
     assert [piece.replace("Ġ", " ").replace("Ċ", "\n") for piece in pieces] == THEIR_OWN[split]
 
 
-@pytest.mark.parametrize(
-    ("split", "expected"), [("llama-bpe", 1), ("falcon3", 1), ("tekken", 1), ("qwen2", 2)]
-)
+@pytest.mark.parametrize(("split", "expected"), [("llama-bpe", 1), ("tekken", 1), ("qwen2", 2)])
 def test_words_of_the_vocabulary_need_no_merges(
     split: str, expected: int, tmp_path: Path, ours: Path
 ) -> None:
     """The vocabulary has " th", to which no merge leads."""
-    file = write_vocabulary(tmp_path / "tiny.gguf", split=split, words=["Ġth"])
-    assert write_tokenizer(file, ours)
-    tokenizer = Tokenizer.from_file(str(ours / "tokenizer.json"))
-    assert len(tokenizer.encode(" th").ids) == expected
+    assert write_tokenizer(write_vocabulary(tmp_path / "tiny.gguf", split=split, words=["Ġth"]), ours)
+    assert len(Tokenizer.from_file(str(ours / "tokenizer.json")).encode(" th").ids) == expected
 
 
 def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
@@ -198,7 +183,7 @@ def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
     own = read_tokenizer(ours)
     pieces = st.one_of(st.text(), st.sampled_from([*SPECIAL, "<think>", " the", "123", "\n\n", "  ", "ing"]))
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=80)
     @given(st.lists(pieces).map("".join))
     def check(text: str) -> None:
         ids = own(text)["input_ids"]
@@ -208,33 +193,21 @@ def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
     check()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"split": "of-tomorrow"},
+def test_what_is_not_known_is_left_to_transformers(
+    tmp_path: Path, ours: Path, transformers_alone: Any
+) -> None:
+    """An unknown way to split, a merge of three, an end that is no control token or is not there."""
+    file = tmp_path / "tiny.gguf"
+    odd: list[dict[str, Any]] = [
         {"split": None},
         {"merges": [*MERGES, "x y z"]},
         {"ids": [("eos", 100)]},
         {"ids": [("eos", 100_000)]},
-    ],
-    ids=[
-        "unknown split",
-        "no split",
-        "merge of three",
-        "end that is no control token",
-        "end that is not there",
-    ],
-)
-def test_what_is_not_known_is_left_to_transformers(
-    changed: dict[str, Any], tmp_path: Path, ours: Path
-) -> None:
-    file = write_vocabulary(tmp_path / "tiny.gguf", **changed)
-    assert not write_tokenizer(file, ours)
-    assert not list(ours.iterdir())
-
-
-def test_an_unknown_split_is_read_all_the_same(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
-    file = write_vocabulary(tmp_path / "tiny.gguf", split="of-tomorrow")
+        {"split": "of-tomorrow"},
+    ]
+    for changed in odd:
+        assert not write_tokenizer(write_vocabulary(file, **changed), ours)
+        assert not list(ours.iterdir())
     describe(file, ours)
     assert _json(ours / "tokenizer.json") == _json(transformers_alone(file) / "tokenizer.json")
 
@@ -277,10 +250,9 @@ def test_gemma_as_its_publisher_has_it(scored: bool, tmp_path: Path, ours: Path)
 
 def test_no_token_is_made_up(tmp_path: Path, ours: Path) -> None:
     """transformers adds GPT-2's <|endoftext|> where the vocabulary has none: a number without an embedding."""
-    file = write_vocabulary(tmp_path / "tiny.gguf", special=["<a>", "<b>", "<c>"])
-    describe(file, ours)
-    assert len(read_tokenizer(ours)) == _json(ours / "config.json")["vocab_size"]
-    assert max(read_tokenizer(ours)("<|endoftext|>")["input_ids"]) < _json(ours / "config.json")["vocab_size"]
+    describe(write_vocabulary(tmp_path / "tiny.gguf", special=["<a>", "<b>", "<c>"]), ours)
+    known = _json(ours / "config.json")["vocab_size"]
+    assert len(read_tokenizer(ours)) == known > max(read_tokenizer(ours)("<|endoftext|>")["input_ids"])
 
 
 def _json(file: Path) -> Any:

@@ -30,24 +30,11 @@ SIX_LAYERS = Gemma3TextConfig(
     **{**GEMMA3, "num_hidden_layers": 6, "sliding_window_pattern": 6, "query_pre_attn_scalar": 16}
 )
 """What a GGUF file cannot say of Gemma 3: every sixth layer is a full one, and queries are scaled by their size."""
-FILES = {
-    **{
-        name: CONFIGS[name]
-        for name in (
-            "llama",
-            "llama 3, tied",
-            "llama, linear",
-            "mistral",
-            "qwen2, biases",
-            "qwen3, norms",
-            "qwen3, yarn",
-            "qwen3 moe",
-            "gpt-oss",
-        )
-    },
-    "gemma3": SIX_LAYERS,
-    **FAMILIES,
-}
+SAME = (
+    "llama", "llama 3, tied", "llama, linear", "mistral", "qwen2, biases", "qwen3, norms", "qwen3, yarn",
+    "qwen3 moe", "gpt-oss",
+)  # fmt: skip
+FILES = {**{name: CONFIGS[name] for name in SAME}, "gemma3": SIX_LAYERS, **FAMILIES}
 SAFETENSORS = {"llama", "qwen3 moe", "gpt-oss", "gemma4, experts", "phi3, long"}
 """Tried as safetensors, too: their files differ most."""
 READ_BY_TRANSFORMERS = {"llama", "qwen2, biases"}
@@ -92,18 +79,15 @@ def save(model: Any, folder: Path) -> ModelEntry:
 
 @pytest.mark.parametrize("name", FILES)
 def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        convert, "_describe_beside", lambda *_: False
-    )  # a process that imports torch takes seconds
+    # A process that imports torch takes seconds
+    monkeypatch.setattr(convert, "_describe_beside", lambda *_: False)
     model = model_of(FILES[name], vocab_size=VOCABULARY)
     if name == "gpt-oss":
         round_experts(model)
-    path = write_gguf(model, tmp_path / "tiny.gguf", tiny_tokenizer(extra=("ab",)))
-    entry = of_gguf(path)
-    found = logits(entry)
-    assert agree(found, expected(model))
+    entry = of_gguf(write_gguf(model, tmp_path / "tiny.gguf", tiny_tokenizer(extra=("ab",))))
+    assert agree(logits(entry), expected(model))
     if name in READ_BY_TRANSFORMERS:
-        assert agree(found, expected(load_torch(entry, "cpu", backend="float32").model))
+        assert agree(expected(load_torch(entry, "cpu", backend="float32").model), expected(model))
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name not in FILES or name in SAFETENSORS])

