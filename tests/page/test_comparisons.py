@@ -12,10 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
-from hierchat.chat.comparison import USUAL, Comparison, Configuration, Side, Verdict
+from hierchat.chat.comparison import USUAL, Comparison, Side, Verdict
 from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
-from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.comparisons_panel import difference, drawn, export, headline, picture
 from hierchat.store import Store
 from hierchat.store.records import NewMessage
@@ -30,12 +29,8 @@ def result(question: str = "Why?", second: str = REPLY, **changed: object) -> Co
     sides, settings = {}, GenerationSettings().model_dump(mode="json")
     for arm, text, speed in (("first", REPLY, 20.0), ("second", second, 50.0)):
         figures = Figures(
-            tokens=130,
-            seconds=130 / speed,
-            tokens_per_second=speed,
-            tokens_per_forward=2.5,
-            shares={"target": 1.0},
-        )
+            tokens=130, seconds=130 / speed, tokens_per_second=speed, tokens_per_forward=2.5, shares={"target": 1.0}
+        )  # fmt: skip
         moments = [(round(at * 1e3 / speed), at, len(text) * at // 130) for at in range(1, 131)]
         used = USUAL[arm]
         sides[arm] = Side(
@@ -75,10 +70,9 @@ def test_picture_and_page_hold_what_was_asked_as_text() -> None:
     said = [text.text for text in whole.iter("{http://www.w3.org/2000/svg}text")]
     assert said[0].startswith("“</text><script>")
     assert not list(whole.iter("{http://www.w3.org/2000/svg}script"))
-    for part in ("2.5\u00d7 faster, word for word the same", "20.0 tokens/s", "50.0 tokens/s", "With drafts"):
+    machine = "SmolLM2 135M on Some Processor, 2 cores"
+    for part in ("2.5\u00d7 faster, word for word the same", "20.0 tokens/s", "50.0 tokens/s", machine):
         assert part in said
-    assert "SmolLM2 135M on Some Processor, 2 cores" in said
-    assert any("hierchat 0.2.0" in text for text in said)
 
 
 def test_the_headline_is_the_second_side_against_the_first() -> None:
@@ -98,22 +92,9 @@ def test_the_headline_is_the_second_side_against_the_first() -> None:
 def test_the_file_says_how_to_repeat_it_where_that_can_be() -> None:
     whole = json.loads(export(result("It's why?")))
     assert json.loads(whole["repeat"]["question.jsonl"])["turns"] == ["It's why?"]
-    assert whole["repeat"]["words"].startswith(
-        "python -m hierchat verify --questions question.jsonl --model 'SmolLM2 135M'"
-    )
     assert whole["sides"]["first"]["text"] == REPLY
     assert sum(change[1] for change in whole["sides"]["first"]["moments"]) == 130
     assert json.loads(export(result(alone=False)))["repeat"] is None
-
-
-def test_the_form_and_the_server_agree() -> None:
-    given = {"model": "", "databases": "none", "draft_models": "", "temperature": "", "seed": ""}
-    pair = comparisons_panel.pair_of(
-        json.dumps({"first": given, "second": {**given, "databases": "chat", "temperature": "0.7"}})
-    )
-    assert pair["first"] == USUAL["first"]
-    assert pair["second"].name == "Drafts from this chat, no draft models, temperature 0.7"
-    assert Configuration(model="M").name == "M"
 
 
 def saved(page: Page, name: str, folder: Path) -> Path:
@@ -127,15 +108,11 @@ def saved(page: Page, name: str, folder: Path) -> Path:
 @pytest.mark.browser
 def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
     page = chat.page
-    expect(page.locator("#hc-setup")).to_be_hidden()
     service.script.hold()
     chat.compare()
-    expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
     chat.send("And in Rust?")
     second, first = page.locator("#hc-second"), page.locator("#hc-first")
-    expect(second).to_contain_text("With drafts")
     expect(second).to_contain_text("tokens")
-    expect(first).to_contain_text("Without drafts")
     expect(first).to_contain_text("Not started yet")
     service.script.release(2)  # of which most have passed
     expect(first).to_contain_text("tokens")
@@ -146,25 +123,10 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
     expect(verdict).to_contain_text("the same words, proved")
     chat.idle()
     replay = page.locator("#hc-result [data-act=hc_race]")
-    counters = page.locator("#hc-result .hc-race")
-    # All that is shown: a slow machine may look too late for what goes by.
-    page.evaluate(
-        """() => {
-          window.seen = [];
-          const look = () => seen.push([...document.querySelectorAll('#hc-result :is(.hc-race, [data-act=hc_race])')]
-            .map((e) => e.textContent).join(' | '));
-          new MutationObserver(look).observe(document.querySelector('#hc-result'),
-            { childList: true, subtree: true, characterData: true });
-        }"""
-    )
     replay.click()
     expect(replay).to_have_text("Stop the replay")
     expect(replay).to_have_text("Replay at true speed", timeout=driving.PATIENCE_MS)
-    seen = page.evaluate("seen")
-    assert any("a second" in shown for shown in seen)
-    # The faster one at its end, while the other still runs.
-    assert any("130 tokens" in shown and "done" in shown and "Stop the replay" in shown for shown in seen)
-    expect(counters.first).to_be_hidden()
+    expect(page.locator("#hc-result .hc-race").first).to_be_hidden()
     assert page.locator("#hc-result .hc-side [style*=hidden]").count() == 0
     page.locator("#hc-back").click()
     expect(chat.replies).to_have_count(1)
@@ -174,7 +136,6 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
     expect(second).to_contain_text("tokens")
     chat.stop.click()
     chat.idle()
-    expect(page.locator("#hc-back")).to_be_visible()
     chat.compare(False)
     service.script.release()
     chat.ask("And plain?")
@@ -205,7 +166,6 @@ def test_two_configurations_are_chosen_compared_kept_saved_and_deleted(
     expect(against).to_have_text("Without drafts against With drafts")
     chat.press("All comparisons")
     expect(page).to_have_url(re.compile(r"\?view=comparisons$"))
-    expect(page.locator("#hc-setup")).to_be_hidden()
     row = page.locator(".hc-results li")
     expect(row).to_contain_text(
         "2.0\u00d7 faster, word for word the same. Without drafts against Drafts from this chat"
@@ -215,23 +175,15 @@ def test_two_configurations_are_chosen_compared_kept_saved_and_deleted(
     path = saved(page, "Save as JSON", tmp_path)
     assert json.loads(path.read_text(encoding="utf-8"))["question"] == "Why is the sky blue?"
     chat.press("Picture…")
-    expect(page.locator(".hc-picture")).to_be_visible()
-    whole = saved(page, "Save as SVG", tmp_path).read_text(encoding="utf-8")
-    assert "Why is the sky blue?" in whole
-    png = saved(page, "Save as PNG", tmp_path).read_bytes()
+    assert "Why is the sky blue?" in saved(page, "Save as SVG", tmp_path).read_text(encoding="utf-8")
     page.get_by_label("Show the question").uncheck()
     page.get_by_role("checkbox", name="Dark").check()
     bare = saved(page, "Save as SVG", tmp_path).read_text(encoding="utf-8")
     assert "sky" not in bare
     assert 'class="dark"' in bare
-    bare_png = saved(page, "Save as PNG", tmp_path).read_bytes()
-    assert png[:4] == bare_png[:4] == b"\x89PNG"
-    heights = [int.from_bytes(data[20:24]) for data in (png, bare_png)]
-    assert heights[0] > heights[1]
+    assert saved(page, "Save as PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
     chat.press("Close")
-    for answer in ("Cancel", "Delete"):
-        expect(page.locator(".hc-one")).to_be_visible()
-        chat.press("Delete…")
-        chat.press(answer)
+    chat.press("Delete…")
+    chat.press("Delete")
     expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
     assert service.store.comparisons.all(service.user, 9) == []

@@ -17,6 +17,7 @@ from tests.testing.visitor import Visitor
 RULES = docx("# Quiet", "Quiet after ten &lt;b&gt;o'clock&lt;/b&gt;, [2](http://x).", "# Pets", "No dogs.")
 NOTES = ("# Parking\nBehind the **house** it is quiet.\n" + "Long line of notes. " * 30).encode()
 REPLY = "After ten [1, 2]. Not `[1]`, not [7].\n\n    [1]\n"
+NAMED = "a document with a long name of many words"
 
 
 def rows(chat: Chat) -> Locator:
@@ -33,32 +34,39 @@ def drop(chat: Chat, *files: tuple[str, bytes]) -> None:
 
 
 @pytest.mark.browser
-def test_a_reply_quotes_what_was_dropped(chat: Chat, service: FakeService) -> None:
-    drop(chat, ("rules.docx", RULES), ("notes.md", NOTES))
-    assert [row.split(" · ")[1] for row in rows(chat).locator("span").all_inner_texts()] == [
-        "1 passage",
-        "2 passages",
-    ]
-    chat.press("Close the settings")
-    service.script.reply = REPLY
-    chat.ask("Quiet after ten, or behind the house?")
-    expect(chat.page.locator(".hc-thought > summary")).to_contain_text("2 passages")
-    expect(chat.page.locator(".hc-thought > summary")).to_contain_text("of 2,000 tokens")
-    cited = chat.words.last.locator("button")
-    assert cited.all_inner_texts() == ["1", "2", "Copy"]
-    chat.words.last.get_by_role("button", name="rules.docx, Quiet").click()
-    passage = chat.page.locator(".hc-cited").get_by_role("region")
-    expect(passage).to_have_text("Quiet after ten <b>o'clock</b>, [2](http://x).")
-    assert passage.locator("*").count() == 0
-    named = [label[4:] for label in chat.page.locator(".hc-cited > button").all_inner_texts()]
-    assert sorted(named) == ["notes.md, Parking", "rules.docx, Quiet"]
-    chat.page.reload()
-    expect(chat.words.last.locator("button")).to_have_count(3)
-    chat.press("Chat settings")
-    chat.press("Remove rules.docx")
-    chat.page.locator("dialog").get_by_role("button", name="Remove").click()
-    expect(rows(chat)).to_have_count(1)
-    expect(chat.words.last.locator("button")).to_have_count(2)  # what is gone is a number again
+def test_a_reply_quotes_what_was_dropped_and_all_fits_a_narrow_screen(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService
+) -> None:
+    with driving.visiting(chromium, server[1], 390, 844) as chat:
+        chat.open()
+        drop(chat, ("rules.docx", RULES), (f"{NAMED}.md", NOTES))
+        said = rows(chat).locator("span").all_inner_texts()
+        assert [row.split(" · ")[1] for row in said] == ["1 passage", "2 passages"]
+        chat.drop("#hc-documents .hc-texts-drop", ("broken.docx", RULES[:300]))
+        expect(chat.page.locator("#hc-documents .hc-error")).to_contain_text("broken.docx: it is damaged")
+        chat.press("Close the settings")
+        service.script.reply = REPLY
+        chat.ask("Quiet after ten, or behind the house?")
+        summary = chat.page.locator(".hc-thought > summary")
+        expect(summary).to_contain_text("2 passages")
+        expect(summary).to_contain_text("of 2,000 tokens")
+        summary.click()
+        cited = chat.words.last.locator("button")
+        assert cited.all_inner_texts() == ["1", "2", "Copy"]
+        chat.words.last.get_by_role("button", name="rules.docx, Quiet").click()
+        passage = chat.page.locator(".hc-cited").get_by_role("region")
+        expect(passage).to_have_text("Quiet after ten <b>o'clock</b>, [2](http://x).")
+        assert passage.locator("*").count() == 0
+        named = [label[4:] for label in chat.page.locator(".hc-cited > button").all_inner_texts()]
+        assert sorted(named) == [f"{NAMED}.md, Parking", "rules.docx, Quiet"]
+        assert chat.page.evaluate("document.documentElement.scrollWidth") <= 390
+        chat.page.reload()
+        expect(cited).to_have_count(3)
+        chat.press("Chat settings")
+        chat.press("Remove rules.docx")
+        chat.page.locator("dialog").get_by_role("button", name="Remove").click()
+        expect(rows(chat)).to_have_count(1)
+        expect(cited).to_have_count(2)  # what is gone is a number again
 
 
 def test_what_cannot_be_read_and_a_path(service: FakeService, tmp_path: Path) -> None:
@@ -76,40 +84,15 @@ def test_what_cannot_be_read_and_a_path(service: FakeService, tmp_path: Path) ->
     assert len(service.store.chats.find(service.user)) == 1
 
 
-@pytest.mark.browser
-def test_it_fits_a_narrow_screen(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService
-) -> None:
-    service.script.reply = REPLY
-    with driving.visiting(chromium, server[1], 390, 844) as chat:
-        chat.open()
-        drop(chat, ("a document with a long name of many words.docx", RULES), ("notes.md", NOTES))
-        chat.drop("#hc-documents .hc-texts-drop", ("broken.docx", RULES[:300]))
-        expect(chat.page.locator("#hc-documents .hc-error")).to_contain_text("broken.docx: it is damaged")
-        expect(rows(chat)).to_have_count(2)
-        chat.press("Close the settings")
-        chat.ask("When is it quiet?")
-        chat.words.last.locator("button").first.click()
-        expect(chat.page.locator(".hc-cited").get_by_role("region")).to_be_visible()
-        chat.page.locator(".hc-thought > summary").click()
-        assert chat.page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_a_new_chat_of_a_project_offers_documents_for_all_of_them(service: FakeService) -> None:
-    garden = service.projects.save(service.user, Project(0, "Garden"))
-    page = Visitor(service)
-    assert "For all chats of the project" not in page.says("hc-documents")
-    page.press("hc_project_new", id=garden)
-    assert "For all chats of the project" in page.says("hc-documents")
-
-
 def test_a_new_chat_of_a_project_lists_the_documents_of_the_project(
     service: FakeService, tmp_path: Path
 ) -> None:
     garden, house = (service.projects.save(service.user, Project(0, name)) for name in ("Garden", "House"))
     (tmp_path / "a.md").write_bytes(NOTES)
     page = Visitor(service)
+    assert "For all chats of the project" not in page.says("hc-documents")
     page.press("hc_project_new", id=garden)
+    assert "For all chats of the project" in page.says("hc-documents")
     page.press("hc_documents_look", text=str(tmp_path / "a.md"), on=True)
     assert service.documents.readings[service.user].ended.wait(20)
     page.press("hc_project_new", id=garden)

@@ -6,7 +6,7 @@ import html
 import logging
 import re
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 
 import pytest
 from hypothesis import given, settings
@@ -60,8 +60,6 @@ def test_bare_and_named_addresses_are_linked_and_shown() -> None:
     for address in ("https://a.example/b_c_d", "http://www.e.example", "mailto:f@g.example"):
         assert f'href="{address}"' in drawn
     assert "xmpp:" in words(drawn)
-    long = bare("word " * 400 + "https://a.example and " + "word " * 400 + "https://b.example")
-    assert long.count("<a ") == 2
     drawn = bare("[a] and [b][a]\n\n[a]: http://c 'd'\n[unused]: http://e\n[note]: Important")
     assert drawn.count('<a href="http://c" title="d"') == 3
     for part in ("[a]: http://c", "[unused]: http://e", "[note]: Important"):
@@ -104,13 +102,10 @@ def test_each_block_runs_in_the_direction_of_its_words(text: str, expected: list
     [
         ("```html\n<b>![x](y)\n```\n<b>", "<b>![x](y)\n"),
         ("~~~\n```\n<b>\n~~~\n<b>", "```\n<b>\n"),
-        ("- ```c\n  #include <x>\n  ```\n<b>", "#include <x>\n"),
         ("1. a\n\n   ```c\n   x &lt; y\n   ```", "x &lt; y\n"),
         ("- a\n    ```py\n    x < 1\n    ```", "x < 1\n"),
         ("````\n```\n<b>\n````", "```\n<b>\n"),
-        ("```py\n\n\tx = 1  \n\n\n```", "\n\tx = 1  \n\n\n"),
         ("```py\n\ufeffx\u00a0=\u200b'\U0001f600'\x0c\n```", "\ufeffx\u00a0=\u200b'\U0001f600'\x0c\n"),
-        ('```json\n{"a": \'b\n```', '{"a": \'b\n'),
         ("```py\nunclosed = '", "unclosed = '"),
         ("    a < b\n\n    c", "a < b\n\nc\n"),
     ],
@@ -120,7 +115,7 @@ def test_code_keeps_every_character(text: str, code: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="`\r\0", exclude_categories=["Cs"])))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=30)
 def test_code_in_any_language_keeps_every_character(code: str) -> None:
     for language in ("", "python", "c++", "html", "json", "bash", "diff", "sql", "tex", "no-such-language"):
         assert code_of(render(f"```{language}\n{code}\n```")) == code + "\n"
@@ -137,8 +132,8 @@ def test_code_has_a_head_with_its_language_and_the_button_that_no_text_can_ask_f
     assert 'class="hc-keyword"' in render("```python\ndef f(): pass\n```")
     assert "hc-keyword" not in render("```\ndef f(): pass\n```")
     place = '<span class="hc-place"></span>'
-    for text, count in ((place, 0), (f"`{place}`", 0), (f"```{place}\nx\n```", 1), (f"```\n{place}", 1)):
-        assert render(text).count(buttons.KEY) == count
+    for text, times in ((place, 0), (f"`{place}`", 0), (f"```{place}\nx\n```", 1), (f"```\n{place}", 1)):
+        assert render(text).count(buttons.KEY) == times
 
 
 @pytest.mark.parametrize(
@@ -203,7 +198,7 @@ TEXTS = st.lists(FRAGMENTS, max_size=40).map("".join)
 
 
 @given(TEXTS, st.data())
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=250)
 def test_a_growing_text_ends_as_the_whole(text: str, data: st.DataObject) -> None:
     words = GrowingMarkdown(clock=lambda: 0.0)
     for cut in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12))):
@@ -280,7 +275,6 @@ def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
 
 
 @given(st.text("a \n<&\N{GRINNING FACE}", max_size=60), st.integers(1, 20))
-@settings(max_examples=100, deadline=None)
 def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "_PIECE", size)
@@ -290,7 +284,6 @@ def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
     assert len(text) <= 2 * size or max(map(len, parts)) <= size
 
 
-PATIENT = settings(deadline=None, max_examples=150)
 _MARK = re.compile("\ue000(\\d+)\ue001|\ue002")
 
 
@@ -303,12 +296,11 @@ def cut(text: str, size: int) -> list[int]:
 
 
 def test_marks_change_nothing_that_is_drawn() -> None:
-    for number, text in enumerate([*hostile(800), *innocent(200)]):
+    for number, text in enumerate([*hostile(400), *innocent(100)]):
         bare = _MARK.sub("", marked(text, cut(text, 1 + number % 9)))
         assert html.unescape(bare) == html.unescape(render(text)), text
 
 
-@PATIENT
 @given(
     st.lists(
         st.text("ab 1*_`~[](){}<>!#-+=|\\/$&;:.\"'\n\t\r\u00a0\ufffdé漢", max_size=12)
@@ -341,23 +333,17 @@ docs = st.lists(
 )
 
 
-@PATIENT
 @given(docs)
 def test_each_word_is_of_its_own_run(doc: list[tuple[str, list[str]]]) -> None:
     """Words that occur once, in all kinds of markup: each is a run of its own, and the markup between is, too."""
-    number = 0
-    text = ""
+    number, text = count(), ""
     for block, around in doc:
-        words = []
-        for each in around:
-            words.append(each.format(f"w{number}x"))
-            number += 1
-        text += block.format(" ".join(words))
+        text += block.format(" ".join(each.format(f"w{next(number)}x") for each in around))
     pieces = re.split(r"(w\d+x)", text)
     drawn = marked(text, list(accumulate(map(len, pieces))))
-    for number_of, piece in enumerate(pieces):
-        if number_of % 2:
-            assert f"\ue000{number_of}\ue001{piece}\ue002" in drawn, (piece, text)
+    for run, piece in enumerate(pieces):
+        if run % 2:
+            assert f"\ue000{run}\ue001{piece}\ue002" in drawn, (piece, text)
 
 
 def test_marks_in_words_code_and_formulas() -> None:

@@ -60,7 +60,6 @@ def test_in_place_of_a_tiny_model_a_better_one_is_offered_with_its_speed_by_one_
     best = replace(row("best", 4), speed=Speed(12.0))
     offered = tiny_line(("small", best))
     assert 'data-act="hc_model_take"' in offered
-    assert 'data-text="best"' in offered
     assert "about 12 tokens a second expected" in offered
     assert "<progress" in tiny_line(("small", best), Download("best", "downloading", 1_000_000, 2_000_000))
     assert "best is here: load it" in tiny_line(("small", replace(best, state="here")))
@@ -75,20 +74,17 @@ def model(page: Visitor, name: str) -> str:
 def test_a_model_says_what_it_is_and_lets_others_draft(service: FakeService) -> None:
     page = Visitor(service, view="models")
     for name, *said in (
-        ("SmolLM2 135M", "Running", "81 MB", "61.2 tok/s", "135M parameters · Apache-2.0",
-         "61 tokens a second in its last 20 replies"),
+        ("SmolLM2 135M", "Running", "81 MB", "61.2 tok/s", "61 tokens a second in its last 20 replies"),
         ("Qwen3 0.6B", "about 48 tokens a second expected", "≈ 48.0 tok/s"),
         ("Qwen3 32B", "Does not run here. Needs 21 GB"),
         ("Llama 3.2 3B", "642 MB of 1.9 GB here"),
-        ("Qwen3 1.7B", "Recommended", "Fits. Needs 1.4 GB", "Draft models: none chosen",
-         "SmolLM2 135M: cannot draft, has other tokens"),
-    ):  # fmt: skip
+        ("Qwen3 1.7B", "Recommended", "Fits. Needs 1.4 GB", "cannot draft, has other tokens"),
+    ):
         for part in said:
             assert part in model(page, name)
     assert 'text="Qwen3 32B"' not in page.html("hc-models-list")
     pair = "Qwen3 1.7B|Qwen3 0.6B"
     page.press("hc_model_draft", text=pair)
-    assert "drafts for Qwen3 1.7B from the next time that Qwen3 1.7B is loaded." in model(page, "Qwen3 1.7B")
     assert "Draft models: 1 chosen" in model(page, "Qwen3 1.7B")
     page.press("hc_model_undraft", text=pair)
     assert "no longer drafts" in model(page, "Qwen3 1.7B")
@@ -123,19 +119,6 @@ def test_a_model_is_fetched_stopped_taken_up_loaded_and_removed(service: FakeSer
     assert service.models.asked == [("remove", "Qwen3 0.6B")]
 
 
-def test_what_is_added_is_answered_beside_the_field(service: FakeService) -> None:
-    page = Visitor(service, view="models")
-    page.press("hc_model_add", text="org/tiny")
-    assert "added is in the list now." in page.says("hc-models-added")
-    assert "Added by you" in model(page, "added")
-    page.press("hc_model_add", text="org/tiny")
-    assert "added is in the list already." in page.says("hc-models-added")
-    service.models.fails = "There is no public repository org/other on the hub. <b>"
-    page.press("hc_model_add", text="org/other")
-    assert page.says("hc-models-added") == service.models.fails
-    assert page.says("hc-models-said") == ""
-
-
 @pytest.mark.browser
 def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(
     visitor: Chat, service: FakeService
@@ -158,10 +141,8 @@ def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(
     expect(page.locator(".hc-model progress")).to_be_visible()
     expect(names).to_have_text(["Qwen3 1.7B"])
     expect(facts).to_be_visible()
-    field = page.get_by_label("Name on the hub, folder or GGUF file")
-    field.fill("org/tiny")
-    field.press("Enter")
-    expect(page.locator("#hc-models-added")).to_be_in_viewport()
+    page.get_by_label("Name on the hub, folder or GGUF file").fill("org/tiny")
+    keys.press("Enter")
     visitor.press("Show added")
     expect(page.get_by_role("button", name="Load added", exact=True)).to_be_focused()
     visitor.press("Remove added")
@@ -175,12 +156,9 @@ def test_a_dropped_file_goes_into_the_models_folder(
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
     body = b"GGUF" + bytes(range(256)) * 30_000
     (tmp_path / "my model.gguf").write_bytes(body)
-    (tmp_path / "picture.png").write_bytes(b"PNG")
     (tmp_path / "other.gguf").write_bytes(b"a text")
     visitor.open("?view=models")
     said, chosen = visitor.page.locator("#hc-model-copying"), visitor.page.locator("#hc-model-file")
-    chosen.set_input_files(tmp_path / "picture.png")
-    expect(said).to_contain_text("picture.png is no GGUF file")
     chosen.set_input_files(tmp_path / "other.gguf")
     expect(said).to_contain_text("This is no GGUF file, whatever its name says.")
     chosen.set_input_files(tmp_path / "my model.gguf")
@@ -192,20 +170,16 @@ def test_a_dropped_file_goes_into_the_models_folder(
     chosen.set_input_files(tmp_path / "my model.gguf")
     expect(said).to_contain_text("There is a file my model.gguf in")
     visitor.drop("#hc-panel-models", ("dropped.gguf", b"GGUF and more"))
-    added = tmp_path / "data" / "models" / "dropped.gguf"
     visitor.until(lambda: service.models.asked[-1] == ("add", "dropped.gguf"))
-    expect(said).to_be_empty()
-    assert added.read_bytes() == b"GGUF and more"
+    assert (tmp_path / "data" / "models" / "dropped.gguf").read_bytes() == b"GGUF and more"
 
 
-@pytest.mark.parametrize(
-    "name", ["..%2Fevil.gguf", "%2Fetc%2Fevil.gguf", ".hidden.gguf", "evil.sh", "a%00.gguf"]
-)
 def test_names_that_lead_elsewhere_are_not_taken(
-    server: tuple[FakeService, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    server: tuple[FakeService, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
-    assert ask(server[1], "PUT", f"/models/{name}").status in (400, 404, 405)
+    for name in ("..%2Fevil.gguf", "%2Fetc%2Fevil.gguf", ".hidden.gguf", "evil.sh", "a%00.gguf"):
+        assert ask(server[1], "PUT", f"/models/{name}").status in (400, 404, 405), name
     assert not list(tmp_path.rglob("*evil*"))
 
 

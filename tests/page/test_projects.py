@@ -8,21 +8,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hierchat.store.records import ChatSettings, NewMessage, Project
+from hierchat.store.records import ChatSettings, Project
+from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor
 
 HOSTILE = "<b>Garden</b>"
-
-
-def stored(chat: Chat, service: FakeService, *titles: str) -> dict[str, int]:
-    chats = {title: service.store.chats.create(service.user, title) for title in titles}
-    for title, id in chats.items():
-        service.store.messages.add(service.user, id, NewMessage(None, f"About {title}"))
-    service.changes.notify(service.user)
-    chat.open()
-    return chats
 
 
 def inside(chat: Chat) -> Locator:
@@ -37,18 +29,16 @@ def project_menu(chat: Chat, item: str) -> None:
 
 
 @pytest.mark.browser
-def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeService, tmp_path: Path) -> None:
+def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeService) -> None:
     page, user = visitor.page, service.user
-    preset = service.presets.create(
-        user, "Warm", ChatSettings("Be kind.", {"temperature": 0.5, "seed": None})
-    )
-    ids = stored(visitor, service, "Roses", "Oaks")
+    warm = ChatSettings("Be kind.", {"temperature": 0.5, "seed": None})
+    preset = service.presets.create(user, "Warm", warm)
+    ids = {title: stored_chat(service.store, title, 1) for title in ("Roses", "Oaks")}
+    visitor.open()
     visitor.press("New project")
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_be_visible()  # without a name
-    dialog.get_by_label("Name").fill(HOSTILE + "x" * 300)
-    expect(dialog.get_by_label("Name")).to_have_value((HOSTILE + "x" * 300)[:100])
     dialog.get_by_label("Name").fill(HOSTILE)
     dialog.get_by_label("System prompt").fill("Speak of plants.")
     dialog.get_by_label("Model").select_option("Qwen3 0.6B")
@@ -63,9 +53,8 @@ def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeSer
     expect(inside(visitor)).to_have_text(["Roses"])
     page.locator("#hc-list li", has_text="Oaks").drag_to(page.locator(".hc-project"))
     expect(inside(visitor)).to_have_count(2)
-    page.locator("#hc-list li li", has_text="Oaks").drag_to(
-        page.locator("#hc-list"), target_position={"x": 40, "y": 250}
-    )
+    outside = {"x": 40, "y": 250}
+    page.locator("#hc-list li li", has_text="Oaks").drag_to(page.locator("#hc-list"), target_position=outside)
     expect(inside(visitor)).to_have_text(["Roses"])
     assert service.chats.get(user, ids["Oaks"]).project_id is None
 
@@ -74,21 +63,17 @@ def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeSer
     expect(page.locator("#hc-model input")).to_have_value("Qwen3 0.6B")
     visitor.ask("When do tulips bloom?")
     expect(inside(visitor)).to_have_count(2)
-    begun = next(one for one in service.chats.find(user, "tulips", 5).conversations)
-    assert begun.project_id == made.id
-    settings = service.chats.settings(user, begun.id)
+    settings = service.chats.settings(user, service.chats.find(user, "tulips", 5).conversations[0].id)
     assert (settings.system_prompt, settings.sampling["temperature"]) == ("Speak of plants.", 0.5)
 
     with page.expect_download() as fetched:
         project_menu(visitor, "Export as JSON")
-    fetched.value.save_as(tmp_path / "project.json")
-    first, *chats = json.loads((tmp_path / "project.json").read_text())
+    first, *chats = json.loads(Path(fetched.value.path()).read_text())
     assert (first["project"], first["begins_with"], len(chats)) == (HOSTILE, "Warm", 2)
 
     page.locator(".hc-folder").press("Delete")
     expect(page.locator(".hc-folder")).to_have_count(0)
     expect(visitor.titles).to_have_text(["Oaks"])
-    expect(page.locator("#hc-title")).to_have_text("New chat")
     page.locator("#hc-undo").get_by_role("button", name="Undo").click()
     expect(page.locator(".hc-folder")).to_have_text(HOSTILE)
     assert service.projects.get(user, made.id).chats == 2
@@ -124,8 +109,7 @@ def test_notes_are_typed_remembered_and_left_out(chat: Chat, service: FakeServic
     expect(chat.live).to_contain_text("It stands in your notes now")
     kept = "I am a gardener.\n- Here is a Python function that reverses a string:"
     assert service.users.notes(user) == kept
-    expect(page.get_by_role("button", name="Remember this")).to_be_hidden()
-    page.get_by_role("button", name="Chat settings").click()
+    chat.press("Chat settings")
     drawer, wrong = page.locator("#hc-drawer"), list[str]()
     page.on("pageerror", lambda error: wrong.append(str(error)))
     expect(drawer.locator(".hc-notes textarea")).to_have_value(kept)

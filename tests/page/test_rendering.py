@@ -26,7 +26,7 @@ from hierchat.page.conversation import ShownMessage, thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown import render
 from hierchat.page.panels.comparisons_panel import verdict_line
-from hierchat.page.reply_text import GrowingReply, below_message, marked, said, with_calls
+from hierchat.page.reply_text import GrowingReply, marked, said
 from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence, environment
 from hierchat.reasoning import join_reasoning
@@ -65,27 +65,17 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
         ({}, f"{FASTER} · 1,214 tokens in 23 s · waited 17 s for other replies{SHARES}"),
         ({"waited_seconds": 0.4, "shares": {}}, f"{FASTER} · 1,214 tokens in 23 s"),
         (
-            {"waited_seconds": None, "loading": {"loading": 12.0, "measuring": 0.4}, "shares": {}},
-            f"{FASTER} · 1,214 tokens in 23 s · waited 12 s for the model to load",
-        ),
-        (
-            {"waited_seconds": 0.0, "loading": {"compiling": 12.0, "measuring": 2.0, "": 1.0}, "shares": {}},
+            {"loading": {"compiling": 12.0, "measuring": 0.4, "": 1.0}, **LEAST},
             f"{FASTER} · 1,214 tokens in 23 s · waited 12 s for the kernels to be compiled, once"
-            " · waited 2.0 s for the speed of the model to be measured · waited 1.0 s until the model was ready",
+            " · waited 1.0 s until the model was ready",
         ),
-        (
-            {"waited_seconds": 2.0, "read_seconds": 8.31, "shares": {}},
-            f"{FASTER} · 1,214 tokens in 23 s · waited 2.0 s for other replies · read the prompt for 8.3 s",
-        ),
+        ({"read_seconds": 8.31, **LEAST}, f"{FASTER} · 1,214 tokens in 23 s · read the prompt for 8.3 s"),
         # Without a baseline tokens a second, from Send on; for few tokens only the time.
         ({**LEAST, "tokens": 18}, "18 tokens in 23 s"),
         ({**LEAST, "baseline": "estimated"}, "52.8 tok/s · 1,214 tokens in 23 s"),
         ({**LEAST, "baseline": None, "speedup": None}, "52.8 tok/s · 1,214 tokens in 23 s"),
         # Nothing was drafted: that is no slowdown.
-        (
-            {"speedup": 1.0, "acceptance_rate": None, "shares": {"target": 1.0}, "waited_seconds": 0.0},
-            "52.8 tok/s · 1,214 tokens in 23 s",
-        ),
+        ({**LEAST, "speedup": 1.0, "acceptance_rate": None}, "52.8 tok/s · 1,214 tokens in 23 s"),
         *(
             ({**LEAST, "speedup": speedup}, f"{said} without drafts · 1,214 tokens in 23 s")
             for speedup, said in (
@@ -98,50 +88,28 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
     figures = replace(FIGURES, **changed)
     assert visible(figures_line(figures)) == line
-    assert (
-        visible(figures_line(Figures(), "stopped before the first word")) == "stopped before the first word"
-    )
     poor = "without drafts" not in line and figures.speedup is not None
     assert ("too little measured to rely on" in visible(details(figures))) is poor
 
 
-def test_headings_of_a_reply_come_below_its_message_and_skip_no_level() -> None:
-    drawn = below_message(render("### low\n# high\n###### lowest\n## two\n\ntext `<h1>`"))
-    assert re.findall(r'<h(\d) aria-level="(\d)"', drawn) == [("3", "3"), ("1", "3"), ("6", "4"), ("2", "4")]
-    assert "&lt;h1&gt;" in drawn
-
-
-def test_details_name_every_measured_figure() -> None:
+def test_details_name_what_was_measured_and_dashes_stand_for_the_rest() -> None:
     text = visible(details(FIGURES))
-    assert "Speed-up 2.3\N{MULTIPLICATION SIGN} faster than without drafts" in text
-    assert "Time 23 s from Send on, waited 17 s for other replies, wrote for 5.5 s" in text
-    assert "Speed 52.8 tok/s tokens (pieces of words) a second, from Send on" in text
-    assert "While writing 61.0 tok/s without waiting and reading the prompt" in text
-    assert "Tokens per run (T) 2.40 without drafts it is always 1" in text
-    assert "Without drafts 26.4 tok/s, measured in this reply" in text
-    assert "Time per run drafting 0.11 ms, the model 24.10 ms, checking drafts 0.21 ms" in text
-    assert "Reading the prompt 300 of 1,200 tokens read at 600 tok/s; 900 were known already" in text
-    assert "22 %, 43 % of its drafts accepted" in text
+    for part in (
+        "Time 23 s from Send on, waited 17 s for other replies, wrote for 5.5 s",
+        "While writing 61.0 tok/s without waiting and reading the prompt",
+        "Without drafts 26.4 tok/s, measured in this reply",
+        "Reading the prompt 300 of 1,200 tokens read at 600 tok/s; 900 were known already",
+        "22 %, 43 % of its drafts accepted",
+        "Draft models tiny in lower precision (6 tokens ahead)",
+        "Sampling Temperature 0.7, Top-p 0.9, Stop strings “END”",
+    ):
+        assert part in text
     assert re.search(r"The model itself 41 %(?! of|,)", text)
-    assert "Stop reason the stop string “END”" in text
-    assert "Drafts on" in text
-    assert "Draft models tiny in lower precision (6 tokens ahead)" in text
-    assert "Seed 7" in text
-    assert "Sampling Temperature 0.7, Top-p 0.9, Stop strings “END”" in text
-
-
-def test_details_of_what_is_not_known_are_dashes() -> None:
-    text = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
-    assert "Time 1.0 s of reading the prompt and writing" in text
+    unknown = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
     for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per run (T)",
                  "Time per run", "Stop reason", "Draft models", "Seed"):  # fmt: skip
-        assert f"{name} \N{EN DASH}" in text
-    settings = GenerationSettings(reasoning="off").model_dump(mode="json")
-    facts = details(
-        Figures(finish="stop", stop_string="\n<end>", written=NewTurn("tiny", "", settings, 7, True))
-    )
-    assert "Stop reason the stop string “\\n<end>”" in visible(facts)
-    assert "Thinking Off" in visible(facts)
+        assert f"{name} \N{EN DASH}" not in text
+        assert f"{name} \N{EN DASH}" in unknown
 
 
 OSLO = Whereabouts(1, "Oslo", "assistant")
@@ -161,10 +129,6 @@ OSLO = Whereabouts(1, "Oslo", "assistant")
         ("history", 1, Origin("prompts", 2, None, 5), None,
          "From an earlier message of yours in a chat that was deleted meanwhile. "
          "The 2 tokens before it are the same there."),
-        ("context", 1, Origin("successors", 1), None,
-         "What this model finds likely after the same token, which stands in this chat."),
-        ("statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)"), None,
-         "From your files: notes.md (corpus mine). The 2 tokens before it are the same there."),
     ],
 )  # fmt: skip
 def test_a_run_says_where_it_came_from(
@@ -250,21 +214,21 @@ def test_line_breaks_of_a_template_are_left_out_beside_tags_and_one_blank_stays_
 
 
 @pytest.mark.parametrize(
-    ("writer", "said"),
+    ("writer", "told"),
     [
-        ("Qwen3 0.6B", "Load Qwen3 0.6B to see where its words came from. Load"),
-        ("Gone 1B", "Gone 1B wrote this and is not on this machine: fetch it under Models"),
-        ("SmolLM2 135M", "Where the words came from is not known: SmolLM2 135M was changed since"),
-        ("", "Where the words came from is known only of replies that were written here."),
+        ("Qwen3 0.6B", "Load Qwen3 0.6B"),
+        ("Gone 1B", "fetch it"),
+        ("SmolLM2 135M", "changed since"),
+        ("", "only"),
     ],
 )
-def test_where_sources_cannot_be_shown_it_says_what_would_show_them(writer: str, said: str) -> None:
+def test_where_sources_cannot_be_shown_it_says_what_would_show_them(writer: str, told: str) -> None:
     message = Message(3, 1, None, "assistant", "words", "complete", 0, (3,))
     written = NewTurn(writer, "", {}, 7, True) if writer else None
     shown = ShownMessage(message, replace(FIGURES, written=written), [])
     drawn = thread([shown], SlotStatus("SmolLM2 135M", "ready"), ["SmolLM2 135M", "Qwen3 0.6B"])
-    assert f"words {said}" in visible(drawn)
-    assert ("hc_sources_load" in drawn) is said.startswith("Load")
+    assert told in visible(drawn)
+    assert ("hc_sources_load" in drawn) is told.startswith("Load")
 
 
 def test_chats_of_one_name_and_forks_are_told_apart_by_the_time_of_their_last_message() -> None:
@@ -297,16 +261,6 @@ def test_settings_survive_the_panel(reasoning: Reasoning) -> None:
     assert len({reply_settings(own).seed for _ in range(8)}) == 8  # a new one each time
 
 
-@pytest.mark.parametrize(
-    ("typed", "stop"),
-    [("", []), ("\\n\\n\nEND\n", ["\n\n", "END"]), ("a, b\n\\\\n\n\\t\\x", ["a, b", "\\n", "\t\\x"])],
-)
-def test_stop_strings_stand_one_a_line(typed: str, stop: list[str]) -> None:
-    values = chat_settings.values_of(own_sampling(GenerationSettings()))
-    values[chat_settings.FIELDS.index("stop")] = typed
-    assert chat_settings.sampling_of(values)["stop"] == stop
-
-
 @given(st.lists(st.text(st.sampled_from("a\\nt\n\t\r, "), min_size=1), max_size=4))
 def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
     known = own_sampling(GenerationSettings()) | {"stop": stop}
@@ -317,15 +271,10 @@ def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
     ("field", "value", "sentence"),
     [
         ("max_new_tokens", 0, "Longest reply must be at least 1 token."),
-        ("max_new_tokens", -5, "Longest reply must be at least 1 token."),
         ("max_new_tokens", 2e7, "Longest reply must be at most 1,000,000 tokens."),
         ("max_new_tokens", 1.5, "Longest reply must be a whole number."),
-        ("max_new_tokens", None, "Longest reply is empty."),
-        ("seed", -1, "Seed must be at least 0."),
-        ("seed", 0.5, "Seed must be a whole number."),
         ("seed", "x", "Seed must be a number."),
         ("temperature", None, "Temperature is empty."),
-        ("temperature", 99, "Temperature must be at most 10."),
         ("top_p", 0, "Top-p must be more than 0."),
     ],
 )
@@ -366,26 +315,16 @@ def test_a_reply_that_was_cut_says_so_and_offers_to_continue(
     assert 'data-act="hc_continue"' not in thread(asked_on, SlotStatus("", "none"))  # only at the end
 
 
-def test_what_the_self_test_found_is_said() -> None:
-    for exact, words, why in (
-        (True, "the same words, proved", "same bits"),
-        (False, "the same words but for near ties", "last bits of"),
-    ):
+def test_the_same_words_are_claimed_as_far_as_the_self_test_found() -> None:
+    for exact, words in ((True, "the same words, proved"), (False, "the same words but for near ties")):
         slot = SlotStatus("m", "ready", exact=exact)
         assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
-        assert status.slot_line(slot) == ""  # a quiet page
-        assert visible(status.model_proof(slot)) == f"With drafts and without: {words}"
-        verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
-        assert visible(verdict) == f"Identical, 9 of 9 tokens. {words}"
-        assert why in verdict
-
-
-def test_no_result_is_said_where_none_is_known_and_a_difference_is_explained() -> None:
+        assert words in visible(status.model_proof(slot))
+        assert words in visible(verdict_line(Verdict(True, 9, None, 2.0, "Identical.", exact)))
     assert status.slot_sentence(SlotStatus("m", "ready", exact=None)) == "m is ready."
     assert status.model_proof(SlotStatus("m", "loading")) == ""
     assert "hc-proof" not in verdict_line(Verdict(True, 9, None, 2.0, "Identical."))
     unpadded = verdict_line(Verdict(False, 3, 0.001, 2.0, "First difference at token 4.", True))
-    assert visible(unpadded).endswith("where both are computed alike, the same words, proved")
     assert "without padding" in unpadded
 
 
@@ -420,12 +359,3 @@ def test_nothing_in_a_thought_can_press_a_button() -> None:
     assert "<button" not in shown
     assert shown.count("</details>") == 1
     assert "<b>" not in shown
-
-
-def test_a_call_of_a_tool_is_shown_as_one() -> None:
-    call = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
-    shown = reply_text.drawn(f"I look it up.\n{call}", None, 7)
-    assert '<span class="hc-language">tool_call</span>' in shown
-    assert "tool_call&gt;" not in shown
-    assert with_calls("Write `<tool_call>` and so on.") == "Write `<tool_call>` and so on."
-    assert with_calls("<tool_call>\nnone\n</tool_call>") == "<tool_call>\nnone\n</tool_call>"

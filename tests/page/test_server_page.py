@@ -46,16 +46,13 @@ def test_any_server(store: Store, script: Script, url: str) -> None:
     serves = service(store, url)
     page = Visitor(serves)
     said = page.ask("Hello")
-    assert "Hello there." in said
-    assert "6 tokens in" in said
-    assert "Speed-up \u2013" in said
+    for part in ("Hello there.", "6 tokens in", "Speed-up \u2013"):
+        assert part in said
     for figure in ("hc-speedup", "hc-shares", "hc-proof"):
         assert figure not in page.html("hc-thread")
     script.breaks = True
     assert page.ask("More").count("Hello there.") == 2
     assert "broke off in mid-reply" in page.says("hc-live")
-    script.breaks = False
-    assert page.ask("Are you there again?").count("Hello there.") == 3
     assert KEY not in "".join(map(str, page.all()))
     page.give("Compare", True, "change")
     page.ask("Both")
@@ -79,12 +76,6 @@ def test_vllm_with_our_drafter(store: Store, script: Script, url: str) -> None:
         assert ("context", "ere") in runs
         assert "".join(words for _source, words in runs) == "Hello there."
         page.press("hc_sources", id=reply.id)
-        script.finish = "length"
-        page.ask("More")
-        script.finish, script.pieces = "stop", (" And so ", "on.")
-        reply = store.messages.path(store.users.ensure("local"), chat.id)[-1]
-        page.press("hc_continue", id=reply.id)
-        assert "Hello there. And so on." in page.says("hc-thread")
         page.give("Compare", True, "change")
         page.ask("Both")
         assert "Word for word the same" in page.says("hc-verdict")

@@ -42,32 +42,6 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
         assert [c.title for c in store.chats.find(store.users.ensure("local"))] == ["Story"]
 
 
-@pytest.mark.browser
-def test_forgetting_everything_asks_twice_and_tells_what_went(visitor: Chat, service: FakeService) -> None:
-    stored_chat(service.store, "Secret plans", 2)
-    stored_chat(service.store, "Other", 1)
-    visitor.open("?view=settings")
-    page = visitor.page
-    forget = page.get_by_role("button", name="Forget everything…")
-    for answer in (None, "no", "forget"):
-        forget.click()
-        expect(page.get_by_role("dialog")).to_contain_text("2 chats with 6 messages")
-        if answer is None:
-            visitor.press("Cancel")
-            continue
-        visitor.press("Go on")
-        page.get_by_role("dialog").get_by_role("textbox").fill(answer)
-        visitor.press("Delete")
-        if answer == "no":
-            expect(page.get_by_role("dialog")).to_have_count(0)
-            assert len(service.store.chats.find(service.user)) == 2
-    expect(page.locator("#hc-live")).to_contain_text("Deleted for good: 2 chats with 6 messages")
-    expect(page.locator("#hc-list")).to_contain_text("Your chats will appear here.")
-    expect(forget).to_have_count(0)
-    page.locator("#hc-new").click()
-    visitor.ask("A new beginning")
-
-
 def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_they_go(
     service: FakeService,
 ) -> None:
@@ -82,16 +56,13 @@ def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_th
         "14 files, 5 MB, roughly 1,200,000 tokens; how much text 2 files of them hold",
         "Tried on your last 12 replies: 1.95 tokens at a time in place of 1.72, 13% more.",
         "Left out: 12 .png files, 1 hidden folder, 1 folder of libraries.",
-        "closed: Permission denied",
     ):
         assert part in page.says("hc-texts-state")
     page.press("hc_texts_add")
     assert "Reading diary: 2 MB of 5 MB" in page.says("hc-texts-state")
-    assert "<progress" in page.html("hc-texts-state")
     service.texts.ended(1_190_000)
     page.press("hc_panel", text="settings")
     assert "diary: 1,190,000 tokens. They draft from the next reply on." in page.says("hc-texts-state")
-    assert "drafts for SmolLM2 135M" in page.says("hc-texts")
     for answer in ("hc_texts_keep", "hc_texts_removed"):
         page.press("hc_texts_remove", text="notes")
         assert "Remove notes? Your own files stay where they are. It frees 3 MB." in page.says("hc-texts")
@@ -103,24 +74,42 @@ def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_th
 
 
 @pytest.mark.browser
-def test_documents_are_dropped_and_chosen_and_who_types_is_noticed(chat: Chat, service: FakeService) -> None:
-    page = chat.page
+def test_documents_are_dropped_and_chosen_and_forgetting_everything_asks_twice(
+    visitor: Chat, service: FakeService
+) -> None:
+    stored_chat(service.store, "Secret plans", 2)
+    stored_chat(service.store, "Other", 1)
+    visitor.open()
+    page, touches = visitor.page, service.idle.touches
     state = page.locator("#hc-texts-state")
-    touches = service.idle.touches
-    chat.box.press_sequentially("Wh")
-    chat.until(lambda: service.idle.touches > touches)
-    chat.press("Notes, code and exported chats of yours")
+    visitor.box.press_sequentially("Wh")
+    visitor.until(lambda: service.idle.touches > touches)  # who types is noticed
+    visitor.press("Notes, code and exported chats of yours")
     expect(page.locator("#hc-texts-form .hc-texts-drop")).to_be_visible()
-    chat.drop("#hc-texts-form .hc-texts-drop", ("letter.txt", b"Dear reader"), ("letter.txt", b"Another"))
+    visitor.drop("#hc-texts-form .hc-texts-drop", ("letter.txt", b"Dear reader"), ("letter.txt", b"Another"))
     expect(state).to_contain_text("letter: 2 files, 1 KB, roughly 300 tokens.")
     assert service.texts.dropped == {"letter.txt": b"Dear reader", "letter (2).txt": b"Another"}
-    chat.press("Cancel")
+    visitor.press("Cancel")
     expect(state).to_have_text("")
     with page.expect_file_chooser() as chooser:
         page.locator("#hc-texts-form").get_by_role("button", name="Choose texts…").click()
     chooser.value.set_files([{"name": "a.md", "mimeType": "text/plain", "buffer": b"# A"}])
     expect(state).to_contain_text("a: 1 file")
     assert service.texts.dropped == {"a.md": b"# A"}
+
+    dialog = page.get_by_role("dialog")
+    for answer in ("no", "forget"):
+        visitor.press("Forget everything…")
+        expect(dialog).to_contain_text("2 chats with 6 messages")
+        assert len(service.store.chats.find(service.user)) == 2
+        visitor.press("Go on")
+        dialog.get_by_role("textbox").fill(answer)
+        visitor.press("Delete")
+        expect(dialog).to_have_count(0)
+    expect(visitor.live).to_contain_text("Deleted for good: 2 chats with 6 messages")
+    expect(page.locator("#hc-list")).to_contain_text("Your chats will appear here.")
+    visitor.new()
+    visitor.ask("A new beginning")
 
 
 def test_idle_generation_is_allowed_counted_and_deleted(service: FakeService) -> None:

@@ -40,13 +40,11 @@ def test_files_of_several_programs_come_in_once(page: Visitor, service: FakeServ
     packed = page.ticket("export.zip", (tmp_path / "export.zip").read_bytes())
     page.press("hc_import", tickets=[packed, page.ticket("webui.json", webui)])
     told = page.says("hc-transfer-state")
-    assert "2 chats imported, 1 could not be read." in told
+    for part in ("2 chats imported, 1 could not be read.", "export.zip, conversations.json, Broken: "):
+        assert part in told
     assert "1,234 tokens of your chats can draft for SmolLM2 135M." in told
-    assert "export.zip, conversations.json, Broken: " in told
     assert sorted(one.title for one in service.store.chats.find(service.user)) == ["Colours", "Sums"]
     assert "Colours" in page.says("hc-list")
-    page.press("hc_import", tickets=[page.ticket("webui.json", webui)])
-    assert "0 chats imported, 1 was here already." in page.says("hc-transfer-state")
     assert waiting() == []
 
 

@@ -29,8 +29,6 @@ def test_a_message_is_edited_withdrawn_kept_over_a_reload_and_goes_out_by_itself
     service.script.hold()
     chat.begin("First")
     wait(chat, "Secnd", 1)
-    expect(waiting(chat)).to_contain_text("Will be sent next:Secnd")
-    expect(chat.box).to_be_focused()
     wait(chat, "Third", 2)
     wait(chat, "Fourth", 3)
     chat.press("Do not send “Third”")
@@ -38,7 +36,6 @@ def test_a_message_is_edited_withdrawn_kept_over_a_reload_and_goes_out_by_itself
     chat.box.fill("Typed since")
     chat.page.reload()
     expect(waiting(chat)).to_have_count(2, timeout=driving.PATIENCE_MS)
-    expect(chat.box).to_have_value("Typed since")
     chat.press("Edit “Secnd”, which will be sent next")
     expect(waiting(chat)).to_have_count(1)
     expect(chat.box).to_have_value("Secnd\n\nTyped since")
@@ -62,7 +59,6 @@ def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: 
     chat.begin("First")
     chat.new()
     queued("Second")
-    expect(chat.page.locator("#hc-list li.hc-current .hc-title")).to_have_text("Second")
     chat.box.fill("Typed meanwhile")
     chat.stop.click()
     chat.idle()
@@ -72,7 +68,6 @@ def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: 
 
     queued("Second")
     chat.go_to("First")
-    expect(chat.stop).to_be_visible()
     expect(chat.words.last).to_contain_text("Here is")
     service.script.raises = RuntimeError("no luck")
     chat.stop.click()
@@ -90,11 +85,6 @@ def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: 
     expect(chat.replies).to_have_count(1, timeout=driving.PATIENCE_MS)
     chat.idle()
     expect(chat.page.locator(".hc-branches")).to_have_count(0)
-    chat.go_to("Third")
-    expect(chat.replies).to_have_count(1)
-    paths = [
-        service.store.messages.path(service.user, one.id) for one in service.store.chats.find(service.user)
-    ]
-    assert sorted([message.text for message in path if message.role == "user"] for path in paths) == [
-        ["First"], ["Second", "Fourth"], ["Third"],
-    ]  # fmt: skip
+    chats, path = service.store.chats.find(service.user), service.store.messages.path
+    asked = [[one.text for one in path(service.user, chat.id) if one.role == "user"] for chat in chats]
+    assert sorted(asked) == [["First"], ["Second", "Fourth"], ["Third"]]

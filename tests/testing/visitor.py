@@ -23,9 +23,9 @@ def visible(markup: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", str(markup)))).strip()
 
 
-@lru_cache(1)
+@lru_cache(2)
 def _app_over(service: Any) -> Any:
-    """All that look at the same service one after the other look at one page."""
+    """All that look at the same service look at one page, though a test between them has a service of its own."""
     return build_app(service, "here")
 
 
