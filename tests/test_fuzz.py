@@ -6,8 +6,8 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.generation import Detokenizer, Stopping
+from tests.fuzz.__main__ import MACHINES, run
 from tests.fuzz.inputs import CRASHES, INPUTS
-from tests.fuzz.targets import MACHINES, run
 
 SOME, FEW = 30, 6
 """Inputs of a target; of one that makes a database for each."""

@@ -63,6 +63,11 @@ def changed(dice: random.Random, value: Any) -> Any:
     return any_json(dice)
 
 
+def encoded(text: str) -> bytes:
+    """UTF-8, with halves of pairs where a text has them."""
+    return text.encode("utf-8", "surrogatepass")
+
+
 def spoilt(dice: random.Random, raw: bytes) -> bytes:
     """Bytes with some turned, left out, put twice, or the end cut off."""
     data = bytearray(raw)
@@ -80,35 +85,6 @@ def spoilt(dice: random.Random, raw: bytes) -> bytes:
             case _ if dice.random() < 0.2:
                 del data[at:]
     return bytes(data)
-
-
-@target
-def index(dice: random.Random, folder: Path) -> None:
-    """The suffix index against plain sorting, however texts come and go; in small pieces, so that it merges often."""
-    from hierchat.drafting import suffix_index
-    from tests.drafting.test_suffix_index import BREAK, orders, plainly
-
-    before, suffix_index.AT_ONCE = suffix_index.AT_ONCE, dice.choice([0, 30, suffix_index.AT_ONCE])
-    try:
-        made, log, held = suffix_index.SuffixIndex(), list[int](), list[tuple[int, list[int]]]()
-        for _ in range(dice.randrange(1, 30)):
-            if held and dice.random() < 0.3:
-                start, text = held.pop(dice.randrange(len(held)))
-                made.remove([(start, len(text))])
-                log[start : start + len(text)] = [BREAK] * len(text)
-            else:
-                texts = [
-                    [dice.randrange(3) for _ in range(dice.randrange(50))]
-                    for _ in range(dice.randrange(1, 4))
-                ]
-                held += zip(made.extend(texts), texts, strict=True)
-                log += [token for text in texts for token in (*text, BREAK)]
-        made.wait()
-        assert made.arrays.tokens.tolist() == log
-        bounds = [*made.arrays.starts.tolist(), len(log)]
-        assert orders(made.arrays) == [plainly(log, first, end) for first, end in pairwise(bounds)]
-    finally:
-        suffix_index.AT_ONCE = before
 
 
 @target
@@ -165,25 +141,22 @@ def corpus(dice: random.Random, folder: Path) -> None:
     from hierchat.texts.text_files import Reader
     from tests.testing.office_files import docx, epub
 
-    lines = "\n".join(
-        json.dumps(changed(dice, {"messages": [{"role": "assistant", "content": any_text(dice)}]}))
-        for _ in range(4)
-    )
+    said = {"messages": [{"role": "assistant", "content": any_text(dice)}]}
+    lines = encoded("\n".join(json.dumps(changed(dice, said)) for _ in range(4)))
     html = f"<html><body>{'<div>' * dice.choice([1, 9, 3000])}{any_text(dice)}</body>"
     kinds = {
-        ".jsonl": lines.encode("utf-8", "surrogatepass"),
-        ".json": json.dumps(any_json(dice)).encode("utf-8", "surrogatepass"),
-        ".txt": any_text(dice, 300).encode("utf-8", "surrogatepass"),
-        ".csv": any_text(dice, 300).encode("utf-8", "surrogatepass"),
-        ".html": html.encode("utf-8", "surrogatepass"),
+        ".jsonl": lines,
+        ".json": encoded(json.dumps(any_json(dice))),
+        ".txt": encoded(any_text(dice, 300)),
+        ".csv": encoded(any_text(dice, 300)),
+        ".html": encoded(html),
         ".parquet": b"PAR1" + dice.randbytes(200) + b"PAR1",
-        ".jsonl.gz": gzip.compress(lines.encode("utf-8", "surrogatepass")),
-        ".jsonl.xz": lzma.compress(lines.encode("utf-8", "surrogatepass")),
+        ".jsonl.gz": gzip.compress(lines),
+        ".jsonl.xz": lzma.compress(lines),
     }
     if dice.random() < 0.02:  # each takes a process
         kinds |= {".docx": docx(any_text(dice)), ".epub": epub(html)}
-    kind = dice.choice(list(kinds))
-    raw = kinds[kind]
+    kind, raw = dice.choice(list(kinds.items()))
     (folder / f"a{kind}").write_bytes(spoilt(dice, raw) if dice.random() < 0.7 else raw)
     for text in Reader([folder / f"a{kind}"], pages_as_text=dice.random() < 0.1):
         text.encode("utf-8")
@@ -222,7 +195,7 @@ def catalogue(dice: random.Random, folder: Path) -> None:
         "sampling": {"temperature": 0.5}, "system_prompt": "x", "default": True, "engine": {"openai": {"url": "http://a/"}},
     }  # fmt: skip
     text = yaml.safe_dump(changed(dice, {"models": {"a": changed(dice, entry)}}), allow_unicode=True)
-    raw = text.encode("utf-8", "surrogatepass")
+    raw = encoded(text)
     (folder / "models.yaml").write_bytes(spoilt(dice, raw) if dice.random() < 0.5 else raw)
     with suppress(CatalogueError):
         read_catalogue([folder / "models.yaml"])
@@ -235,7 +208,7 @@ def body(dice: random.Random, folder: Path) -> None:
     from tests.api.test_hostile import BODIES
 
     _, kind, whole = dice.choice(BODIES)
-    raw = json.dumps(changed(dice, changed(dice, whole))).encode("utf-8", "surrogatepass")
+    raw = encoded(json.dumps(changed(dice, changed(dice, whole))))
     with suppress(InvalidJson, ValidationError):
         kind.model_validate(parse_json(spoilt(dice, raw) if dice.random() < 0.3 else raw))
 
@@ -249,7 +222,7 @@ def chats(dice: random.Random, folder: Path) -> None:
 
     file, one = folder / "c.json", dice.choice([gpt_sums, webui_chat, studio_chat, own_chat])()
     values = [changed(dice, changed(dice, one)), gpt_sums(id="sound", conversation_id="sound")]
-    file.write_bytes(json.dumps(values).encode("utf-8", "surrogatepass"))
+    file.write_bytes(encoded(json.dumps(values)))
     with Store.open(folder / "chats.db") as store:
         user = store.users.ensure("ann")
         for _ in (done := Import(store, user, [file])):
@@ -285,18 +258,13 @@ def heads(dice: random.Random, folder: Path) -> None:
     from hierchat.models.progress import ModelError
     from tests.models.test_hostile import gguf_of
 
-    values = [
-        ("general.architecture", "llama"),
-        ("llama.block_count", 2),
-        ("tokenizer.ggml.tokens", ["a", "b"]),
-    ]
+    tokens = ("tokenizer.ggml.tokens", ["a", "b"])
+    values = [("general.architecture", "llama"), ("llama.block_count", 2), tokens]
     with suppress(ModelError):
         head_in(spoilt(dice, gguf_of(values, [("a.weight", [32, 2], 0, 0)]) + bytes(256)))
-    header = {
-        "a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
-        "__metadata__": {"format": "pt"},
-    }
-    raw = json.dumps(changed(dice, header)).encode("utf-8", "surrogatepass")
+    tensor = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+    header = {"a": tensor, "__metadata__": {"format": "pt"}}
+    raw = encoded(json.dumps(changed(dice, header)))
     (folder / "config.json").write_text('{"model_type": "llama"}')
     whole = len(raw).to_bytes(8, "little") + raw + bytes(16)
     (folder / "model.safetensors").write_bytes(spoilt(dice, whole) if dice.random() < 0.5 else whole)

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from playwright.sync_api import (
     Browser,
     BrowserContext,
-    Locator,
     LocatorAssertions,
     Page,
     PageAssertions,
@@ -133,6 +132,17 @@ class Chat:
     foreign: list[str]
     """Requests that went anywhere but to the app."""
 
+    def __post_init__(self) -> None:
+        find = self.page.locator
+        self.box = find("#hc-box textarea")
+        self.live = find("#hc-live")  # the line above the box
+        self.stop = find("#hc-stop")
+        self.titles = find("#hc-list .hc-title")
+        # Oldest first: the user's messages, feet of finished replies, texts of replies with that of the growing one
+        self.questions = find(".hc-user")
+        self.replies = find("#hc-chat .hc-foot")
+        self.words = find("#hc-chat .hc-reply .hc-text")
+
     def open(self, path: str = "") -> None:
         """Load the page and wait until it answers."""
         self.page.goto(self.address + path)
@@ -195,7 +205,7 @@ class Chat:
         expect(self.page.locator("body[data-hc-to]")).to_have_count(0)  # on the way to another chat
         before = self.replies.count()
         self.send(text)
-        expect(self.page.locator("#hc-chat .hc-foot")).to_have_count(before + 1, timeout=timeout_ms)
+        expect(self.replies).to_have_count(before + 1, timeout=timeout_ms)
         self.idle(timeout_ms)
         return self.words.last.inner_text()
 
@@ -217,7 +227,7 @@ class Chat:
     def idle(self, timeout_ms: float = PATIENCE_MS) -> None:
         """Wait until no reply is being written."""
         expect(self.page.locator("#hc-send")).to_be_visible(timeout=timeout_ms)
-        expect(self.page.locator("#hc-stop")).to_be_hidden(timeout=timeout_ms)
+        expect(self.stop).to_be_hidden(timeout=timeout_ms)
 
     def until(self, true: Callable[[], bool]) -> None:
         """Wait for what cannot be seen on the page."""
@@ -226,41 +236,6 @@ class Chat:
                 return
             self.page.wait_for_timeout(50)
         raise AssertionError("It did not become true.")
-
-    @property
-    def box(self) -> Locator:
-        """Where messages are typed."""
-        return self.page.locator("#hc-box textarea")
-
-    @property
-    def live(self) -> Locator:
-        """The line above the box."""
-        return self.page.locator("#hc-live")
-
-    @property
-    def stop(self) -> Locator:
-        """The button that stops the reply on the screen."""
-        return self.page.locator("#hc-stop")
-
-    @property
-    def titles(self) -> Locator:
-        """The list of chats."""
-        return self.page.locator("#hc-list .hc-title")
-
-    @property
-    def questions(self) -> Locator:
-        """The user's messages, oldest first."""
-        return self.page.locator(".hc-user")
-
-    @property
-    def replies(self) -> Locator:
-        """Feet of finished replies: figures and buttons, oldest first."""
-        return self.page.locator("#hc-chat .hc-foot")
-
-    @property
-    def words(self) -> Locator:
-        """Rendered texts of replies, the growing one too, oldest first."""
-        return self.page.locator("#hc-chat .hc-reply .hc-text")
 
 
 @cache

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.testing.fake_index import FileHandler
 
 COMMIT = "1234567890123456789012345678901234567890"
 REPO = "org/tiny"
@@ -35,25 +37,8 @@ class FakeHub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(FileHandler):
     server: FakeHub
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
 
     def _answer(self) -> None:
         hub, path = self.server, self.path.split("?")[0].replace("/api/datasets/", "/api/models/")
@@ -99,25 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         return entry
 
     def _file(self, name: str) -> None:
-        hub, data = self.server, self.server.files[name]
-        large = name.endswith((".safetensors", ".gguf"))
+        data, large = self.server.files[name], name.endswith((".safetensors", ".gguf"))
         etag = (hashlib.sha256 if large else hashlib.sha1)(data).hexdigest()
-        start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").split("-")[0])
-        body = data[start:]
-        with hub.lock:
-            cut = large and self.command == "GET" and hub.cut > 0
-            spoil = large and self.command == "GET" and hub.spoil > 0
-            hub.cut -= cut
-            hub.spoil -= spoil
-        if spoil:
-            body = body[:-1] + bytes([body[-1] ^ 1])
-        self.send_response(206 if start else 200)
-        self.send_header("ETag", f'"{etag}"')
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(len(body)))
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body[: len(body) // 2] if cut else body)
+        about = {"ETag": f'"{etag}"', "X_Repo_Commit": COMMIT, "Accept_Ranges": "bytes"}
+        self._send_file(data, self.headers.get("Range"), faulty=large and self.command == "GET", **about)

@@ -7,6 +7,7 @@ import zipfile
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
+from typing import Any
 
 from hierchat.models.catalogue import Mirror
 
@@ -45,6 +46,46 @@ def mirror_of(whole: bytes, count: int, **changed: object) -> Mirror:
     return Mirror.model_validate({**fields, **changed})
 
 
+class FileHandler(BaseHTTPRequestHandler):
+    """Answers by `_answer`, without a word in the terminal."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content_Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        for place in range(0, len(body) if self.command == "GET" else 0, 2**16):
+            self.wfile.write(body[place : place + 2**16])
+            time.sleep(getattr(self.server, "slow", 0))
+
+    def _send_file(self, data: bytes, asked: str | None, *, faulty: bool = True, **headers: str) -> None:
+        """Send a file from where it is asked for on. If it is `faulty`, `cut` bodies of the server's end half way, and
+        `spoil` bodies have a byte changed."""
+        server: Any = self.server
+        start = int((asked or "bytes=0-").removeprefix("bytes=").split("-")[0])
+        body, middle = data[start:], (len(data) - start) // 2
+        if start and not body:
+            return self._send(416, Content_Range=f"bytes */{len(data)}")
+        with server.lock:
+            cut, spoil = faulty and server.cut > 0, faulty and server.spoil > 0
+            server.cut -= cut
+            server.spoil -= spoil
+        if start:
+            headers["Content_Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        sent = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :] if spoil else body
+        length = str(len(body))
+        self._send(206 if start else 200, sent[:middle] if cut else sent, Content_Length=length, **headers)
+
+
 class FakeIndex(ThreadingHTTPServer):
     """`cut` bodies end half way; `spoil` bodies have a byte changed; `slow` seconds pass between two blocks of one."""
 
@@ -71,61 +112,23 @@ class FakeIndex(ThreadingHTTPServer):
         pass  # a client that was killed
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(FileHandler):
     server: FakeIndex
 
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
+    def _answer(self) -> None:
         index, name = self.server, self.path.strip("/").split("/")[-1]
-        index.asked.append((name, self.headers.get("Range")))
+        asked = self.headers.get("Range")
+        index.asked.append((name, asked))
         if name in index.wheels:
-            self._wheel(index.wheels[name])
+            self._send_file(index.wheels[name], asked if index.ranges else None)
         elif names := [file for file in index.wheels if file.split("-")[0].replace("_", "-") == name]:
-            self._page(names)
+            self._send(200, self._page(names).encode(), Content_Type="text/html")
         else:
             self.send_error(404)
 
-    def _page(self, names: list[str]) -> None:
-        hashes = {
-            file: f"#sha256={hashlib.sha256(self.server.wheels[file]).hexdigest()}"
-            if self.server.hashes
-            else ""
-            for file in names
-        }
-        older = [f'<a href="../../files/{file.replace(VERSION, "0.9")}">older</a>' for file in names]
-        links = [f'<a href="../../files/{file}{hashes[file]}">{file}</a>' for file in names]
-        page = f"<!DOCTYPE html><html><body>{''.join([*older, *links])}</body></html>".encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-
-    def _wheel(self, data: bytes) -> None:
-        index = self.server
-        asked = self.headers.get("Range") if index.ranges else None
-        start = int((asked or "bytes=0-").removeprefix("bytes=").split("-")[0])
-        if start >= len(data):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(data)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        with index.lock:
-            cut, spoil = index.cut > 0, index.spoil > 0
-            index.cut -= cut
-            index.spoil -= spoil
-        body = data[start:]
-        if spoil:
-            body = body[: len(body) // 2] + bytes([body[len(body) // 2] ^ 1]) + body[len(body) // 2 + 1 :]
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(body)))
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.end_headers()
-        body = body[: len(body) // 2] if cut else body
-        for place in range(0, len(body), 2**16):
-            self.wfile.write(body[place : place + 2**16])
-            time.sleep(index.slow)
+    def _page(self, names: list[str]) -> str:
+        links = [f'<a href="../../files/{file.replace(VERSION, "0.9")}">older</a>' for file in names]
+        for file in names:
+            sha = hashlib.sha256(self.server.wheels[file]).hexdigest()
+            links.append(f'<a href="../../files/{file}{f"#sha256={sha}" * self.server.hashes}">{file}</a>')
+        return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>"

@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from hierchat.chat.chat_documents import ChatDocuments, quotes
@@ -17,11 +18,13 @@ from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import InProgress, Question
 from hierchat.chat.origins import SourceRun
+from hierchat.chat.service import ChatService
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
+from hierchat.runtime import model_slot
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store, StoreError
 from hierchat.store.records import UNKNOWN, NewMessage, NewTurn, Origin, TurnFigures
@@ -54,25 +57,14 @@ WRITTEN = NewTurn(
 )
 
 
-@dataclass(frozen=True)
-class SlotStatus:
-    name: str
-    phase: str
-    done: int = 0
-    total: int | None = None
-    message: str = ""
-    exact: bool | None = True
-    drafts: bool = True
-    resamples: bool = False
+SlotStatus = partial(model_slot.SlotStatus, exact=True)
 
 
 class FakeSlot:
     """A slot whose status a test sets by hand."""
 
-    names = ("SmolLM2 135M", "Qwen3 0.6B")
-
     def __init__(self) -> None:
-        self.names = list(type(self).names)
+        self.names = ["SmolLM2 135M", "Qwen3 0.6B"]
         self.before = self.status = SlotStatus(self.names[0], "ready")
         self.started: list[str] = []
         self.scheduler = Scheduler()
@@ -90,9 +82,6 @@ class FakeSlot:
 
     def hush(self) -> None:
         self.status = replace(self.status, message="")
-
-    def sampling(self, name: str) -> GenerationSettings:
-        return self.settings(name or self.status.name or "")
 
     def settings(self, name: str) -> GenerationSettings:
         return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
@@ -136,30 +125,28 @@ class FakeTitles:
         return self.count
 
 
-@dataclass(eq=False)
-class FakeService:
-    """The surface of hierchat.chat.service.ChatService."""
+class FakeService(ChatService):
+    """A ChatService without a model: whatever needs one comes from the script."""
 
-    store: Store
-    slot: FakeSlot = field(default_factory=FakeSlot)
-    script: Script = field(default_factory=Script)
-    asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
-    titles: FakeTitles = field(default_factory=lambda: FakeTitles())
+    passage_budget = 2_000
 
-    def __post_init__(self) -> None:
-        self.changes = self.store.changes
-        self.presets, self.projects = self.store.presets, self.store.projects
-        self.in_progress = InProgress(self.store, self.changes)
-        self.chats = Conversations(self.store, self.changes, self.in_progress, self.slot.sampling)
-        self.data = UserData(self.store, self.changes)
-        self.users, self.keys = self.store.users, self.store.keys
+    def __init__(self, store: Store) -> None:
+        self.store, self.slot, self.script = store, FakeSlot(), Script()
+        self.asked: list[tuple[str, GenerationSettings]] = []
+        self.titles = FakeTitles()
+        self.changes = store.changes
+        self.presets, self.projects = store.presets, store.projects
+        self.in_progress = InProgress(store, self.changes)
+        self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
+        self.data = UserData(store, self.changes)
+        self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self.users.choose(self.user, told=2)  # nothing stands above the box but what a test is about
-        self.comparisons = self.store.comparisons
+        self.dismiss_model_message = self.slot.hush
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
-        self.documents = ChatDocuments(self.store.connection)
-        self.tools = ToolServers(self.store)
-        self.idle = FakeIdleGeneration(self.store)
+        self.documents = ChatDocuments(store.connection)
+        self.tools = ToolServers(store)
+        self.idle = FakeIdleGeneration(store)
         self._runs: dict[int, list[SourceRun]] = {}
         self._figures: dict[int, Figures] = {}
 
@@ -169,25 +156,12 @@ class FakeService:
         return self.store.users.ensure("local")
 
     @property
-    def model_status(self) -> SlotStatus:
-        return self.slot.status
-
-    @property
-    def served(self) -> object | None:
-        return self.slot.model
-
-    def dismiss_model_message(self) -> None:
-        self.slot.hush()
-
-    @property
     def thinks(self) -> tuple[str, ...]:
         return self.script.thinks
 
     def forget_user(self, user_id: int) -> bool:
         self.in_progress.end(user_id)
         return self.store.users.forget(user_id)
-
-    passage_budget = 2_000
 
     def tokens(self, text: str) -> tuple[int, int] | None:
         return (len(text.split()), 4 * self.script.window) if self.slot.status.phase == "ready" else None
@@ -239,22 +213,16 @@ class FakeService:
             if turn.model is not None:
                 yield from begin()
 
-    def last_replies(self, user_id, served) -> list:
-        """Texts are looked at by FakeTexts, which tries none."""
-        return []
-
     def _stored(self, user_id, asked: Question) -> int:
-        path = (
-            self.store.messages.path(user_id, asked.conversation_id, asked.parent_id)
-            if asked.parent_id
-            else []
-        )
+        chat, parent, path = asked.conversation_id, asked.parent_id, []
+        if parent:
+            path = self.store.messages.path(user_id, chat, parent)
+        found = self.documents.found(user_id, chat, asked.text, path)
         budget, count = self.passage_budget, lambda text: len(text.split())
-        found = self.documents.found(user_id, asked.conversation_id, asked.text, path)
         files = [*asked.files, *quotes(found, path, lambda: budget, count)]
-        message = NewMessage(asked.parent_id, asked.text, files=files)
+        message = NewMessage(parent, asked.text, files=files)
         waited = [] if asked.held is None else [asked.held]
-        return self.store.messages.add(user_id, asked.conversation_id, message, waited)
+        return self.store.messages.add(user_id, chat, message, waited)
 
     def compare(self, user_id, asked: Question, settings, stop, pair=USUAL) -> Iterator[CompareFrame]:
         named = names(pair)
@@ -271,11 +239,9 @@ class FakeService:
         yield CompareFrame(dict(arms), None)
         for arm, factor in (("second", 1.0), ("first", 2.0)):
             began = time.monotonic()
-            runs = (
-                self._reply(user_id, conversation_id, question, settings, stop)
-                if arm == "second"
-                else self._frames(stop, factor)
-            )
+            runs = self._frames(stop, factor)
+            if arm == "second":
+                runs = self._reply(user_id, conversation_id, question, settings, stop)
             for frame in runs:
                 if arm == "first":
                     shares = {"target": 1.0} if frame.figures.tokens else {}
@@ -366,18 +332,14 @@ class FakeService:
         yield Frame("reading", prompt_tokens=1200, context_tokens=0, context_limit=8192)
         while (now := time.monotonic() - began) < script.reading_seconds and not stop.is_set():
             read = int(1200 * now / script.reading_seconds)
-            yield Frame(
-                "reading", prompt_read=read, prompt_tokens=1200, context_tokens=read, context_limit=8192
-            )
+            yield Frame("reading", "", Figures(), read, 1200, read, 8192)
             stop.wait(LOOK_SECONDS)
         words = script.reply.split(" ")
         first = time.monotonic()
         while True:
-            share = (
-                1.0
-                if not script.seconds
-                else min((time.monotonic() - first) / (script.seconds * factor), 1.0)
-            )
+            share = 1.0
+            if script.seconds:
+                share = min((time.monotonic() - first) / (script.seconds * factor), 1.0)
             count = max(1, int(len(words) * share) - (script.held and share == 1.0))
             text = script.reply if count == len(words) else " ".join(words[:count])
             figures = _figures(count * 2, time.monotonic() - first, script, first - began)
