@@ -53,11 +53,6 @@ class Campaign:
     def __init__(self, folder: Path, seed: int, seconds: float, cuts: int) -> None:
         self.folder, self.seed, self.seconds, self.cuts = folder, seed, seconds, cuts
         self.counts: dict[str, Count] = {}
-        self.kinds: dict[str, Callable[[str, random.Random], None]] = {
-            "kill": self.kill, "clock": self.kill, "two": self.kill, "folder": self.read_only,
-            "full": self.fault, "errors": self.fault, "short": self.fault, "read-only": self.fault,
-            "log": self.log, "power": self.power,
-        }  # fmt: skip
         self._owed: dict[str, Any] = {}
         self._number, self._kind = 0, ""
 
@@ -69,7 +64,7 @@ class Campaign:
         self.place.mkdir(exist_ok=True)
         self.place.chmod(0o777)
         self.database = self.place / "chat.db"
-        self.kinds[kind](kind, random.Random(f"{self.seed} {self._number}"))
+        KINDS[kind](self, kind, random.Random(f"{self.seed} {self._number}"))
 
     def kill(self, kind: str, rng: random.Random) -> None:
         """Kill it, also within its start; `two`: two on one file, one after the other."""
@@ -186,9 +181,8 @@ class Campaign:
             until = time.monotonic() + 120
             while not notes.exists() or '"ready"' not in notes.read_text():
                 if os.waitpid(child, os.WNOHANG)[0] or time.monotonic() > until:
-                    raise SystemExit(
-                        f"{self.place.name}: no start. {(self.place / 'log.txt').read_text()[-3000:]}"
-                    )
+                    said = (self.place / "log.txt").read_text()
+                    raise SystemExit(f"{self.place.name}: no start. {said[-3000:]}")
                 time.sleep(0.02)
 
     def end(self, child: tuple[int, Path]) -> float:
@@ -230,12 +224,21 @@ class Campaign:
         for what, value in found:
             if what == "problem":
                 count.problems.append(f"round {self._number}: {where}{value}")
-            elif what == "start":
-                count.start_seconds = max(count.start_seconds, value)
-            elif what == "lost_seconds":
-                count.lost_seconds = max(count.lost_seconds, value)
-            elif what in ("orders", "cut", "erased"):
+            elif what in ("start_seconds", "lost_seconds"):
+                setattr(count, what, max(getattr(count, what), value))
+            else:
                 count.told[what] += value
+
+
+KINDS: dict[str, Callable[[Campaign, str, random.Random], None]] = {
+    "kill": Campaign.kill,
+    "clock": Campaign.kill,
+    "two": Campaign.kill,
+    "folder": Campaign.read_only,
+    **dict.fromkeys(("full", "errors", "short", "read-only"), Campaign.fault),
+    "log": Campaign.log,
+    "power": Campaign.power,
+}
 
 
 def record_of(file: Path) -> list[tuple[str, str, int, int, bytes]]:
@@ -308,16 +311,20 @@ def table(counts: dict[str, Count]) -> str:
         "start s",
         "problems",
     )
-    rows = [
-        (
-            kind, count.rounds, count.kills, count.cuts, count.faults,
-            sum(value for name, value in count.told.items() if name not in ("orders", "cut", "erased")),
-            count.refused, count.told["cut"], f"{count.lost_seconds:.2f}", f"{count.start_seconds:.2f}",
-            len(count.problems),
+    lines: list[tuple[Any, ...]] = [("", *names), ("---", *["---:"] * len(names))]
+    for kind, count in counts.items():
+        told = sum(value for name, value in count.told.items() if name not in ("orders", "cut", "erased"))
+        happened = (
+            count.rounds,
+            count.kills,
+            count.cuts,
+            count.faults,
+            told,
+            count.refused,
+            count.told["cut"],
         )
-        for kind, count in counts.items()
-    ]  # fmt: skip
-    lines = [("", *names), ("---", *["---:"] * len(names)), *rows]
+        seconds = (f"{count.lost_seconds:.2f}", f"{count.start_seconds:.2f}")
+        lines.append((kind, *happened, *seconds, len(count.problems)))
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
@@ -331,9 +338,7 @@ def shim(folder: Path) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument(
-        "kinds", nargs="*", help="of: kill clock two folder full errors short read-only log power"
-    )
+    parser.add_argument("kinds", nargs="*", help=f"of: {' '.join(KINDS)}")
     parser.add_argument("--rounds", type=int, default=0, help="of each kind")
     parser.add_argument("--minutes", type=float, default=0.0, help="in place of rounds: all kinds by turns")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a round is about")
@@ -354,7 +359,7 @@ def main() -> int:
 
     service.warm()
     campaign, began, number = Campaign(folder, args.seed, args.seconds, args.cuts), time.monotonic(), 0
-    kinds = args.kinds or [kind for kind in campaign.kinds if kind != "folder" or os.geteuid() == 0]
+    kinds = args.kinds or [kind for kind in KINDS if kind != "folder" or os.geteuid() == 0]
     while number < args.rounds or time.monotonic() - began < 60 * args.minutes:
         for kind in kinds:
             campaign.round(kind)

@@ -95,10 +95,6 @@ class Owed:
                     self.secret |= set(note["words"])
                     self.unsure.add(chat or 0)
 
-    def settle(self, texts: str) -> None:
-        """Owe no more what a fault that loses the last seconds took along."""
-        self.told = {word: note for word, note in self.told.items() if word in texts}
-
 
 def judged(
     path: Path,
@@ -118,7 +114,7 @@ def judged(
     except StoreError as error:
         yield "problem", f"it does not open: {error}"
         return
-    yield "start", time.monotonic() - began
+    yield "start_seconds", time.monotonic() - began
     with store:
         with store.connection.read() as db:
             yield from _sound(db)
@@ -140,18 +136,18 @@ def _sound(db: Any) -> Iterator[tuple[str, Any]]:
         verdict = db.execute(f"PRAGMA {pragma}").fetchall()
         if verdict not in ([], [("ok",)]):
             yield "problem", f"{pragma}: {verdict[:3]}"
-    for state in ("SELECT count(*) FROM messages WHERE state = 'writing'", "SELECT count(*) FROM waiting",
-                  "SELECT count(*) FROM conversations WHERE hidden_by IS NOT NULL"):  # fmt: skip
-        if db.execute(state).fetchone()[0]:
-            yield "problem", f"left over: {state}"
+    for left in (
+        "messages WHERE state = 'writing'",
+        "waiting",
+        "conversations WHERE hidden_by IS NOT NULL",
+    ):
+        if db.execute(f"SELECT count(*) FROM {left}").fetchone()[0]:
+            yield "problem", f"left over: {left}"
 
 
 def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float) -> Iterator[tuple[str, Any]]:
-    rows = db.execute("SELECT conversation_id, text FROM messages").fetchall()
-    rows += db.execute(
-        "SELECT conversation_id, text FROM passages JOIN documents ON documents.id = document_id"
-    ).fetchall()
-    texts = "\n".join(text for _, text in rows)
+    rows = db.execute("SELECT text FROM messages UNION ALL SELECT text FROM passages").fetchall()
+    texts = "\n".join(text for (text,) in rows)
     chats = dict(db.execute("SELECT id, title FROM conversations").fetchall())
 
     def is_owed(note: dict[str, Any]) -> bool:
@@ -200,7 +196,6 @@ def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float)
     yield "lost_seconds", lost
     if lost > LOST_SECONDS + late:
         yield "problem", f"{lost:.2f} s of a growing reply are lost, and the machine was late by {late:.2f} s"
-    yield "texts", texts
 
 
 def _index(store: Store) -> Iterator[tuple[str, Any]]:
@@ -212,25 +207,21 @@ def _index(store: Store) -> Iterator[tuple[str, Any]]:
             except sqlite3.DatabaseError as error:
                 yield "problem", f"{name}: {error}"
     with store.connection.read() as db:
-        rows = db.execute(
-            "SELECT user_id, model_key, kind, texts, positions, checksum FROM suffix_runs"
-        ).fetchall()
+        columns = "user_id, model_key, kind, texts, positions, checksum"
+        rows = db.execute(f"SELECT {columns} FROM suffix_runs").fetchall()
     for user, model, kind, *row in rows:
         run = SuffixRun.from_row(*row)
         if run is None:
             yield "problem", f"an order of {kind} is damaged"
             continue
-        texts = {
-            id: np.frombuffer(ids, TOKEN) for id, ids in store.history.texts(user, model, kind, Mark())[0]
-        }
+        there = store.history.texts(user, model, kind, Mark())[0]
+        texts = {id: np.frombuffer(ids, TOKEN) for id, ids in there}
         if strangers := set(run.texts[:, 0].tolist()) - texts.keys():
             yield "problem", f"an order of {kind} covers {strangers}, which are not there"
             continue
         yield "orders", 1
-        if any(
-            texts[id].size != size for id, size in run.texts.tolist()
-        ):  # continued since: it is sorted anew
-            continue
+        if any(texts[id].size != size for id, size in run.texts.tolist()):
+            continue  # one was continued since: it is sorted anew
         tokens = [token for id, _ in run.texts.tolist() for token in (*texts[id].tolist(), BREAK)]
         suffixes = [_until_break(tokens[at : at + 16]) for at in run.order.tolist()]
         pairs = itertools.pairwise(suffixes)

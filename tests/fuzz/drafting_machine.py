@@ -39,19 +39,15 @@ class Scripted:
 
     def propose(self, limit: int | None = None) -> DraftTree:
         count = int(self.dice.integers(0, 8 if limit is None else min(limit, 7) + 1))
-        chances, parents, taken = list[float](), list[int](), dict[tuple[int, int], int]()
-        for node in range(count):
-            parent, token = int(self.dice.integers(-1, node)) if node else -1, int(self.dice.integers(0, 4))
-            if (parent, token) in taken:
-                continue
-            if parent >= len(parents):
-                parent = -1
-            if taken.setdefault((parent, token), len(parents)) == len(parents):
-                parents.append(parent)
-                chances.append((chances[parent] if parent >= 0 else 1.0) * float(self.dice.uniform(0.1, 1.0)))
-        return DraftTree(
-            tuple(token for _, token in taken), tuple(parents), ("other",) * len(parents), tuple(chances)
-        )
+        links, chances = list[tuple[int, int]](), list[float]()
+        for _ in range(count):
+            link = int(self.dice.integers(-1, len(links))), int(self.dice.integers(0, 4))
+            if link not in links:
+                above = chances[link[0]] if link[0] >= 0 else 1.0
+                links.append(link)
+                chances.append(above * float(self.dice.uniform(0.1, 1.0)))
+        parents, tokens = zip(*links, strict=True) if links else ((), ())
+        return DraftTree(tokens, parents, ("other",) * len(links), tuple(chances))
 
 
 class DraftingMachine(Machine):

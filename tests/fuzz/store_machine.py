@@ -153,8 +153,8 @@ class StoreMachine(Machine):
         self.users.remove(user)
         self.drop({id for id, chat in self.chats.items() if chat.user == user})
         for projects in (self.projects, self.hidden_projects):
-            for id in [id for id, project in projects.items() if project[0] == user]:  # type: ignore[attr-defined]
-                del projects[id]  # type: ignore[attr-defined]
+            for id in [id for id, (whose, *_) in projects.items() if whose == user]:
+                del projects[id]
         assert self.store.chats.find(user) == []
         with pytest.raises(StoreError):
             self.store.chats.create(user)
@@ -192,7 +192,7 @@ class StoreMachine(Machine):
         inside = [id for id in self.usable(listed=True) if self.chats[id].project == project]
         assert sorted(self.store.chats.hide_project(user, project)) == sorted(inside)
         for chat in inside:
-            self.hidden(chat)
+            self.chats[chat].hidden = True
         self.hidden_projects[project] = (user, name, inside)
 
     @precondition(lambda self: self.hidden_projects)
@@ -286,33 +286,30 @@ class StoreMachine(Machine):
         self.writing.add(id)
 
     @precondition(lambda self: self.writing)
-    @rule(pick=pick, tokens=st.lists(st.integers(0, 9), max_size=4))
-    def append(self, pick: int, tokens: list[int]) -> None:
+    @rule(
+        pick=pick,
+        tokens=st.lists(st.integers(0, 9), max_size=4),
+        state=st.sampled_from(["writing", "writing", "complete", "stopped"]),
+    )
+    def write(self, pick: int, tokens: list[int], state: Any) -> None:
         id = one_of(sorted(self.writing), pick)
-        text = " ".join([*self.said[id].text.split(), self.word()]) if id in self.said else ""
-        sources = ["target"] * len(tokens)
-        if id not in self.said:
+        said, replies = self.said.get(id), self.store.replies
+        if said is None or state != "writing":
             self.writing.remove(id)
+        if said is None:  # deleted meanwhile
             with pytest.raises(NotFound):
-                self.store.replies.append(id, text, tokens, sources)
-            return
-        self.store.replies.append(id, text, tokens, sources)
-        self.said[id].text = text
-        self.said[id].tokens += tokens  # type: ignore[operator]
-        self.touched.add(self.said[id].chat)
-
-    @precondition(lambda self: self.writing)
-    @rule(pick=pick, state=st.sampled_from(["complete", "stopped"]))
-    def finish(self, pick: int, state: Any) -> None:
-        id = one_of(sorted(self.writing), pick)
-        self.writing.remove(id)
-        if id not in self.said:
+                replies.append(id, self.word(), tokens, ["target"] * len(tokens))
             with pytest.raises(NotFound):
-                self.store.replies.finish(id, "", state, TurnFigures())
+                replies.finish(id, "", "complete", TurnFigures())
             return
-        self.said[id].state = state
-        self.store.replies.finish(id, self.said[id].text, state, TurnFigures())
-        self.touched.add(self.said[id].chat)
+        self.touched.add(said.chat)
+        if state == "writing":
+            said.text = " ".join([*said.text.split(), self.word()])
+            said.tokens += tokens  # type: ignore[operator]
+            replies.append(id, said.text, tokens, ["target"] * len(tokens))
+        else:
+            said.state = state
+            replies.finish(id, said.text, state, TurnFigures())
 
     @precondition(lambda self: self.messages(lambda said: said.tokens is not None))
     @rule(pick=pick)
@@ -394,29 +391,24 @@ class StoreMachine(Machine):
             self.waiting[queued] = Waiting(chat, parent, at_end, text)
 
     @precondition(lambda self: self.waiting)
-    @rule(pick=pick, how=st.sampled_from(["ask", "take back"]))
-    def dequeue(self, pick: int, how: str) -> None:
+    @rule(pick=pick, asks=st.booleans())
+    def dequeue(self, pick: int, asks: bool) -> None:
         queued = one_of(self.waiting, pick)
         one = self.waiting[queued]
-        if how == "take back":
+        chat, new = self.chats[one.chat], NewMessage(one.parent, one.text)
+        if not asks:
             self.store.messages.dequeue(queued)
-            del self.waiting[queued]
-            return
-        chat = self.chats[one.chat]
-        new = NewMessage(one.parent, one.text)
-        if chat.hidden:
+        elif chat.hidden:
             with pytest.raises(NotFound):
                 self.store.messages.add(chat.user, one.chat, new, [queued])
             return
-        id = self.store.messages.add(chat.user, one.chat, new, [queued])
+        else:
+            id = self.store.messages.add(chat.user, one.chat, new, [queued])
+            self.added(id, Said(one.chat, one.parent, "user", one.text))
+            self.touched.add(one.chat)
         del self.waiting[queued]
-        self.added(id, Said(one.chat, one.parent, "user", one.text))
-        self.touched.add(one.chat)
 
     # Deletion.
-
-    def hidden(self, chat: int) -> None:
-        self.chats[chat].hidden = True
 
     def drop(self, chats: set[int]) -> None:
         for id in chats:
@@ -433,8 +425,7 @@ class StoreMachine(Machine):
     def hide(self, pick: int) -> None:
         chat = one_of(self.usable(), pick)
         self.store.chats.hide(self.chats[chat].user, chat)
-        self.chats[chat].incognito = False
-        self.hidden(chat)
+        self.chats[chat].incognito, self.chats[chat].hidden = False, True
 
     @precondition(lambda self: any(chat.hidden for chat in self.chats.values()))
     @rule(pick=pick)
@@ -483,24 +474,19 @@ class StoreMachine(Machine):
         chat = self.said[message].chat
         for user in self.users - {self.chats[chat].user}:
             self.refused(user, chat)
-            store = self.store
-            attempts = (
-                store.messages.get,
-                store.messages.select_branch,
-                store.chats.fork,
-                store.replies.resume,
-            )
-            for attempt in attempts:
+            messages, chats, replies = self.store.messages, self.store.chats, self.store.replies
+            for attempt in (messages.get, messages.select_branch, chats.fork, replies.resume):
                 with pytest.raises(NotFound):
                     attempt(user, message)
 
     def refused(self, user: int, chat: int) -> None:
+        messages, chats, never = self.store.messages, self.store.chats, NewMessage(None, "never")
         for attempt in (
-            lambda: self.store.messages.path(user, chat),
-            lambda: self.store.messages.add(user, chat, NewMessage(None, "never")),
-            lambda: self.store.chats.rename(user, chat, "never"),
-            lambda: self.store.chats.hide(user, chat),
-            lambda: self.store.messages.enqueue(user, chat, NewMessage(None, "never"), at_end=True),
+            lambda: messages.path(user, chat),
+            lambda: messages.add(user, chat, never),
+            lambda: messages.enqueue(user, chat, never, at_end=True),
+            lambda: chats.rename(user, chat, "never"),
+            lambda: chats.hide(user, chat),
         ):
             with pytest.raises(NotFound):
                 attempt()
@@ -515,15 +501,16 @@ class StoreMachine(Machine):
             self.said[id].state = "interrupted"
         self.writing.clear()
         self.store = Store.open(self.folder / "chats.db")
-        self.drop_unseen()
+        self.drop({id for id, one in self.chats.items() if not one.listed})
+        self.hidden_projects.clear()
+        self.no_word_of_what_is_gone()
         by_chat: dict[int, list[Waiting]] = {}
         for _, one in sorted(self.waiting.items()):
             by_chat.setdefault(one.chat, []).append(one)
         for chat, (first, *more) in sorted(by_chat.items()):
             below = self.chats[chat].leaf if first.at_end else first.parent
-            (id,) = {
-                said.id for said in self.store.messages.path(self.chats[chat].user, chat)
-            } - self.said.keys()
+            path = self.store.messages.path(self.chats[chat].user, chat)
+            (id,) = {said.id for said in path} - self.said.keys()
             text = "\n\n".join(one.text for one in (first, *more))
             self.said[id] = Said(chat, below, "user", text)
             self.chats[chat].leaf, self.chats[chat].changed = id, next(self.numbers)
@@ -531,18 +518,10 @@ class StoreMachine(Machine):
         self.waiting.clear()
         self.touched |= self.chats.keys()
 
-    def drop_unseen(self) -> None:
-        self.drop({id for id, one in self.chats.items() if not one.listed})
-        self.hidden_projects.clear()
-        self.no_word_of_what_is_gone()
-
     def no_word_of_what_is_gone(self) -> None:
         """In any byte of any file. What waits was not deleted."""
-        texts = [
-            *(said.text for said in self.said.values()),
-            *(one.text for one in self.waiting.values()),
-            *(chat.title for chat in self.chats.values()),
-        ]
+        texts = [one.text for one in (*self.said.values(), *self.waiting.values())]
+        texts += [chat.title for chat in self.chats.values()]
         there = {word for text in texts for word in WORD.findall(text.encode())}
         assert set(WORD.findall(on_disk(self.folder / "chats.db"))) <= there
 
@@ -563,9 +542,8 @@ class StoreMachine(Machine):
                 assert [one.id for one in found] == order
                 for one in found:
                     chat = own[one.id]
-                    assert (one.title, one.project_id, set(one.tags), one.pinned) == (
-                        chat.title, chat.project, chat.tags, chat.pinned,
-                    )  # fmt: skip
+                    kept = (chat.title, chat.project, chat.tags, chat.pinned)
+                    assert (one.title, one.project_id, set(one.tags), one.pinned) == kept
             projects = {one.id: one.name for one in store.projects.all(user)}
             assert projects == {id: name for id, (whose, name) in self.projects.items() if whose == user}
             drafting = {
@@ -580,16 +558,13 @@ class StoreMachine(Machine):
             for said in path:
                 kept = self.said[said.id]
                 assert (said.text, said.role, said.state) == (kept.text, kept.role, kept.state)
-                assert said.siblings == tuple(
-                    other for other in self.inside(id) if self.said[other].parent == kept.parent
-                )
+                beside = [other for other in self.inside(id) if self.said[other].parent == kept.parent]
+                assert list(said.siblings) == beside
                 if kept.tokens is not None:
                     assert store.replies.tokens(chat.user, said.id) == kept.tokens
-            for said in path[-1:]:
-                for word in said.text.split()[-1:]:
-                    assert {one.id for one in store.chats.find(chat.user, word)} == self.holding(
-                        chat.user, word
-                    )
+            for word in path[-1].text.split()[-1:] if path else ():
+                found = store.chats.find(chat.user, word)
+                assert {one.id for one in found} == self.holding(chat.user, word)
         self.touched.clear()
 
     def drafting(self, own: dict[int, Chat]) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -600,16 +575,12 @@ class StoreMachine(Machine):
                 continue
             if said.copy_of:
                 heirs.add(said.copy_of)
-            if said.chat not in own:
-                continue
-            if said.tokens and said.state != "writing":
+            if said.chat in own and said.tokens and said.state != "writing":
                 yield id, tuple(said.tokens)
 
     def holding(self, user: int, word: str) -> set[int]:
         """The chats that a search finds: by a title, or by a message that is written to its end."""
         own = {id for id, chat in self.chats.items() if chat.user == user and chat.listed}
-        return {id for id in own if word in self.chats[id].title} | {
-            said.chat
-            for said in self.said.values()
-            if said.chat in own and word in said.text.split() and said.state != "writing"
-        }
+        written = [said for said in self.said.values() if said.state != "writing"]
+        found = {said.chat for said in written if word in said.text.split()}
+        return own & (found | {id for id in own if word in self.chats[id].title})

@@ -9,28 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    Exaone4Config,
-    Gemma2Config,
-    Gemma3TextConfig,
-    Gemma4TextConfig,
-    Glm4Config,
-    GptOssConfig,
-    GraniteConfig,
-    LlamaConfig,
-    Ministral3Config,
-    MistralConfig,
-    MixtralConfig,
-    Olmo2Config,
-    Olmo3Config,
-    Phi3Config,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-    SeedOssConfig,
-    SmolLM3Config,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
 
 from hierchat.models.architectures.families import (
@@ -63,49 +42,39 @@ SHAPE: dict[str, Any] = {
     "max_position_embeddings": CONTEXT,
     "initializer_range": 0.2,
 }
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 128,
-}
-GEMMA3 = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20, "sliding_window_pattern": 3}
-GEMMA3_SCALED = {
-    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
-}
-EXPERTS = {**SHAPE, "moe_intermediate_size": 32, "num_experts": 12, "num_experts_per_tok": 3}
-MXFP4, Q8_0 = gguf.GGMLQuantizationType.MXFP4, gguf.GGMLQuantizationType.Q8_0
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10000.0,
-    "original_max_position_embeddings": 64,
-    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
-    "long_factor": [1.0, 2.0, 3.0, 5.0, 8.0, 9.0, 10.0, 12.0],
-}
+
+
+def _rope(kind: str, theta: float = 1e4, **more: Any) -> dict[str, Any]:
+    return {"rope_type": kind, "rope_theta": theta, **more}
+
+
+def _config(model_type: str, **changed: Any) -> Any:
+    """Make a configuration of this kind, tiny where nothing else is said."""
+    return AutoConfig.for_model(model_type, **{**SHAPE, **changed})
+
+
+BEGIN = "original_max_position_embeddings"
+LLAMA3 = _rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, **{BEGIN: 64})
+YARN = _rope("yarn", factor=4.0, **{BEGIN: 128})
+LINEAR = _rope("linear", factor=2.0)
+LONGROPE = _rope(
+    "longrope",
+    short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+    long_factor=[1.0, 2.0, 3.0, 5.0, 8.0, 9.0, 10.0, 12.0],
+    **{BEGIN: 64},
+)
 GROWING = {
     **YARN,
-    "beta_fast": 16.0,
-    "beta_slow": 1.0,
-    "mscale": 1.0,
-    "mscale_all_dim": 1.0,
-    "llama_4_scaling_beta": 0.3,
-    "original_max_position_embeddings": 64,
+    **{"beta_fast": 16.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
+    **{"llama_4_scaling_beta": 0.3, BEGIN: 64},
 }
-PER_KIND = {
-    "full_attention": {**YARN, "rope_theta": 5e5},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+PER_KIND = {"full_attention": {**YARN, "rope_theta": 5e5}, "sliding_attention": _rope("default", 5e5)}
+GEMMA3 = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20, "sliding_window_pattern": 3}
+GEMMA3_SCALED = {
+    "full_attention": _rope("linear", 1e6, factor=8.0),
+    "sliding_attention": _rope("default", 1e3),
 }
 GEMMA4 = {
-    **SHAPE,
     "num_hidden_layers": 6,
     "sliding_window": 20,
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
@@ -113,85 +82,88 @@ GEMMA4 = {
     "final_logit_softcapping": 4.0,
     "hidden_size_per_layer_input": 0,
 }
-WINDOWED = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20}
+GEMMA4_LARGE = {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}
+EXPERTS = {**SHAPE, "moe_intermediate_size": 32, "num_experts": 12, "num_experts_per_tok": 3}
+WINDOWED = {"num_hidden_layers": 4, "sliding_window": 20}
+MXFP4, Q8_0 = gguf.GGMLQuantizationType.MXFP4, gguf.GGMLQuantizationType.Q8_0
 FAMILIES = {
-    "smollm3": SmolLM3Config(**{**SHAPE, "num_hidden_layers": 4, "pad_token_id": 0}),
-    "granite": GraniteConfig(
-        **SHAPE,
+    "smollm3": _config("smollm3", num_hidden_layers=4, pad_token_id=0),
+    "granite": _config(
+        "granite",
         embedding_multiplier=3.0,
         residual_multiplier=0.6,
         attention_multiplier=0.2,
         logits_scaling=4.0,
     ),
-    "phi3": Phi3Config(
-        **SHAPE,
+    "phi3": _config(
+        "phi3",
         sliding_window=60,
         pad_token_id=0,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75},
+        rope_parameters=_rope("default", partial_rotary_factor=0.75),
     ),
-    "phi3, long": Phi3Config(**SHAPE, pad_token_id=0, rope_parameters=LONGROPE),
-    "olmo2": Olmo2Config(**SHAPE),
-    "olmo3": Olmo3Config(**WINDOWED, rope_parameters=PER_KIND),
-    "gemma2": Gemma2Config(
-        **WINDOWED, query_pre_attn_scalar=16, attn_logit_softcapping=3.0, final_logit_softcapping=4.0
+    "phi3, long": _config("phi3", pad_token_id=0, rope_parameters=LONGROPE),
+    "olmo2": _config("olmo2"),
+    "olmo3": _config("olmo3", **WINDOWED, rope_parameters=PER_KIND),
+    "gemma2": _config(
+        "gemma2",
+        **WINDOWED,
+        query_pre_attn_scalar=16,
+        attn_logit_softcapping=3.0,
+        final_logit_softcapping=4.0,
     ),
-    "gemma4": Gemma4TextConfig(
+    "gemma4": _config(
+        "gemma4_text",
         **{**GEMMA4, "hidden_size_per_layer_input": 32},
         vocab_size_per_layer_input=300,
         num_kv_shared_layers=3,
         use_double_wide_mlp=True,
     ),
-    "gemma4, large": Gemma4TextConfig(**GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1),
-    "gemma4, experts": Gemma4TextConfig(
-        **GEMMA4,
-        attention_k_eq_v=True,
-        num_global_key_value_heads=1,
+    "gemma4, large": _config("gemma4_text", **GEMMA4_LARGE),
+    "gemma4, experts": _config(
+        "gemma4_text",
+        **GEMMA4_LARGE,
         enable_moe_block=True,
         num_experts=6,
         top_k_experts=2,
         moe_intermediate_size=32,
     ),
-    "ministral3": Ministral3Config(**SHAPE, pad_token_id=0, rope_parameters=GROWING),
-    "glm4": Glm4Config(**SHAPE, pad_token_id=0),
-    "exaone4": Exaone4Config(**WINDOWED),
-    "seed_oss": SeedOssConfig(**SHAPE, pad_token_id=0),
+    "ministral3": _config("ministral3", pad_token_id=0, rope_parameters=GROWING),
+    "glm4": _config("glm4", pad_token_id=0),
+    "exaone4": _config("exaone4", **WINDOWED),
+    "seed_oss": _config("seed_oss", pad_token_id=0),
 }
 """Those that need something of the engine that Llama does not."""
 CONFIGS = {
-    "llama": LlamaConfig(**SHAPE),
-    "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
-    "llama 3": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
-    "llama 3, tied": LlamaConfig(**SHAPE, rope_parameters=LLAMA3, tie_word_embeddings=True),
-    "llama, linear": LlamaConfig(
-        **SHAPE, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
-    ),
-    "mistral": MistralConfig(**SHAPE, sliding_window=None),
-    "mistral, window": MistralConfig(**SHAPE, sliding_window=100),
-    "qwen2, biases": Qwen2Config(**SHAPE),
-    "qwen2, window": Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=33, max_window_layers=1),
-    "qwen3, norms": Qwen3Config(**SHAPE),
-    "qwen3, yarn": Qwen3Config(**SHAPE, rope_parameters=YARN),
-    "qwen3 moe": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=True),
-    "qwen3 moe, shares of all": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=False),
-    "mixtral": MixtralConfig(**SHAPE, num_local_experts=5, num_experts_per_tok=2),
-    "gpt-oss": GptOssConfig(
-        **{**SHAPE, "num_hidden_layers": 2, "initializer_range": 0.15},
+    "llama": _config("llama"),
+    "llama, heads of its own": _config("llama", num_key_value_heads=4, head_dim=48),
+    "llama 3": _config("llama", rope_parameters=LLAMA3),
+    "llama 3, tied": _config("llama", rope_parameters=LLAMA3, tie_word_embeddings=True),
+    "llama, linear": _config("llama", rope_parameters=LINEAR),
+    "mistral": _config("mistral", sliding_window=None),
+    "mistral, window": _config("mistral", sliding_window=100),
+    "qwen2, biases": _config("qwen2"),
+    "qwen2, window": _config("qwen2", use_sliding_window=True, sliding_window=33, max_window_layers=1),
+    "qwen3, norms": _config("qwen3"),
+    "qwen3, yarn": _config("qwen3", rope_parameters=YARN),
+    "qwen3 moe": _config("qwen3_moe", **EXPERTS, norm_topk_prob=True),
+    "qwen3 moe, shares of all": _config("qwen3_moe", **EXPERTS, norm_topk_prob=False),
+    "mixtral": _config("mixtral", num_local_experts=5, num_experts_per_tok=2),
+    "gpt-oss": _config(
+        "gpt_oss",
+        num_hidden_layers=2,
+        initializer_range=0.15,
         num_local_experts=6,
         num_experts_per_tok=2,
         sliding_window=20,
     ),
-    "gemma3": Gemma3TextConfig(**GEMMA3),
-    "gemma3, a wide window": Gemma3TextConfig(**{**GEMMA3, "sliding_window": 140, "head_dim": 32}),
-    "gemma3, scaled": Gemma3TextConfig(
-        **{**GEMMA3, "query_pre_attn_scalar": 40, "rope_parameters": GEMMA3_SCALED}
+    "gemma3": _config("gemma3_text", **GEMMA3),
+    "gemma3, a wide window": _config("gemma3_text", **{**GEMMA3, "sliding_window": 140, "head_dim": 32}),
+    "gemma3, scaled": _config(
+        "gemma3_text", **GEMMA3, query_pre_attn_scalar=40, rope_parameters=GEMMA3_SCALED
     ),
-    "phi3, short": Phi3Config(
-        **SHAPE, pad_token_id=0, rope_parameters={**LONGROPE, "original_max_position_embeddings": CONTEXT}
-    ),
-    "glm4, no biases": Glm4Config(**SHAPE, pad_token_id=0, attention_bias=False),
-    "exaone4, no window": Exaone4Config(
-        **{**SHAPE, "sliding_window": None, "layer_types": ["full_attention"] * 3}
-    ),
+    "phi3, short": _config("phi3", pad_token_id=0, rope_parameters={**LONGROPE, BEGIN: CONTEXT}),
+    "glm4, no biases": _config("glm4", pad_token_id=0, attention_bias=False),
+    "exaone4, no window": _config("exaone4", sliding_window=None, layer_types=["full_attention"] * 3),
     **FAMILIES,
 }
 
