@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import gradio as gr
 import pytest
@@ -39,7 +40,6 @@ from hierchat.page.page_sessions import KeptFiles
 from hierchat.page.panels import transfer_panel
 from hierchat.runtime import template
 from hierchat.runtime.user_documents import UserDocument
-from hierchat.store import Store
 from hierchat.store.chats import MOST_TAGS
 from hierchat.store.records import Attachment, ChatSettings, NewMessage, NewTurn, Project, TurnFigures
 from hierchat.texts import office, pdf, text_files
@@ -84,17 +84,13 @@ def test_the_documents_say_each_limit_and_what_holds_it(row: list[str]) -> None:
         assert constant.partition(": ")[2] in sources or any(one in sources for one in shown), constant
 
 
-def test_tags_of_a_chat_are_cut(store: Store) -> None:
-    user = store.users.ensure("ann")
-    chat = store.chats.create(user)
-    store.chats.set_tags(user, chat, [f"tag {number}" for number in range(100)])
-    assert len(store.chats.get(user, chat).tags) == MOST_TAGS
-
-
-def test_a_title_is_cut(fresh: FakeService) -> None:
-    chat = fresh.store.chats.create(fresh.user)
-    fresh.chats.rename(fresh.user, chat, "x" * 10_000)
-    assert len(fresh.store.chats.get(fresh.user, chat).title) == LONGEST_TITLE
+def test_tags_and_titles_are_cut(fresh: FakeService) -> None:
+    user, chats = fresh.user, fresh.store.chats
+    chat = chats.create(user)
+    chats.set_tags(user, chat, [f"tag {number}" for number in range(100)])
+    fresh.chats.rename(user, chat, "x" * 10_000)
+    kept = chats.get(user, chat)
+    assert (len(kept.tags), len(kept.title)) == (MOST_TAGS, LONGEST_TITLE)
 
 
 def test_one_request_asks_for_few_replies() -> None:
@@ -154,19 +150,17 @@ def test_words_for_the_hub_are_cut_and_so_is_what_it_finds(monkeypatch: pytest.M
     assert len(asked[0]["search"]) == hub.MOST_WORDS
 
 
-def test_files_beyond_those_that_are_taken_at_once_stay_where_they_are(tmp_path: Path) -> None:
-    class Tickets:
-        data = {"tickets": [f"t{number}" for number in range(2_000)]}  # noqa: RUF012
-        session = type("Session", (), {"name": "ann"})()
-
+def test_files_beyond_those_that_are_taken_at_once_stay_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event: Any = Mock(data={"tickets": [f"t{number}" for number in range(2_000)]})
     taken: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_data.files, "take", lambda ticket, name: taken.append(ticket) or tmp_path)
-        patch.setattr(event_data.files, "remove", lambda path: None)
-        for most in (reply_handlers.MOST_FILES, transfer_panel.MOST_FILES, event_data.MOST_FILES):
-            taken.clear()
-            with event_data.PageEvent.files(Tickets(), most) as paths:  # type: ignore[arg-type]
-                assert len(paths) == len(taken) == most
+    monkeypatch.setattr(event_data.files, "take", lambda ticket, name: taken.append(ticket) or tmp_path)
+    monkeypatch.setattr(event_data.files, "remove", lambda path: None)
+    for most in (reply_handlers.MOST_FILES, transfer_panel.MOST_FILES, event_data.MOST_FILES):
+        taken.clear()
+        with event_data.PageEvent.files(event, most) as paths:
+            assert len(paths) == len(taken) == most
     assert KeptFiles()._most == value("page/page_sessions: MOST_CHARACTERS")
 
 
@@ -237,32 +231,15 @@ def test_addresses_together_have_so_many_connections(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(limits, "ALL_ELSEWHERE", 5)
     monkeypatch.setattr(limits, "ELSEWHERE", 3)
     monkeypatch.setattr(limits, "HERE", 2)
-    kind = type("Bounded", (limits._LimitedConnection, Silent), {"held": Counter()})
+    kind = type("Bounded", (limits._LimitedConnection,), {"held": Counter()})
     let_in = []
     for address in ["10.0.0.1"] * 5 + ["10.0.0.2"] * 5 + ["127.0.0.1"] * 3:
-        wire = Wire(address)
-        kind().connection_made(wire)  # type: ignore[arg-type]
-        let_in.append(not wire.closed)
+        wire = Mock()
+        wire.get_extra_info.return_value = (address, 5)
+        kind().connection_made(wire)
+        let_in.append(not wire.close.called)
+        assert all(b" 503 " in call.args[0] for call in wire.write.call_args_list)
     assert let_in == [True] * 3 + [False] * 2 + [True] * 2 + [False] * 3 + [True] * 2 + [False]
-
-
-class Silent:
-    def connection_made(self, transport: Any) -> None:
-        pass
-
-
-class Wire:
-    def __init__(self, address: str) -> None:
-        self.address, self.closed = address, False
-
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return self.address, 5
-
-    def write(self, said: bytes) -> None:
-        assert b" 503 " in said
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def test_an_answer_of_a_tool_server_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,20 +283,17 @@ def test_a_template_that_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_formulas_beyond_their_bounds_stay_text() -> None:
-    most = (
-        value("page/markdown/mathematics: _MOST_CHARACTERS"),
-        value("page/markdown/mathematics: _MOST_LINES"),
-    )
-    deepest = value("page/markdown/mathematics: _DEEPEST")
-    for sound, long in (
-        ("x" * (most[0] - 10), "x" * (most[0] + 10)),
-        ("{" * (deepest - 5) + "x" + "}" * (deepest - 5), "{" * (deepest + 5) + "x" + "}" * (deepest + 5)),
-    ):
-        assert "<math" in render(f"$$\n{sound}\n$$")
-        assert "<math" not in render(f"$$\n{long}\n$$")
-    for lines, drawn in ((most[1] - 5, True), (most[1] + 5, False)):
-        made = render("\\begin{align}\n" + "x\\\\\n" * lines + "\\end{align}")
-        assert ("<math" in made) == drawn
+    named = ("_MOST_CHARACTERS", "_MOST_LINES", "_DEEPEST")
+    characters, lines, deepest = (value(f"page/markdown/mathematics: {name}") for name in named)
+    for more, drawn in ((-10, True), (10, False)):
+        nested = deepest + more // 2
+        rows = "x\\\\\n" * (lines + more // 2)
+        for formula in (
+            "$$\n" + "x" * (characters + more) + "\n$$",
+            "$$\n" + "{" * nested + "x" + "}" * nested + "\n$$",
+            "\\begin{align}\n" + rows + "\\end{align}",
+        ):
+            assert ("<math" in render(formula)) == drawn
 
 
 def test_markdown_beyond_its_bounds_stays_text() -> None:
