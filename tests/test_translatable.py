@@ -23,9 +23,12 @@ from tests.testing.parsing import parse
 ROOT = Path(language.__file__).parent
 FUNCTIONS = {"_": 1, "later": 1, "plural": 2}
 """Name -> how many of its arguments are sentences."""
-FILES = [
-    path for path in sorted(ROOT.rglob("*.py")) if "import" in (text := path.read_text()) and "_(" in text
+SPEAKING = [
+    (path, text)
+    for path in sorted(ROOT.rglob("*.py"))
+    if "_(" in (text := path.read_text(encoding="utf-8")) and "from hierchat.language import" in text
 ]
+"""Files that say something, with their text."""
 
 
 def _wrapped(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.expr]]:
@@ -35,30 +38,16 @@ def _wrapped(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.expr]]:
                 yield node, given
 
 
-def _speaks(tree: ast.AST) -> bool:
-    return any(isinstance(n, ast.ImportFrom) and n.module == "hierchat.language" for n in ast.walk(tree))
-
-
 def test_what_is_wrapped_is_whole() -> None:
     wrong = []
-    for path in FILES:
-        tree = parse(path.read_text(encoding="utf-8"))
-        if not _speaks(tree):
-            continue
-        for node, given in _wrapped(tree):
-            late = (
-                isinstance(given, ast.JoinedStr)
-                and isinstance(node.func, ast.Name)
-                and node.func.id == "later"
-            )
-            if (isinstance(given, ast.JoinedStr | ast.BinOp) and not late) or (
-                isinstance(given, ast.Call)
-                and isinstance(given.func, ast.Attribute)
-                and given.func.attr == "format"
-            ):
+    for path, text in SPEAKING:
+        for node, given in _wrapped(parse(text)):
+            late = isinstance(node.func, ast.Name) and node.func.id == "later"
+            joined = isinstance(given, ast.BinOp) or (isinstance(given, ast.JoinedStr) and not late)
+            formed = isinstance(given, ast.Call) and ast.unparse(given.func).endswith(".format")
+            nameless = isinstance(given, ast.Constant) and "{}" in str(given.value)
+            if joined or formed or nameless:
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-            elif isinstance(given, ast.Constant) and "{}" in str(given.value):
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: a value without a name")
     assert not wrong, "name the values in the sentence, and put them in with format afterwards"
 
 
@@ -72,14 +61,11 @@ def test_what_is_wrapped_in_a_template_is_whole_and_inside_of_a_macro(path: Path
     inside = {id(call) for macro in tree.find_all(nodes.Macro) for call in macro.find_all(nodes.Call)}
     for call in tree.find_all(nodes.Call):
         if isinstance(call.node, nodes.Name) and call.node.name in FUNCTIONS:
-            assert id(call) in inside, f"{path.name}:{call.lineno}"
+            where = f"{path.name}:{call.lineno}"
+            assert id(call) in inside, where
             for given in call.args[: FUNCTIONS[call.node.name]]:
-                assert not isinstance(given, nodes.Concat | nodes.Add | nodes.Call), (
-                    f"{path.name}:{call.lineno}"
-                )
-                assert not isinstance(given, nodes.Const) or "{}" not in given.value, (
-                    f"{path.name}:{call.lineno}"
-                )
+                assert not isinstance(given, nodes.Concat | nodes.Add | nodes.Call), where
+                assert not isinstance(given, nodes.Const) or "{}" not in given.value, where
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
@@ -90,14 +76,10 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 def test_no_function_takes_the_name_away() -> None:
     wrong = []
-    for path in FILES:
-        text = path.read_text(encoding="utf-8")
-        for scope in _scopes(symtable.symtable(text, path.name, "exec")) if _speaks(parse(text)) else ():
-            if (
-                "_" in scope.get_identifiers()
-                and (name := scope.lookup("_")).is_local()
-                and name.is_referenced()
-            ):
+    for path, text in SPEAKING:
+        for scope in _scopes(symtable.symtable(text, path.name, "exec")):
+            name = scope.lookup("_") if "_" in scope.get_identifiers() else None
+            if name and name.is_local() and name.is_referenced():
                 wrong.append(f"{path.relative_to(ROOT)}:{scope.get_lineno()}")
     assert not wrong, "`_` is a name of the function here: call what is not needed by another name"
 
@@ -135,17 +117,16 @@ def test_what_is_translated_fits_where_it_is_put() -> None:
                 tags = any(_TAG.findall(i) == _TAG.findall(text) for i in ids)
                 if not (text and same and tags) or any(c in _TAG.sub("", text) for c in '"\\<>&'):
                     wrong.append(f"{path.parent.parent.name}: {text or ids[0]}")
-    assert not wrong, (
-        "complete it; the same values and tags; no straight quotation marks, backslashes or ampersands"
-    )
+    assert not wrong, "complete it; the same values and tags; no straight quotation marks, backslashes or &"
 
 
 def test_what_errors_say_is_extracted_from_where_they_are_raised() -> None:
     found = set(formed_below())
-    assert ("hierchat/store/chats.py", "This chat was deleted for good.") in found
-    assert (
-        "hierchat/store/users.py",
-        "There is no account {name}. `hierchat users list` names those that there are.",
-    ) in found
-    assert ("hierchat/models/load/check.py", "Needs {needed} of {total} available.") in found
+    there = "There is no account {name}. `hierchat users list` names those that there are."
+    for path, sentence in (
+        ("store/chats", "This chat was deleted for good."),
+        ("store/users", there),
+        ("models/load/check", "Needs {needed} of {total} available."),
+    ):
+        assert (f"hierchat/{path}.py", sentence) in found
     assert not any(name.startswith("hierchat/api/") for name, _sentence in found)
