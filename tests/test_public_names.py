@@ -11,7 +11,7 @@ import pytest
 
 import hierchat
 from hierchat.drafting.proposer import installed_proposers
-from tests.testing.tiny_chat import model, tokenizer
+from tests.testing.tiny_files import save_tiny
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,10 +19,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model as a folder, which `load` takes as it takes a name."""
-    folder = tmp_path_factory.mktemp("tiny")
-    model().save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
-    return folder
+    return save_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(autouse=True)
