@@ -32,17 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-LIBRARIES = (
-    "numba",
-    "torch",
-    "transformers",
-    "gradio",
-    "sqlite_utils",
-    "hypothesis",
-    "openai",
-    "httpx",
-    "pydantic",
-)
+LIBRARIES = "numba torch transformers gradio sqlite_utils hypothesis openai httpx pydantic".split()
 MOST_TESTS = 40
 """Tests for one mutation."""
 TEST_SECONDS = 90
@@ -65,10 +55,8 @@ def _names(words: str) -> tuple[str, ...]:
 
 
 STORE_TESTS = (
-    "tests/store/*.py",
-    "tests/isolation/*.py",
-    "tests/chat/test_server_drafts*.py",
-    "tests/runtime/test_history*.py",
+    *("tests/store/*.py", "tests/isolation/*.py"),
+    *("tests/chat/test_server_drafts*.py", "tests/runtime/test_history*.py"),
 )
 AREAS = {
     "verify": Area(
@@ -85,11 +73,8 @@ AREAS = {
     "access": Area(
         ("hierchat/access/*.py",),
         (
-            "tests/access/*.py",
-            "tests/api/test_door*.py",
-            "tests/api/test_hostile*.py",
-            "tests/isolation/*.py",
-            "tests/page/test_accounts.py",
+            *("tests/access/*.py", "tests/isolation/*.py", "tests/page/test_accounts.py"),
+            *("tests/api/test_door*.py", "tests/api/test_hostile*.py"),
         ),
     ),
     "migrations": Area(("hierchat/store/migrations.py",), STORE_TESTS),
@@ -119,9 +104,7 @@ class Mutation:
 
 def alike(one: str, other: str) -> int:
     """How many characters two texts begin with in common."""
-    return next(
-        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    return len(os.path.commonprefix([one, other]))
 
 
 COMPARISONS: dict[type, type] = {
@@ -322,18 +305,15 @@ def main() -> None:
     parser.add_argument("areas", nargs="*", default=list(AREAS))
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree to be judged, if not this one")
     parser.add_argument("--most", type=int, default=40, help="mutations of all areas together")
-    parser.add_argument(
-        "--json", type=Path, required=True, help="results; those that are there are not run again"
-    )
+    parser.add_argument("--json", type=Path, required=True, help="results; what is there is not run again")
     args = parser.parse_args()
     for name in LIBRARIES:
         importlib.import_module(name)
     known: dict[str, dict[str, str]] = json.loads(args.json.read_text()) if args.json.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
-        shutil.copytree(
-            args.root, root, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
-        )
+        left_out = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
+        shutil.copytree(args.root, root, ignore=left_out)
         tree = Tree(root.resolve())
         for number, area in enumerate(args.areas):
             spec, results = AREAS[area], known.setdefault(area, {})

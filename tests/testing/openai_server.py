@@ -121,9 +121,8 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
                 self._json(200, {"prompt": "".join(known.get(token, "?") for token in body["tokens"])})
 
         def _reply(self) -> None:
-            if script.silent:
-                while self.connection.recv(1) == b"":
-                    raise BrokenPipeError
+            if script.silent and self.connection.recv(1) == b"":
+                raise BrokenPipeError
             if script.raw:
                 self.wfile.write(script.raw.encode())
                 return
@@ -131,8 +130,10 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
                 self._piece(delta)
             pieces = script.answers(script.asked[-1]) if script.answers else script.pieces
             for number, piece in enumerate(pieces, 1):
-                usage = {"prompt_tokens": 7, "completion_tokens": 3 * number} if script.counts else None
-                self._piece({"content": piece}, usage=usage)
+                counted = (
+                    {"usage": {"prompt_tokens": 7, "completion_tokens": 3 * number}} if script.counts else {}
+                )
+                self._piece({"content": piece}, **counted)
             while script.endless:
                 self._piece({"content": script.pieces[-1]})
                 time.sleep(0.02)
@@ -143,13 +144,8 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
                 self._event({"choices": [], "usage": script.usage})
             self.wfile.write(b"data: [DONE]\n\n")
 
-        def _piece(
-            self, delta: dict[str, str], finish: str | None = None, usage: dict[str, int] | None = None
-        ) -> None:
-            self._event(
-                {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-                | ({"usage": usage} if usage else {})
-            )
+        def _piece(self, delta: dict[str, str], finish: str | None = None, **more: Any) -> None:
+            self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more})
 
         def _event(self, data: dict[str, Any]) -> None:
             self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())

@@ -127,10 +127,9 @@ class Visitor:
         self, control: str | None, event: str, data: Mapping[str, Any] | None = None
     ) -> Iterator[None]:
         """`control`: None for what happens to the whole page."""
-        targets = (
-            [(None, event), (self.app._id, event)] if control is None else [(self._find(control)._id, event)]
-        )
-        joined = [one for one in self.app.fns.values() if one.fn and set(targets) & set(one.targets)]
+        on = (None, self.app._id) if control is None else (self._find(control)._id,)
+        targets = {(id, event) for id in on}
+        joined = [one for one in self.app.fns.values() if one.fn and targets & set(one.targets)]
         assert joined, (control, event)
         for function in joined:
             yield from self._called(function, data)
