@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-LIBRARIES = "numba torch transformers gradio sqlite_utils hypothesis openai httpx pydantic".split()
+LIBRARIES = ("numba", "torch", "transformers", "gradio", "sqlite_utils", "hypothesis", "openai", "pydantic")
 MOST_TESTS = 40
 """Tests for one mutation."""
 TEST_SECONDS = 90
@@ -55,8 +55,10 @@ def _names(words: str) -> tuple[str, ...]:
 
 
 STORE_TESTS = (
-    *("tests/store/*.py", "tests/isolation/*.py"),
-    *("tests/chat/test_server_drafts*.py", "tests/runtime/test_history*.py"),
+    "tests/store/*.py",
+    "tests/isolation/*.py",
+    "tests/chat/test_server_drafts*.py",
+    "tests/runtime/test_history*.py",
 )
 AREAS = {
     "verify": Area(
@@ -73,8 +75,11 @@ AREAS = {
     "access": Area(
         ("hierchat/access/*.py",),
         (
-            *("tests/access/*.py", "tests/isolation/*.py", "tests/page/test_accounts.py"),
-            *("tests/api/test_door*.py", "tests/api/test_hostile*.py"),
+            "tests/access/*.py",
+            "tests/api/test_door*.py",
+            "tests/api/test_hostile*.py",
+            "tests/isolation/*.py",
+            "tests/page/test_accounts.py",
         ),
     ),
     "migrations": Area(("hierchat/store/migrations.py",), STORE_TESTS),
@@ -104,7 +109,7 @@ class Mutation:
 
 def alike(one: str, other: str) -> int:
     """How many characters two texts begin with in common."""
-    return len(os.path.commonprefix([one, other]))
+    return len(os.path.commonprefix([one, other]))  # noqa: RUF071
 
 
 COMPARISONS: dict[type, type] = {

@@ -65,8 +65,12 @@ LONGROPE = _rope(
 )
 GROWING = {
     **YARN,
-    **{"beta_fast": 16.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
-    **{"llama_4_scaling_beta": 0.3, BEGIN: 64},
+    "beta_fast": 16.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.3,
+    BEGIN: 64,
 }
 PER_KIND = {"full_attention": {**YARN, "rope_theta": 5e5}, "sliding_attention": _rope("default", 5e5)}
 GEMMA3 = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20, "sliding_window_pattern": 3}
