@@ -20,12 +20,15 @@ import argon2
 import hypothesis
 import pytest
 
-from hierchat.store import LOCAL_USER, Store
+from hierchat.store import LOCAL_USER, Store, connection
 from tests.testing.openai_server import Script, serving
 from tests.testing.stores import new_store
 
 # Each guess of a password takes 0.1 s of a processor, and so would every login of a test.
 argon2.PasswordHasher = partial(argon2.PasswordHasher, time_cost=1, memory_cost=32)  # type: ignore[misc]
+
+# Nobody cuts the power but tests.faults, in processes of its own.
+connection.SYNCHRONOUS = "OFF"
 
 # How long one example takes tells how busy the machine is.
 hypothesis.settings.register_profile("any machine", deadline=None)

@@ -163,6 +163,9 @@ class ChangeEvents:
             return self._settings.get((user_id, conversation_id or 0), 0)
 
 
+SYNCHRONOUS = "NORMAL"
+"""A crash of the program loses nothing acknowledged, a power cut may lose the last seconds but never the file, and no
+fsync holds up the reply that is being written."""
 CLOSE_SECONDS = 10.0
 FOLD_SECONDS = 5.0
 """So long after a write, the log beside the file is written into the file."""
@@ -248,9 +251,7 @@ class Connection:
                 reads_only = not os.access(self.path, os.W_OK)
                 db = _connect(self.path, "rw", self._busy_seconds)
                 db.execute("PRAGMA foreign_keys = ON")
-                # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
-                # but never the file, and no fsync holds up the reply that is being written.
-                db.execute("PRAGMA synchronous = NORMAL")
+                db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
                 db.execute("PRAGMA secure_delete = ON")
             yield db
         finally:
