@@ -94,8 +94,8 @@ def imported_names(path: Path) -> Iterator[str]:
             yield str(node.module)
 
 
-def part(module: str) -> str:
-    return module.split(".")[1] if "." in module else "__init__"
+def part(module: str, level: int = 1) -> str:
+    return [*module.split("."), "__init__"][level]
 
 
 def test_imports_go_downwards_only() -> None:
@@ -107,7 +107,7 @@ def test_imports_go_downwards_only() -> None:
         for other in imported(path):
             theirs = part(other)
             if theirs == mine == "models":
-                down = MODELS_RANK[other.split(".")[2]] <= MODELS_RANK[module.split(".")[2]]
+                down = MODELS_RANK[part(other, 2)] <= MODELS_RANK[part(module, 2)]
             else:
                 down = theirs == mine or RANK[theirs] < RANK[mine]
             wrong += [] if down else [f"{module} imports {other}"]
