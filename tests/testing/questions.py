@@ -9,7 +9,6 @@ from pathlib import Path
 from hierchat.checks.runs import Question
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import LatencyCurve
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.drafters import Levels, LoadedLevel
 from hierchat.runtime.served_model import ServedModel
@@ -24,7 +23,7 @@ NAMES = ("small", "middle", "tiny")
 def with_draft_models() -> ServedModel:
     """Two draft models: one is another random model, one is the target's twin."""
     served = tiny.served()
-    targets = tuple(TorchRunner(tiny.model(seed), context_length=tiny.CONTEXT).open() for seed in (1, 0))
+    targets = tuple(tiny.runner(seed).open() for seed in (1, 0))
     latencies = (LatencyCurve(), LatencyCurve())
     for latency, ms in zip(latencies, (0.1, 0.2), strict=True):
         latency.note(1, 0, ms)

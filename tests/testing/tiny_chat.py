@@ -8,15 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import Grammars
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import Report
 from hierchat.runtime.model_slot import ModelSlot
@@ -67,7 +65,12 @@ def for_chats(raw: Tokenizer) -> PreTrainedTokenizerFast:
     )
 
 
-def model(seed: int = 0, **changed: Any) -> LlamaForCausalLM:
+def model(seed: int = 0, **changed: Any) -> Any:
+    # Here, for these take seconds, and programs over a scripted engine need none of them
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_num_threads(1)  # as conftest.py does where torch is there before a test
     torch.manual_seed(seed)
     sizes = {
         "vocab_size": len(tokenizer()),
@@ -91,14 +94,20 @@ class Steady(LatencyCurve):
 @cache
 def row_quantum(seed: int) -> int:
     """Find the rows to which segments are padded, once: the same weights pass the same self-test each time."""
-    runner = TorchRunner(model(seed), context_length=CONTEXT)
-    assert runner.exact
-    return runner.quantum
+    found = runner(seed)
+    assert found.exact
+    return found.quantum
+
+
+def runner(seed: int = 0, **how: Any) -> Any:
+    from hierchat.engine.torch.torch_runner import TorchRunner
+
+    return TorchRunner(model(seed), context_length=CONTEXT, **how)
 
 
 def served(name: str = "tiny", seed: int = 0, *, ends: bool = True) -> ServedModel:
     """Ready to answer. `ends`: whether its replies can end by themselves."""
-    target = TorchRunner(model(seed), context_length=CONTEXT, quantum=row_quantum(seed)).open()
+    target = runner(seed, quantum=row_quantum(seed)).open()
     grammars = Grammars(tokenizer(), {END}, target.vocabulary)
     engine = LocalEngine(target, {END} if ends else (), tokenizer().decode, grammars=grammars)
     engine.latency = Steady()
