@@ -86,21 +86,19 @@ def compared(word: str) -> Comparison:
 
 
 def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
-    """Everything that the store holds of a user."""
-    mine = "conversation_id IN (SELECT id FROM conversations WHERE user_id = :user)"
-    read = "document_id IN (SELECT id FROM documents WHERE user_id = :user)"
-    said = f"message_id IN (SELECT id FROM messages WHERE {mine})"
-    queries = {
-        "users": "id = :user", "conversations": "user_id = :user", "messages": mine, "turns": said, "spans": said,
-        "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
-        "summaries": said,
-        "waiting": mine, "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
-        "presets": "user_id = :user", "projects": "user_id = :user", "learned": "user_id = :user",
-        "suffix_runs": "user_id = :user", "self_texts": "user_id = :user", "documents": "user_id = :user",
-        "passages": read,
-    }  # fmt: skip
+    """Everything that the store holds of a user, by table: what names them, or a chat, message or text of theirs."""
+    mine = "SELECT id FROM conversations WHERE user_id = :user"
+    whose = {
+        "user_id": ":user",
+        "conversation_id": mine,
+        "message_id": f"SELECT id FROM messages WHERE conversation_id IN ({mine})",
+        "document_id": "SELECT id FROM documents WHERE user_id = :user",
+    }
+    found = {}
     with store.connection.read() as db:
-        return {
-            table: db.execute(f"SELECT * FROM {table} WHERE {which}", {"user": user}).fetchall()
-            for table, which in queries.items()
-        }
+        for table in db.table_names():
+            named = [name for name in whose if name in db[table].columns_dict]
+            if named or table == "users":
+                which = f"{named[0]} IN ({whose[named[0]]})" if named else "id = :user"
+                found[table] = db.execute(f"SELECT * FROM {table} WHERE {which}", {"user": user}).fetchall()
+    return found
