@@ -159,6 +159,7 @@ def test_a_full_disk_or_none_breaks_nothing(data: Path, capfd: pytest.CaptureFix
     logs.set_up()
     for _ in range(3):
         assert "cannot be written to record it; --verbose shows it" in logs.error_message(caught(chained))
+    logs.set_up()
     assert not capfd.readouterr().err
 
 
