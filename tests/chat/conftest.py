@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +13,15 @@ from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from hierchat.store.records import Attachment, Message
-from tests.testing.tiny_chat import END, ready_slot, tokenizer
+from tests.engine.remote.drafter import TOKEN, Drafter
+from tests.engine.remote.drafter import serving as drafting
+from tests.testing.openai_server import Script, serving
+from tests.testing.tiny_chat import END, ready_slot, settle, tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +113,29 @@ class Talk:
 def talk_on(store: Store, slot: Any) -> Talk:
     user = store.users.ensure("ann")
     return Talk(ChatService(store, slot), user, store.chats.create(user))
+
+
+def slot_over(openai: OpenAI, **said: Any) -> ModelSlot:
+    """`said`: of the model's entry, beside its engine."""
+    entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai), **said)
+    slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
+    slot.start("far")
+    return settle(slot)
+
+
+@contextmanager
+def talking(store: Store, script: Script, drafter: Drafter | None = None, **named: Any) -> Iterator[Talk]:
+    """A talk of Ann's; `named`: what else is said of the server."""
+    with ExitStack() as running:
+        url = running.enter_context(serving(script))
+        if drafter:
+            named |= {"drafter": running.enter_context(drafting(drafter)), "drafter_token": TOKEN}
+        slot = slot_over(OpenAI(url=url, **named))
+        assert slot.status.phase == "ready", slot.status.message
+        user = store.users.ensure("ann")
+        service = ChatService(store, slot)
+        running.callback(service.close)
+        yield Talk(service, user, store.chats.create(user))
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hierchat.chat.comparison import (
+    ARMS,
     CompareFrame,
     Comparison,
     Configuration,
@@ -67,41 +70,35 @@ def bend(talk: Talk, at: int) -> None:
     talk.sequence.forward = bent
 
 
-def test_identical(talk: Talk, order: tuple[Arm, Arm]) -> None:
+@pytest.mark.usefixtures("every_frame")
+def test_both_sides_are_streamed_judged_and_kept_and_the_second_reply_is_stored(
+    talk: Talk, order: tuple[Arm, Arm]
+) -> None:
     talk.send("hello")  # so that history drafts
     talk = talk.other()
-    frames = list(talk.comparing("hello"))
-    last = frames[-1]
-    assert last.running is None
+    *frames, last = list(talk.comparing("hello"))
+    running = [frame.running for frame in frames if frame.running]
+    assert running == sorted(running, key=order.index)
+    assert set(running) == set(order)
+    begun = [frame for frame in frames if frame.running == order[0]]
+    assert all(frame.arms[order[1]].phase == "waiting" for frame in begun)
+    assert {frame.verdict for frame in frames} == {None}
+    first, second = last.arms["first"], last.arms["second"]
+    assert (last.running, first.phase, second.phase) == (None, "done", "done")
     assert last.verdict.identical
     assert (last.verdict.tokens, last.verdict.logit_gap) == (24, None)
     assert last.verdict.sentence == "Word for word the same."  # too short for a pace
     assert last.verdict.speedup > 0
     assert last.verdict.exact is talk.sequence.exact is True
-    assert last.arms["first"].text == last.arms["second"].text
-    assert last.arms["first"].figures.tokens_per_forward == 1
-    assert last.arms["second"].figures.tokens_per_forward > 1
+    assert first.text == second.text
 
-
-@pytest.mark.usefixtures("every_frame")
-def test_both_arms_are_streamed_and_kept_and_the_second_reply_is_stored(
-    talk: Talk, order: tuple[Arm, Arm]
-) -> None:
-    frames = list(talk.comparing("hello"))
-    running = [frame.running for frame in frames if frame.running]
-    assert running == sorted(running, key=order.index)
-    assert set(running) == set(order)
-    first = [frame for frame in frames if frame.running == order[0]]
-    assert all(frame.arms[order[1]].phase == "waiting" for frame in first)
-    assert [frame.verdict for frame in frames[:-1]] == [None] * (len(frames) - 1)
-    assert {arm.phase for arm in frames[-1].arms.values()} == {"done"}
-    last = frames[-1]
     question, reply = talk.messages()
-    assert (question.text, reply.text, reply.state) == ("hello", last.arms["second"].text, "complete")
-    assert (last.arms["first"].message_id, last.arms["second"].message_id) == (None, reply.id)
+    assert (question.text, reply.text, reply.state) == ("hello", second.text, "complete")
+    assert (first.message_id, second.message_id) == (None, reply.id)
     assert len(reply.siblings) == 1
     assert talk.store.replies.turn(talk.user, reply.id).begun.drafted
-    plain, drafted = last.arms["first"].figures, last.arms["second"].figures
+    plain, drafted = first.figures, second.figures
+    assert plain.tokens_per_forward == 1 < drafted.tokens_per_forward
     assert plain.baseline == drafted.baseline == "measured"
     assert plain.speedup == pytest.approx(1)
     assert drafted.speedup == pytest.approx(last.verdict.speedup)
@@ -109,77 +106,59 @@ def test_both_arms_are_streamed_and_kept_and_the_second_reply_is_stored(
     (stored,) = talk.store.comparisons.all(talk.user, 10)
     read = Comparison.from_json(stored.id, stored.question, stored.created_at, stored.result)
     assert (read.id, read.question, read.alone, read.verdict) == (last.result.id, "hello", True, last.verdict)
-    for arm in ("first", "second"):
-        side, shown = read.sides[arm], last.arms[arm]
+    for arm, shown in last.arms.items():
+        side = read.sides[arm]
         assert (side.text, side.model, side.revision) == (shown.text, "tiny", "key of tiny")
         assert side.figures.shares == shown.figures.shares
         assert side.moments[-1][1:] == (24, len(side.text))
         assert side.moments == sorted(side.moments)
-    assert [read.sides[arm].name for arm in ("first", "second")] == ["Without drafts", "With drafts"]
+    assert [read.sides[arm].name for arm in ARMS] == ["Without drafts", "With drafts"]
 
 
-def test_the_first_difference_and_its_gap(talk: Talk, order: tuple[Arm, Arm]) -> None:
+def test_the_first_difference_and_its_gap_and_both_read_the_same_prompt(
+    talk: Talk, order: tuple[Arm, Arm]
+) -> None:
     bend(talk, 5)
-    verdict = list(talk.comparing("hello", temperature=0))[-1].verdict
-    assert not verdict.identical
-    assert verdict.tokens == 5
+    read: list[int] = []
+    spy(talk.sequence, "read", lambda tokens, hidden: read.append(len(tokens)))
+    last = list(talk.comparing("hello", temperature=0))[-1]
+    verdict = last.verdict
+    assert (verdict.identical, verdict.tokens) == (False, 5)
     assert verdict.logit_gap > 0
     assert verdict.precise == f"First difference at token 6 (logit gap {verdict.logit_gap:.4f})."
     assert verdict.sentence.startswith("The words differ from word ")
+    assert read[:2] == [last.arms["first"].prompt_tokens - 1] * 2
 
 
-def test_neither_arm_profits_from_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
-    first = talk.send("one")
-    held = len(talk.sequence.tokens)
-    read: list[int] = []
-    spy(talk.sequence, "read", lambda tokens, hidden: read.append(len(tokens)))
-    last = list(talk.comparing("What is the longest river?", first.message_id))[-1]
-    assert read == [last.arms["first"].prompt_tokens - 1 - held] * 2
-
-
-def until_token(frames: Any, arm: Arm, tokens: int) -> CompareFrame:
-    for frame in frames:
-        if frame.arms[arm].figures.tokens >= tokens:
-            return frame
-    raise AssertionError("too short")
-
-
-def test_stop_in_the_first_arm(talk: Talk, order: tuple[Arm, Arm]) -> None:
-    frames = talk.comparing("hello", max_new_tokens=200)
-    until_token(frames, order[0], 5)
-    talk.stop.set()
-    last = list(frames)[-1]
-    assert last.verdict.sentence == "Stopped."
-    assert last.verdict.speedup is None
-    assert last.arms[order[0]].finish == "stopped"
-    assert last.arms[order[1]].phase == "waiting"
-    stored = [message.state for message in talk.messages()]
-    assert stored == (["complete", "stopped"] if order[0] == "second" else ["complete"])
-
-
-def test_stop_in_the_second_arm(talk: Talk, order: tuple[Arm, Arm]) -> None:
+@pytest.mark.parametrize("arm", [0, 1])
+def test_stopped_in_either_side(talk: Talk, order: tuple[Arm, Arm], arm: int) -> None:
     frames = talk.comparing("hello", max_new_tokens=60)
-    until_token(frames, order[1], 5)
+    next(frame for frame in frames if frame.arms[order[arm]].figures.tokens >= 5)
     talk.stop.set()
     last = list(frames)[-1]
     compared = last.arms[order[1]].figures.tokens
-    assert last.verdict.identical
-    assert last.verdict.sentence == f"Stopped. Word for word the same so far, {compared} tokens."
+    assert last.verdict.speedup is None
+    if arm:
+        assert last.verdict.identical
+        assert last.verdict.sentence == f"Stopped. Word for word the same so far, {compared} tokens."
+    else:
+        assert last.verdict.sentence == "Stopped."
+        assert (last.arms[order[0]].finish, last.arms[order[1]].phase) == ("stopped", "waiting")
+        stored = [message.state for message in talk.messages()]
+        assert stored == (["complete", "stopped"] if order[0] == "second" else ["complete"])
 
 
 @pytest.mark.parametrize("arm", [0, 1])
 def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm: int) -> None:
-    left = 5 + 40 * arm
+    forwards = count(1)
 
     def fail(*_: Any, **__: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        if next(forwards) == 5 + 24 * arm:
             raise MemoryError
 
     talk.model.engine.measure_vanilla = lambda *_, **__: 1.0
     spy(talk.sequence, "forward", fail)
-    last = list(talk.comparing("hello", max_new_tokens=40))[-1]
+    last = list(talk.comparing("hello"))[-1]
     assert last.verdict is None
     failed = last.arms[order[arm]]
     assert (failed.phase, failed.finish) == ("done", "error")
@@ -243,24 +222,25 @@ def test_a_wrong_configuration_is_refused_in_words(given: dict[str, Any], said: 
 
 
 def test_two_models_one_after_the_other_and_back(store: Store) -> None:
-    slot = ModelSlot(catalogue("tiny", "other"), load=lambda name, _: served(name, seed=len(name)))
-    slot.start("tiny")
-    settle(slot)
-    talk = talk_on(store, slot)
+    talk = talk_with(store, lambda name, report: served(name, seed=len(name)))
+    slot = talk.service.slot
     frames = compared(talk, pair({"model": "other"}, {}))
     last = frames[-1]
     assert any("Loading other" in (frame.arms["first"].notice or "") for frame in frames)
-    assert {arm: side.model for arm, side in last.result.sides.items()} == {
-        "first": "other",
-        "second": "tiny",
-    }
+    assert [last.result.sides[arm].model for arm in ARMS] == ["other", "tiny"]
     assert last.result.verdict.exact is None
     assert "as expected: the models differ." in last.verdict.sentence
     assert talk.messages()[-1].text == last.arms["second"].text
-    settle(slot)
     while slot.status.name != "tiny" or slot.status.phase != "ready":
         settle(slot)
-    assert talk.send("and now?", talk.messages()[-1].id).finish == "length"
+    assert talk.send("and now?", talk.messages()[-1].id, max_new_tokens=4).finish == "length"
+
+
+def talk_with(store: Store, load: Callable[[str, Any], Any]) -> Talk:
+    """Two models, of which the first one is loaded."""
+    slot = ModelSlot(catalogue("tiny", "other"), load=load)
+    slot.start("tiny")
+    return talk_on(store, settle(slot))
 
 
 def test_a_second_model_that_cannot_be_loaded(store: Store) -> None:
@@ -269,10 +249,7 @@ def test_a_second_model_that_cannot_be_loaded(store: Store) -> None:
             raise ModelError("other is too large.")
         return served(name)
 
-    slot = ModelSlot(catalogue("tiny", "other"), load=load)
-    slot.start("tiny")
-    settle(slot)
-    talk = talk_on(store, slot)
+    talk = talk_with(store, load)
     last = compared(talk, pair({}, {"model": "other"}))[-1]
     assert last.arms["first"].finish == "length"
     assert last.arms["second"].notice.startswith("other is too large.")

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hierchat.chat.comparing import CannotCompare
-from hierchat.chat.comparison import USUAL, CompareFrame, Configuration, Pair
-from hierchat.chat.frames import Frame
+from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Configuration, Pair
 from hierchat.chat.in_progress import Question
 from hierchat.chat.origins import server_runs
 from hierchat.chat.service import ChatService, NotBegun
@@ -25,8 +24,7 @@ from hierchat.store.records import UNKNOWN, SourceSpan
 from tests.engine.remote.drafter import Drafter, step
 from tests.testing.openai_server import Script
 
-from .conftest import Talk
-from .servers import talking
+from .conftest import Talk, talking
 
 
 @pytest.fixture(autouse=True)
@@ -113,25 +111,21 @@ def test_a_deleted_chat_drafts_no_later_reply(talk: Talk, drafter: Drafter, scri
     assert forgotten(drafter) == [name]
 
 
-def test_a_user_who_leaves_is_forgotten_at_the_end_of_the_program_at_the_latest(
-    talk: Talk, drafter: Drafter, script: Script
+@pytest.mark.parametrize("when", ["while nobody writes", "at the end of the program"])
+def test_what_is_deleted_is_forgotten_without_another_reply(
+    talk: Talk, drafter: Drafter, script: Script, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     talk.send("hello")
-    talk.service.forget_user(talk.user)
-    talk.service.close()
-    assert forgotten(drafter) == [named(script)]
-
-
-def test_it_is_looked_for_while_nobody_writes(
-    talk: Talk, drafter: Drafter, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 0.01)
-    service = ChatService(talk.store, talk.service.slot)
-    talk.send("hello")
-    talk.store.chats.hide(talk.user, talk.conversation)
-    while not drafter.forgot:
-        time.sleep(0.01)
-    service.close()
+    if when == "while nobody writes":
+        monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 0.01)
+        service = ChatService(talk.store, talk.service.slot)
+        talk.store.chats.hide(talk.user, talk.conversation)
+        while not drafter.forgot:
+            time.sleep(0.01)
+        service.close()
+    else:
+        talk.service.forget_user(talk.user)
+        talk.service.close()
     assert forgotten(drafter) == [named(script)]
 
 
@@ -151,20 +145,20 @@ def test_while_the_drafter_cannot_forget_nothing_of_the_user_is_named(
     assert forgotten(drafter) == [name]
 
 
-@pytest.mark.parametrize("allowed", ["chat", "none"])
-def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: Script, allowed: str) -> None:
-    talk.store.users.choose(talk.user, drafts_from=allowed)
-    talk.send("hello")
+@pytest.mark.parametrize("what", ["chat", "none", "incognito", "not stored"])
+def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: Script, what: str) -> None:
+    if what == "not stored":
+        said = [PromptMessage("user", "hello")]
+        list(talk.service.completions.complete(said, GenerationSettings(), talk.user, talk.stop))
+    else:
+        if what == "incognito":
+            talk.conversation = talk.store.chats.begin_incognito(talk.user)
+        else:
+            talk.store.users.choose(talk.user, drafts_from=what)
+        talk.send("secret")
     told = script.asked[-1]["vllm_xargs"]
     assert "hierchat_user" not in told
-    assert told.get("hierchat_drafts") == (0 if allowed == "none" else None)
-
-
-def test_neither_incognito_chats_nor_what_is_not_stored_are_named(talk: Talk, script: Script) -> None:
-    Talk(talk.service, talk.user, talk.store.chats.begin_incognito(talk.user)).send("secret")
-    said = [PromptMessage("user", "hello")]
-    list(talk.service.completions.complete(said, GenerationSettings(), talk.user, talk.stop))
-    assert [named(script, at)[0] for at in (0, 1)] == ["", ""]
+    assert told.get("hierchat_drafts") == (0 if what == "none" else None)
 
 
 IDS = [11, 12, 13, 14, 15, 16]
@@ -179,14 +173,11 @@ def compared(talk: Talk, pair: Pair = USUAL, **settings: Any) -> CompareFrame:
     return last
 
 
-def told(script: Script) -> dict[bool, dict[str, Any]]:
-    """Of both requests what vLLM was told, by whether drafts were allowed."""
-    return {"hierchat_drafts" not in asked["vllm_xargs"]: asked["vllm_xargs"] for asked in script.asked}
-
-
-def test_the_plain_side_asks_for_no_drafts_and_is_nobodys(talk: Talk, script: Script) -> None:
+def test_the_plain_side_asks_for_no_drafts_and_is_nobodys(
+    talk: Talk, script: Script, drafter: Drafter
+) -> None:
     last = compared(talk, temperature=0)
-    both = told(script)
+    both = {"hierchat_drafts" not in asked["vllm_xargs"]: asked["vllm_xargs"] for asked in script.asked}
     assert both[False]["hierchat_drafts"] == 0
     assert "hierchat_user" not in both[False]
     assert both[True].keys() == {"hierchat_user", "hierchat_reply"}
@@ -194,14 +185,7 @@ def test_the_plain_side_asks_for_no_drafts_and_is_nobodys(talk: Talk, script: Sc
     assert len(salts) == 2
     assert both[True]["hierchat_user"] not in salts  # neither finds its prompt read
     assert [message.text for message in talk.messages()] == ["hello", "Hello there."]
-    assert last.arms["first"].figures.tokens_per_forward == 1.0
-    assert last.arms["second"].figures.tokens_per_forward == 2.0
-
-
-def test_greedy_replies_are_compared_token_by_token_or_else_by_their_texts(
-    talk: Talk, drafter: Drafter
-) -> None:
-    last = compared(talk, temperature=0)
+    assert [last.arms[arm].figures.tokens_per_forward for arm in ARMS] == [1.0, 2.0]
     assert (last.verdict.identical, last.verdict.precise) == (True, "Identical, 6 of 6 tokens.")
     assert last.verdict.speedup is not None
     assert last.result.id > 0
@@ -265,78 +249,65 @@ def test_without_our_drafter_temperatures_can_be_and_speeds_tell_nothing(
 
 
 QUESTION = {"role": "user", "content": "hello"}
-
-
 HALF = {"role": "assistant", "content": "Hello there."}
 
 
-def cut(undrafted: Talk, script: Script) -> int:
+def cut(talk: Talk, script: Script) -> int:
     script.finish = "length"
-    last = undrafted.send("hello", max_new_tokens=6)
+    last = talk.send("hello", max_new_tokens=6)
     assert (last.finish, last.text) == ("length", "Hello there.")
     return last.message_id or 0
 
 
-def resumed(undrafted: Talk, id: int) -> Frame:
-    return undrafted.resume(id, 20)
-
-
-def test_vllm_is_sent_the_reply_so_far(undrafted: Talk, script: Script) -> None:
-    id = cut(undrafted, script)
-    script.finish, script.pieces = "stop", (" And ", "so on.")
-    last = resumed(undrafted, id)
-    asked = script.asked[-1]
-    assert asked["messages"] == [QUESTION, HALF]
-    assert (asked["continue_final_message"], asked["add_generation_prompt"]) == (True, False)
-    assert asked["max_tokens"] == 20
-    assert (last.text, last.finish, last.figures.tokens) == ("Hello there. And so on.", "end", 12)
-    assert last.message_id == id
-    reply = undrafted.messages()[-1]
-    assert (reply.text, reply.state) == (last.text, "complete")
-    assert len(undrafted.store.replies.tokens(undrafted.user, id)) == 12
-    with pytest.raises(NotBegun, match="has come to its end"):
-        resumed(undrafted, id)
-    assert len(script.asked) == 2
-
-
-def test_llamacpp_goes_on_by_itself(store: Store, script: Script) -> None:
-    script.models[0]["owned_by"] = "llamacpp"
+@pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
+def test_a_server_is_sent_the_reply_so_far(store: Store, script: Script, owner: str) -> None:
+    script.models[0]["owned_by"] = owner
     with talking(store, script) as talk:
-        resumed(talk, cut(talk, script))
-    assert script.asked[-1]["messages"] == [QUESTION, HALF]
-    assert "continue_final_message" not in script.asked[-1]
+        id = cut(talk, script)
+        script.finish, script.pieces = "stop", (" And ", "so on.")
+        last = talk.resume(id, 20)
+        asked = script.asked[-1]
+        assert asked["messages"] == [QUESTION, HALF]
+        told = (asked.get("continue_final_message"), asked.get("add_generation_prompt"))
+        assert told == ((True, False) if owner == "vllm" else (None, None))  # llama.cpp goes on by itself
+        assert asked["max_tokens"] == 20
+        assert (last.text, last.finish, last.message_id) == ("Hello there. And so on.", "end", id)
+        reply = talk.messages()[-1]
+        assert (reply.text, reply.state) == (last.text, "complete")
+        assert len(talk.store.replies.tokens(talk.user, id)) == last.figures.tokens == 12
+        with pytest.raises(NotBegun, match="has come to its end"):
+            talk.resume(id, 20)
+    assert len(script.asked) == 2
 
 
 def test_a_server_that_refuses_is_said_and_the_reply_stays(undrafted: Talk, script: Script) -> None:
     id = cut(undrafted, script)
     script.refuses = (400, "Assistant response prefill is incompatible with enable_thinking.")
-    last = resumed(undrafted, id)
+    last = undrafted.resume(id, 20)
     assert last.finish == "error"
     assert (last.notice or "").startswith("It does not go on with this reply: ask for the rest in a message.")
     assert "incompatible with enable_thinking" in (last.notice or "")
     reply = undrafted.messages()[-1]
     assert (reply.text, reply.state) == ("Hello there.", "interrupted")
     script.refuses = None
-    assert resumed(undrafted, id).text == "Hello there.Hello there."
+    assert undrafted.resume(id, 20).text == "Hello there.Hello there."
     script.refuses = (503, "Overloaded")  # full, which is no refusal
-    assert "does not go on with this reply" not in (resumed(undrafted, id).notice or "")
+    assert "does not go on with this reply" not in (undrafted.resume(id, 20).notice or "")
 
 
 def test_the_drafter_keeps_both_parts_and_forgets_both(store: Store, script: Script) -> None:
     drafter = Drafter()
-    with talking(store, script, drafter) as undrafted:
-        id = cut(undrafted, script)
-        last = resumed(undrafted, id)
+    with talking(store, script, drafter) as talk:
+        id = cut(talk, script)
+        last = talk.resume(id, 20)
         names = [asked["vllm_xargs"]["hierchat_reply"] for asked in script.asked]
         assert names == [f"m{id}", f"m{id}-6"]
         assert last.figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
-        undrafted.store.chats.hide(undrafted.user, undrafted.conversation)
-    assert sorted(name for _, replies in drafter.forgot for name in replies) == names
+        talk.store.chats.hide(talk.user, talk.conversation)
+    assert sorted(name for _, name in forgotten(drafter)) == names
 
 
 WORDS = {11: "Hello", 12: " th", 13: "er", 14: "e", 15: ".", 16: "<|end|>"}
-
-
 FOUND = {"chances": [0.9, 0.7, 0.5], "matches": [[1, 4], [1, 5], [1, 6]]}
 
 
@@ -361,12 +332,8 @@ def test_words_that_are_not_known_are_not_coloured(
     sourced: Talk, script: Script, drafter: Drafter, how: str
 ) -> None:
     drafter.hangs_up = how == "only counted"
-    said = {
-        "no texts": None,
-        "other words": WORDS | {12: " when"},
-        "a mark in the reply": WORDS | {12: _MARK},
-    }
-    script.vocabulary = said.get(how, WORDS)
+    wrong = {"other words": {12: " when"}, "a mark in the reply": {12: _MARK}}
+    script.vocabulary = None if how == "no texts" else WORDS | wrong.get(how, {})
     id = sourced.send("hello").message_id or 0
     assert runs(sourced, id) == []
     if how == "no texts":  # it is asked again

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
-from hierchat.chat.titles import _written
+from hierchat.engine.engine import TARGET
 from hierchat.models.catalogue import OpenAI
-from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
 from tests.engine.remote.drafter import Drafter
 from tests.testing.openai_server import Script, serving
+from tests.testing.scripted_engine import WORDS, load
+from tests.testing.tiny_chat import ready_slot
 
-from .conftest import Talk, talk_on
-from .servers import slot_over, talking
+from .conftest import Talk, slot_over, talk_on, talking
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 6}
 
@@ -36,9 +37,8 @@ def test_a_reply_is_written_and_stored_and_only_what_was_measured_is_shown(
 ) -> None:
     last = talk.send("hello")
     assert (last.text, last.finish, last.notice) == ("One two three.", "end", None)
-    assert last.prompt_tokens == 40
     figures = last.figures
-    assert figures.tokens == 6
+    assert (last.prompt_tokens, figures.tokens) == (40, 6)
     unknown = (figures.speedup, figures.baseline, figures.tokens_per_forward, figures.acceptance_rate)
     assert unknown == (None,) * 4
     assert (figures.forward_ms, figures.shares) == (None, {})
@@ -48,7 +48,9 @@ def test_a_reply_is_written_and_stored_and_only_what_was_measured_is_shown(
     assert (stored.tokens, stored.tokens_per_forward, stored.shares) == (6, None, {})
     assert talk.service.runs(talk.user, reply.id) == []
     assert talk.service.tokens("hello") is None
-    talk.send("and now?", last.message_id)
+    assert talk.service.thinks == ("off", "low", "medium", "high")
+    talk.send("and now?", last.message_id, reasoning="low")
+    assert script.asked[-1]["reasoning_effort"] == "low"
     assert script.asked[-1]["messages"] == [
         {"role": "user", "content": "hello"},
         {"role": "assistant", "content": "One two three."},
@@ -56,23 +58,19 @@ def test_a_reply_is_written_and_stored_and_only_what_was_measured_is_shown(
     ]
 
 
-def test_old_turns_are_left_out_where_the_context_is_known(talk: Talk, url: str, script: Script) -> None:
-    known = talk_on(talk.store, slot_over(OpenAI(url=url, model="scripted"), context_length=200))
-    first = known.send("word " * 60)
-    second = known.send("another " * 30, first.message_id)
-    assert second.notice == "The oldest turn no longer fits the context window and was left out."
-    assert len(script.asked[-1]["messages"]) == 1
-    known.service.close()
-
-
-def test_what_came_before_it_broke_off_is_kept_and_the_next_reply_goes_on(talk: Talk, script: Script) -> None:
-    script.breaks = True
-    last = talk.send("hello")
-    assert (last.text, last.finish) == ("One two three.", "error")
-    assert "broke off in mid-reply" in (last.notice or "")
-    assert [(one.text, one.state) for one in talk.messages()][1:] == [("One two three.", "interrupted")]
-    script.breaks = False
-    assert talk.send("again", last.message_id).finish == "end"
+def test_of_an_engine_that_is_known_by_its_contract_alone_nothing_is_claimed(store: Store) -> None:
+    talk = talk_on(store, ready_slot(load))
+    last = talk.send("hello", max_new_tokens=80)
+    figures = last.figures
+    assert (last.finish, figures.tokens, figures.shares) == ("length", 80, {TARGET: 1.0})
+    assert figures.tokens_per_second is not None
+    assert figures.speedup is figures.baseline is figures.baseline_tokens_per_second is None
+    assert WORDS.startswith(last.text)
+    assert talk.service.figures(talk.user, last.message_id).speedup is None
+    assert talk.service.plan() is None
+    with pytest.raises(CannotCompare, match="tiny drafts by itself or not at all"):
+        list(talk.comparing("hello"))
+    assert len(talk.messages()) == 2
 
 
 def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(store: Store) -> None:
@@ -94,12 +92,6 @@ def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(sto
     talk.service.close()
 
 
-def test_chats_get_titles(talk: Talk, script: Script) -> None:
-    script.pieces = ("Rivers of ", "Europe")
-    prompt = talk.model.prompts.build([PromptMessage("user", "?")], 16)
-    assert _written(talk.model, prompt, talk.stop, talk.user) == "Rivers of Europe"
-
-
 def test_what_vllm_refuses_beside_drafts_is_left_out_and_said(store: Store, script: Script) -> None:
     with talking(store, script, Drafter(), model="scripted") as talk:
         last = talk.send("hello", min_p=0.1, logit_bias={5: 1.0})
@@ -111,15 +103,3 @@ def test_what_vllm_refuses_beside_drafts_is_left_out_and_said(store: Store, scri
     with talking(store, script, model="scripted") as talk:  # to any other server they are sent
         assert talk.send("hello", min_p=0.1, logit_bias={5: 1.0}).notice is None
     assert (script.asked[-1]["min_p"], script.asked[-1]["logit_bias"]) == (0.1, {"5": 1.0})
-
-
-def test_how_much_it_thinks_is_the_chats_setting(talk: Talk, script: Script) -> None:
-    assert talk.service.thinks == ("off", "low", "medium", "high")
-    assert talk.send("hello", reasoning="low").notice is None
-    script.unknown = "reasoning_effort"
-    last = talk.send("hello", reasoning="off")
-    assert (last.text, last.finish) == ("One two three.", "end")
-    assert last.notice
-    assert "does not let one choose how much this model thinks" in last.notice
-    assert talk.send("hello").notice is None
-    assert [asked.get("reasoning_effort") for asked in script.asked] == ["low", "none", None, None]
