@@ -26,7 +26,6 @@ def tiny_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script, Served]]:
-    """A model that writes what its script says, and knows of tools."""
     script = Script()
     slot = make_slot(scripted(script, TOOLS_TEMPLATE))
     with serving(tmp_path_factory.mktemp("script"), slot) as served:
@@ -35,6 +34,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script, 
 
 @pytest.fixture
 def script(written: tuple[Script, Served]) -> Script:
+    """The script of `endpoint`, as new."""
     written[0].__init__()  # type: ignore[misc]
     written[1].store.keys.set_access("open")
     return written[0]
+
+
+@pytest.fixture
+def endpoint(written: tuple[Script, Served], script: Script) -> Served:
+    """A model that writes what `script` says, and knows of tools."""
+    return written[1]

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
-
-from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.runtime.model_slot import ModelSlot
+from hierchat.models.catalogue import OpenAI
 from tests.api.scripted import Served, serving
-from tests.testing.tiny_chat import settle
+from tests.chat.conftest import slot_over
+from tests.testing.raw import ask_endpoint as ask
 
 
 def test_the_words_are_those_of_the_other_one_and_what_needs_tokens_is_refused(
     tiny_served: Served, tmp_path: Path
 ) -> None:
-    entry = ModelEntry(name="far", engine=EngineElsewhere(openai=OpenAI(url=tiny_served.base)))
-    slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
-    slot.start("far")
-    with serving(tmp_path, settle(slot)) as served:
+    said = [{"role": "user", "content": "hello"}]
+    asked = {"messages": said, "max_tokens": 8, "temperature": 1, "seed": 7}
+    with serving(tmp_path, slot_over(OpenAI(url=tiny_served.base))) as served:
         for path, body in (
-            ("v1/completions", {"prompt": "Once"}),
-            ("tokenize", {"content": "Once"}),
-            ("detokenize", {"tokens": [1]}),
+            ("/v1/completions", {"prompt": "Once"}),
+            ("/tokenize", {"content": "Once"}),
+            ("/detokenize", {"tokens": [1]}),
         ):
-            answer = httpx.post(served.address + path, json=body, timeout=300)
-            assert answer.status_code == 400
-            assert answer.json()["error"]["message"].startswith("far is computed by another server")
-        asked = {
-            "messages": [{"role": "user", "content": "hello"}],
-            "max_tokens": 8,
-            "temperature": 1,
-            "seed": 7,
-        }
-        near, answer = (
-            httpx.post(f"{base}/chat/completions", json=asked, timeout=300)
-            for base in (tiny_served.base, served.base)
+            answer = ask(served.address, "POST", path, body)
+            assert answer.status == 400
+            assert answer.error["message"].startswith("far is computed by another server")
+        near, far = (
+            ask(one.address, "POST", "/v1/chat/completions", asked).json for one in (tiny_served, served)
         )
-        assert answer.json()["usage"]["prompt_tokens"] == near.json()["usage"]["prompt_tokens"]
-        assert answer.json()["usage"]["completion_tokens"] == 8
-        assert answer.json()["choices"] == near.json()["choices"]  # the words that the other one writes
+    assert far["usage"]["prompt_tokens"] == near["usage"]["prompt_tokens"]
+    assert far["usage"]["completion_tokens"] == 8
+    assert far["choices"] == near["choices"]  # the words that the other one writes

@@ -258,26 +258,26 @@ def prompt_of(script: Script) -> str:
     return tokenizer().decode(script.asked[-1][0])
 
 
-def test_a_reply(way: Way, written: tuple[Script, Served], script: Script) -> None:
-    got = way.ask(written[1], system="Be kind.")
+def test_a_reply(way: Way, endpoint: Served, script: Script) -> None:
+    got = way.ask(endpoint, system="Be kind.")
     assert (got.text, got.why) == ("Hello there.", way.form.ends[0])
     assert min(got.prompt, got.written) > 0
     assert "Be kind." in prompt_of(script)
-    assert way.ask(written[1], most=2).why == way.form.ends[2]
+    assert way.ask(endpoint, most=2).why == way.form.ends[2]
 
 
-def test_tools_are_called(way: Way, written: tuple[Script, Served], script: Script) -> None:
+def test_tools_are_called(way: Way, endpoint: Served, script: Script) -> None:
     script.text = CALLS
-    got = way.ask(written[1], tools=True)
+    got = way.ask(endpoint, tools=True)
     assert (got.text.strip(), got.why) == ("Let me look.", way.form.ends[1])
     assert [call[1:] for call in got.calls] == [("weather", {"city": 'a "}b'}), ("weather", {"city": "Bern"})]
     assert got.calls[0][0] != got.calls[1][0]
-    assert len(way.ask(written[1], tools=True, alone=True).calls) == 1
+    assert len(way.ask(endpoint, tools=True, alone=True).calls) == 1
     script.text = "It rains."  # the call and its result go back to the model
-    assert way.ask(written[1], tools=True, back=got).text == "It rains."
+    assert way.ask(endpoint, tools=True, back=got).text == "It rains."
     told = prompt_of(script)
     assert told.index('<tool_call>\n{"name": "weather"') < told.rindex("rain")
-    assert not way.ask(written[1]).calls
+    assert not way.ask(endpoint).calls
 
 
 def test_thoughts_stand_apart(way: Way, thinking: tuple[Script, Served]) -> None:
@@ -306,9 +306,9 @@ def test_whether_it_thinks(thinking: tuple[Script, Served], asked: Json, off: bo
     assert prompt_of(script).endswith("<think>\n\n</think>\n\n") == off
 
 
-def test_a_stop_string_is_named(written: tuple[Script, Served], script: Script) -> None:
+def test_a_stop_string_is_named(endpoint: Served, script: Script) -> None:
     body = Messages().body(Asked()) | {"stop_sequences": [" there"]}
-    stopped = ask(written[1].address, "POST", Messages.path, body).json
+    stopped = ask(endpoint.address, "POST", Messages.path, body).json
     assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", " there")
 
 

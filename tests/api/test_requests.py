@@ -8,6 +8,7 @@ from hierchat.engine.scheduler import QueueFull
 from hierchat.models.progress import Report
 from hierchat.runtime.served_model import ServedModel
 from tests.api.scripted import Script, Served, make_slot, serving, tiny
+from tests.testing.raw import Answer
 from tests.testing.raw import ask_endpoint as ask
 from tests.testing.tiny_chat import CONTEXT
 
@@ -78,27 +79,25 @@ def test_what_asks_for_nothing_special_is_taken(tiny_served: Served) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "no json", "[1]", "{", '{"messages": 1e999}', "[" * 100_000])
-def test_what_is_no_request(tiny_served: Served, body: str) -> None:
+def test_what_is_no_request_and_what_is_too_large(
+    tiny_served: Served, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
     assert ask(tiny_served.address, "POST", CHAT, body).status == 400
-
-
-def test_what_is_too_large(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.api.requests.MOST_BYTES", 1000)
     long = {"messages": [{"role": "user", "content": "x" * 2000}]}
     assert ask(tiny_served.address, "POST", CHAT, long).status == 413
-    assert ask(tiny_served.address, "POST", CHAT, {**ASKED, "max_tokens": 2}).status == 200
     monkeypatch.setattr("hierchat.api.text_completions.MOST_BYTES", 500)
     for count, status in ((500, 200), (501, 413)):
         assert ask(tiny_served.address, "POST", "/tokenize", {"content": "x" * count}).status == status
 
 
-def test_stop_strings_never_come_out_in_part(written: tuple[Script, Served], script: Script) -> None:
+def test_stop_strings_never_come_out_in_part(endpoint: Served, script: Script) -> None:
     script.text = "one two STOP three"
     for stop in ("STOP", ["nothing", "STOP"]):
-        whole = ask(written[1].address, "POST", CHAT, {**ASKED, "stop": stop}).json
+        whole = ask(endpoint.address, "POST", CHAT, {**ASKED, "stop": stop}).json
         assert whole["choices"][0]["message"]["content"] == "one two "
         assert whole["choices"][0]["finish_reason"] == "stop"
-        stream = ask(written[1].address, "POST", CHAT, {**ASKED, "stop": stop, "stream": True}).text
+        stream = ask(endpoint.address, "POST", CHAT, {**ASKED, "stop": stop, "stream": True}).text
         assert "one" in stream
         assert '"content": "S' not in stream
         assert "STO" not in stream
@@ -108,23 +107,32 @@ def test_tokens_as_llama_cpp_has_them(tiny_served: Served) -> None:
     def tokens(**asked: object) -> list:
         return ask(tiny_served.address, "POST", "/tokenize", asked).json["tokens"]
 
+    def detokenize(ids: list[int]) -> Answer:
+        return ask(tiny_served.address, "POST", "/detokenize", {"tokens": ids})
+
     text = "What is the longest river? <|im_end|>ü"
     plain = tokens(content=text)
     assert 2 in plain  # <|im_end|>
     assert 2 not in tokens(content=text, parse_special=False)
-    back = ask(tiny_served.address, "POST", "/detokenize", {"tokens": plain}).json["content"]
-    assert back == text
+    assert detokenize(plain).json["content"] == text
     pieces = tokens(content=text, with_pieces=True)
     assert [one["id"] for one in pieces] == plain
-    joined = b"".join(
-        bytes(one["piece"]) if isinstance(one["piece"], list) else one["piece"].encode() for one in pieces
-    )
-    assert joined.decode() == text
-    assert ask(tiny_served.address, "POST", "/detokenize", {"tokens": [10**9]}).status == 400
+    raw = [one["piece"] for one in pieces]
+    assert b"".join(bytes(one) if isinstance(one, list) else one.encode() for one in raw).decode() == text
+    assert detokenize([10**9]).status == 400
 
 
-def test_without_a_model(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_model_and_with_a_full_queue(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **more: object) -> None:
+        raise QueueFull("Too many replies are waiting. Please try again in a moment.")
+
     slot = tiny_served.service.slot
+    with monkeypatch.context() as patched:
+        patched.setattr(slot.scheduler, "join", full)
+        for stream in (False, True):
+            answer = ask(tiny_served.address, "POST", CHAT, {**ASKED, "stream": stream})
+            assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
+            assert answer.headers["Retry-After"]
     monkeypatch.setattr(slot, "model", None)
     monkeypatch.setattr(slot, "status", type(slot.status)())
     answer = ask(tiny_served.address, "POST", CHAT, ASKED)
@@ -133,54 +141,47 @@ def test_without_a_model(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -
     assert ask(tiny_served.address, "POST", "/tokenize", {"content": "x"}).status == 503
 
 
-def test_a_full_queue(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: object, **more: object) -> None:
-        raise QueueFull("Too many replies are waiting. Please try again in a moment.")
-
-    monkeypatch.setattr(tiny_served.service.slot.scheduler, "join", full)
-    for stream in (False, True):
-        answer = ask(tiny_served.address, "POST", CHAT, {**ASKED, "stream": stream})
-        assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
-        assert answer.headers["Retry-After"]
-
-
 def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str, report: Report) -> ServedModel:
         if name == "broken":
             raise MemoryError
         return tiny(name, report)
 
-    slot = make_slot(load, "one", "two", "broken")
+    here = ["one", "two", "broken"]
+    fetched = "hierchat.runtime.model_manager.is_fetched"
+    monkeypatch.setattr(fetched, lambda entry, device: entry.name in here)
+    slot = make_slot(load, *here)
     with serving(tmp_path, slot) as served:
-        here = ["one", "two", "broken"]
-        monkeypatch.setattr(
-            "hierchat.runtime.model_manager.is_fetched", lambda entry, device: entry.name in here
-        )
-        answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "two", "max_tokens": 3})
+
+        def asked(**more: object) -> Answer:
+            return ask(served.address, "POST", CHAT, {**ASKED, "max_tokens": 3, **more})
+
+        answer = asked(model="two")
         assert answer.json["model"] == "two", answer.text
         assert answer.json["usage"]["hierchat"]["load_seconds"] > 0
         assert slot.model is not None
         assert slot.model.name == "two"
         named = {one["id"]: one["loaded"] for one in ask(served.address, "GET", "/v1/models").json["data"]}
         assert named == {"one": False, "two": True, "broken": False}
-        answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "broken"})
-        assert answer.status == 503
-        assert "ran out of memory" in answer.error["message"]
+        answer = asked(model="broken")
+        assert (answer.status, "ran out of memory" in answer.error["message"]) == (503, True)
         assert slot.model.name == "two"
         here.remove("one")
-        answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "one"})
+        answer = asked(model="one")
         assert (answer.status, answer.error["code"]) == (404, "model_not_found")
-        assert ask(served.address, "POST", CHAT, {**ASKED, "max_tokens": 3}).json["model"] == "two"
+        assert asked().json["model"] == "two"
 
 
 def test_a_gap_is_filled_by_models_that_were_made_for_it(
     tiny_served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"prompt": "def", "suffix": "end", "max_tokens": 1}
-    answer = ask(tiny_served.address, "POST", "/v1/completions", asked)
+    def asked(**more: str) -> Answer:
+        body = {"prompt": "def", "max_tokens": 1, **more}
+        return ask(tiny_served.address, "POST", "/v1/completions", body)
+
+    answer = asked(suffix="end")
     assert (answer.status, answer.error["param"]) == (400, "suffix")
     marks = ("<|im_start|>", "<|im_end|>", "<|im_start|>")
     monkeypatch.setattr("hierchat.api.text_completions._MIDDLES", (("<none>",) * 3, marks))
-    plain = ask(tiny_served.address, "POST", "/v1/completions", {"prompt": "def", "max_tokens": 1}).json
-    filled = ask(tiny_served.address, "POST", "/v1/completions", asked).json
-    assert filled["usage"]["prompt_tokens"] > plain["usage"]["prompt_tokens"] + 2
+    plain, filled = (answer.json["usage"]["prompt_tokens"] for answer in (asked(), asked(suffix="end")))
+    assert filled > plain + 2
