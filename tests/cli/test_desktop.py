@@ -8,8 +8,8 @@ import plistlib
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
@@ -22,15 +22,8 @@ from hierchat.cli.main import main
 from hierchat.cli.options import CommandError
 from hierchat.cli.serve import qr_code
 
-SYSTEMS = ("linux", "darwin", "win32")
-COMMAND = [
-    "/opt/my env/bin/python",
-    "-m",
-    "hierchat",
-    "desktop",
-    "--open",
-    '--set=HIERCHAT_DATA=/a "b" $c\\d %u',
-]
+FLAGS = ["--open", '--set=HIERCHAT_DATA=/a "b" $c\\d %u']
+COMMAND = ["/opt/my env/bin/python", "-m", "hierchat", "desktop", *FLAGS]
 POWERSHELL = """#!/bin/sh
 [ -n "$HC_FAILS" ] && { echo "Access is denied." >&2; exit 1; }
 printf '%s\\n' "$HC_TARGET" "$HC_ARGUMENTS" "$HC_ICON" "$5" > "$HC_LINK"
@@ -48,18 +41,19 @@ def home(tmp_path: Path) -> dict[str, str]:
     return {"HOME": place, "APPDATA": place, "PATH": f"{shell.parent}:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
 def test_an_entry_comes_and_goes(system: str, home: dict[str, str]) -> None:
     entry = desktop.add_entry(system, home, COMMAND)
     assert desktop.add_entry(system, home, COMMAND) == entry  # once more, as after a move
-    icons = [
-        path for path in Path(home["HOME"]).rglob("hierchat.*") if path.suffix in (".png", ".ico", ".icns")
-    ]
+    icons = [path for kind in ("png", "ico", "icns") for path in Path(home["HOME"]).rglob(f"hierchat.{kind}")]
     with Image.open(icons[0]) as drawn:
         assert drawn.width >= 256
     assert desktop.remove_entry(system, home) == entry
     assert [path for path in Path(home["HOME"]).rglob("*") if path.is_file()] == []
     assert desktop.remove_entry(system, home) is None
+    for does in (lambda: desktop.add_entry(system, {}, COMMAND), lambda: desktop.remove_entry(system, {})):
+        with pytest.raises(CommandError, match=r"no home folder .*: (HOME|APPDATA) is not set"):
+            does()
 
 
 def test_the_entry_of_linux(home: dict[str, str], tmp_path: Path) -> None:
@@ -102,15 +96,8 @@ def test_the_shortcut_of_windows(
         desktop.add_entry("win32", home | {"HC_FAILS": "1"}, COMMAND)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_no_home(system: str) -> None:
-    for does in (lambda: desktop.add_entry(system, {}, COMMAND), lambda: desktop.remove_entry(system, {})):
-        with pytest.raises(CommandError, match=r"no home folder .*: (HOME|APPDATA) is not set"):
-            does()
-
-
-def test_a_home_that_cannot_be_written(
-    places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_command_keeps_the_folders_that_are_in_force(
+    places: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (places / "file").touch()
     for name in ("HOME", "APPDATA", "XDG_DATA_HOME"):
@@ -118,11 +105,6 @@ def test_a_home_that_cannot_be_written(
     assert main(["desktop"]) == 1
     assert "The menu cannot be changed: " in (said := capsys.readouterr().err)
     assert str(places / "file") in said
-
-
-def test_the_command_keeps_the_folders_that_are_in_force(
-    places: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     for name, value in (home | {"XDG_DATA_HOME": ""}).items():
         monkeypatch.setenv(name, value)
     assert main(["desktop"]) == 0
@@ -139,32 +121,18 @@ def test_the_command_keeps_the_folders_that_are_in_force(
     assert os.environ["HIERCHAT_DATA"] == str(places)
 
 
-@pytest.fixture
-def served() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """The address of a server of this process, and what it answers as the manifest."""
-    answers = {"/manifest.json": b'{"name": "hierchat"}'}
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answers[self.path])
-
-        def log_message(self, *arguments: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+def test_a_running_hierchat_is_found_and_another_program_is_not(tmp_path: Path) -> None:
+    manifest, me = tmp_path / "manifest.json", psutil.Process()
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/", answers
+        manifest.write_text('{"name": "hierchat"}')
+        assert desktop.find_running([me]) == f"http://127.0.0.1:{server.server_port}/"
+        assert desktop.find_running([]) is None
+        for other in ('{"name": "else"}', "[]", "no JSON", "7"):
+            manifest.write_text(other)
+            assert desktop.find_running([me]) is None
         server.shutdown()
-
-
-def test_a_running_hierchat_is_found_and_another_program_is_not(served: tuple[str, dict[str, bytes]]) -> None:
-    address, answers = served
-    assert desktop.find_running([psutil.Process()]) == address
-    assert desktop.find_running([]) is None
-    for other in (b'{"name": "else"}', b"[]", b"no JSON", b"7"):
-        answers["/manifest.json"] = other
-        assert desktop.find_running([psutil.Process()]) is None
 
 
 @pytest.mark.parametrize(
