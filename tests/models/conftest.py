@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load import tokenizer_files
 from tests.testing.fake_hub import FakeHub
-from tests.testing.tiny_files import of_folder, save_tiny, serving_hub
+from tests.testing.tiny_files import save_tiny, serving_hub
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +24,6 @@ def tiny_folder(_tiny_master: Path, tmp_path: Path) -> Path:
     for file in _tiny_master.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     return folder
-
-
-@pytest.fixture
-def entry_of() -> Callable[..., ModelEntry]:
-    """An entry for a local folder."""
-    return of_folder
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,12 @@ def save_tiny(folder: Path, seed: int = 0) -> Path:
     tiny_llama(seed).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+def change_config(folder: Path, **changed: Any) -> None:
+    """Say something else in a model's config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
 
 
 def write_tiny_gguf(folder: Path) -> Path:

@@ -11,7 +11,6 @@ import numpy as np
 import psutil
 import pytest
 
-from hierchat.cli.main import main
 from hierchat.models.catalogue import Hub, ModelEntry, ModelSource, Size
 from hierchat.models.load import check
 from hierchat.models.load.check import require_runnable
@@ -19,11 +18,9 @@ from hierchat.models.load.load_model import load
 from hierchat.models.progress import DoesNotFitError, Progress, UnsupportedError
 from tests.testing.architectures import finish
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
-from tests.testing.tiny_files import of_gguf
+from tests.testing.tiny_files import change_config, of_folder, of_gguf
 
-NO_WAY = (
-    "tiny cannot run here. It is a model of the kind chatglm, and no way is known here to read such a file"
-)
+NO_WAY = "tiny cannot run here. It is a model of the kind chatglm, and no way is known here to read such a"
 
 
 @pytest.fixture
@@ -32,8 +29,7 @@ def odd(tmp_path: Path) -> Path:
     path = tmp_path / "odd.gguf"
     writer = gguf.GGUFWriter(path, "chatglm")
     said = {"context_length": 32768, "embedding_length": 640, "block_count": 18, "feed_forward_length": 2048}
-    said |= {"head_count": 4, "head_count_kv": 1, "key_length": 256, "sliding_window": 512}
-    for name, value in said.items():
+    for name, value in (said | {"head_count": 4, "head_count_kv": 1, "key_length": 256}).items():
         getattr(writer, f"add_{name}")(value)
     writer.add_token_list(["a", "b"])
     writer.add_tensor("token_embd.weight", np.zeros((2, 640), np.float32))
@@ -56,42 +52,31 @@ def test_a_file_is_refused_by_its_head(odd: Path, cache: Path, backend: Any) -> 
         require_runnable(of_gguf(odd), "cpu", "blocks")
 
 
-@pytest.mark.parametrize("backend", [None, "blocks", "float32", "float16"])
-def test_one_that_runs_is_not_refused(tiny_gguf: Path, backend: Any) -> None:
-    require_runnable(of_gguf(tiny_gguf), "cpu", backend)
-
-
-def test_folders(tiny_folder: Path, entry_of: Any) -> None:
-    require_runnable(entry_of(tiny_folder), "cpu")
-    require_runnable(entry_of(tiny_folder, blocks=8), "cpu")
-    config = json.loads((tiny_folder / "config.json").read_text())
-    odd = config | {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 64}
-    (tiny_folder / "config.json").write_text(json.dumps(odd))
-    require_runnable(entry_of(tiny_folder, blocks=8), "cpu")  # our own engine computes windows
-    require_runnable(entry_of(tiny_folder), "cpu")  # and so does our attention for transformers
+def test_what_runs_is_not_refused(tiny_gguf: Path, tiny_folder: Path) -> None:
+    for backend in (None, "blocks", "float32", "float16"):
+        require_runnable(of_gguf(tiny_gguf), "cpu", backend)  # type: ignore[arg-type]
+    windows = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 64}
+    for changed in ({}, windows):
+        change_config(tiny_folder, **changed)
+        for blocks in (None, 8):
+            require_runnable(of_folder(tiny_folder, blocks=blocks), "cpu")
 
 
 HUB = ModelEntry(name="tiny", source=ModelSource(hub=Hub(repo=REPO, revision=COMMIT)))
+ODD = [
+    (
+        {"model_type": "roberta", "architectures": ["RobertaForCausalLM"]},
+        "It is a model of the kind roberta, and it is made to fill in words, not to chat.",
+    ),
+    (
+        {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
+        "tiny is no causal language model (t5, made for another task), so it cannot chat.",
+    ),
+    ({"model_type": "wordpainter"}, "tiny: transformers does not know the architecture 'wordpainter'."),
+]
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (
-            {"model_type": "roberta", "architectures": ["RobertaForCausalLM"]},
-            "tiny cannot run here. It is a model of the kind roberta, and it is made to fill in words, not to chat. "
-            "Choose another model.",
-        ),
-        (
-            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
-            "tiny is no causal language model (t5, made for another task), so it cannot chat.",
-        ),
-        (
-            {"model_type": "wordpainter"},
-            "tiny: transformers does not know the architecture 'wordpainter'. Choose another model.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changed", "said"), ODD)
 def test_of_a_repository_only_the_configuration_is_fetched(
     changed: dict[str, Any], said: str, hub: FakeHub
 ) -> None:
@@ -99,16 +84,9 @@ def test_of_a_repository_only_the_configuration_is_fetched(
     for refuse in (require_runnable, load):
         with pytest.raises(UnsupportedError) as found:
             refuse(HUB, "cpu")
-        assert str(found.value) == said
-    fetched = {
-        path.rsplit("/", 1)[-1] for method, path, _ in hub.asked if method == "GET" and "/resolve/" in path
-    }
-    assert fetched == {"config.json"}
-
-
-def test_a_repository_that_runs_is_then_fetched_whole(hub: FakeHub) -> None:
-    require_runnable(HUB, "cpu")
-    assert load(HUB, "cpu").context_length == 256
+        assert said in str(found.value)
+    fetched = [path for method, path, _ in hub.asked if method == "GET" and "/resolve/" in path]
+    assert {path.rsplit("/", 1)[-1] for path in fetched} == {"config.json"}
 
 
 LARGE = Size(parameters=10**13, embeddings=0, slot=1000)
@@ -131,25 +109,10 @@ def test_memory_of_the_present_model_counts_as_free(tiny_gguf: Path, monkeypatch
         require_runnable(entry, "cpu", backend, held=psutil.virtual_memory().total)  # type: ignore[arg-type]
 
 
-def test_models_get_refuses_too(
-    odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = tmp_path / "config" / "models.yaml"
-    own.parent.mkdir()
-    own.write_text(f"models:\n  tiny: {{source: {{gguf: {{path: {odd}}}}}}}\n")
-    monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
-    assert main(["models", "get", "tiny"]) == 1
-    assert NO_WAY in capsys.readouterr().err
-
-
-def test_one_backend_asks_the_engine_and_another_transformers(
-    tiny_gguf: Path, entry_of: Any, tmp_path: Path
-) -> None:
-    entry, packed = of_gguf(tiny_gguf), entry_of(tmp_path, blocks=8)
-    said = {
-        backend: check.by_engine(entry, "cpu", backend) for backend in (None, "float32", "float16", "nf4")
-    }
-    assert said == {None: True, "float32": True, "float16": False, "nf4": False}
+def test_one_backend_asks_the_engine_and_another_transformers(tiny_gguf: Path, tmp_path: Path) -> None:
+    entry, packed = of_gguf(tiny_gguf), of_folder(tmp_path, blocks=8)
+    for backend, by_engine in ((None, True), ("float32", True), ("float16", False), ("nf4", False)):
+        assert check.by_engine(entry, "cpu", backend) == by_engine  # type: ignore[arg-type]
     assert not check.by_engine(entry, "cuda", None)
     assert check.by_engine(packed, "cpu", None)
     assert not check.by_engine(packed, "cpu", "float32")  # packed blocks are rounded

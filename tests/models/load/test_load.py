@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,22 +10,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import bring
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.load_model import LoadedModel, load, makers_sampling, ready_to_chat
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, read_known, same_tokens
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, Progress, UnsupportedError
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.testing.architectures import CONFIGS, finish, model_of, write_gguf
-from tests.testing.tiny_files import tiny_tokenizer
+from tests.testing.tiny_files import change_config, of_folder, of_gguf, tiny_tokenizer
 
 
 def logits(loaded) -> torch.Tensor:
@@ -32,44 +37,32 @@ def logits(loaded) -> torch.Tensor:
         return loaded.model(torch.tensor([[1, 5, 9, 30]])).logits[0].float()
 
 
-def change_config(folder: Path, **changed) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changed}))
-
-
-def test_local_folder(tiny_folder: Path, entry_of) -> None:
+def test_local_folder(tiny_folder: Path) -> None:
     seen: list[Progress] = []
-    loaded = load(entry_of(tiny_folder), "cpu", seen.append)
+    loaded = load(of_folder(tiny_folder), "cpu", seen.append)
     assert (loaded.name, loaded.context_length, loaded.quantisation) == ("tiny", 256, "none")
-    assert (loaded.device, loaded.dtype) == ("cpu", "float32")
-    assert loaded.end_ids == {2}
+    assert (loaded.device, loaded.dtype, loaded.end_ids) == ("cpu", "float32", {2})
     assert not loaded.model.training
-    assert logits(loaded).shape == (4, 272)
     assert {progress.phase for progress in seen} == {"loading"}
     assert seen[-1].done == seen[-1].total
-    loaded = load(entry_of(tiny_folder, context_length=64, dtype="bfloat16"), "cpu")
+    loaded = load(of_folder(tiny_folder, context_length=64, dtype="bfloat16"), "cpu")
     assert (loaded.context_length, loaded.dtype) == (64, "bfloat16")
-    assert load(entry_of(tiny_folder, context_length=9999), "cpu").context_length == 256
+    assert load(of_folder(tiny_folder, context_length=9999), "cpu").context_length == 256
 
 
-def test_key_names_tokens_and_weights_not_place_or_precision(
-    tiny_folder: Path, tmp_path: Path, entry_of
-) -> None:
-    key = load(entry_of(tiny_folder), "cpu").model_key
-    assert load(entry_of(tiny_folder, dtype="bfloat16"), "cpu").model_key == key
+def test_key_names_tokens_and_weights_not_place_or_precision(tiny_folder: Path, tmp_path: Path) -> None:
+    key = load(of_folder(tiny_folder), "cpu").model_key
+    assert load(of_folder(tiny_folder, dtype="bfloat16"), "cpu").model_key == key
     moved = tiny_folder.rename(tmp_path / "moved")
-    assert load(entry_of(moved), "cpu").model_key == key
+    assert load(of_folder(moved), "cpu").model_key == key
     weights = {name: tensor * 1.01 for name, tensor in load_file(moved / "model.safetensors").items()}
     save_file(weights, moved / "model.safetensors", {"format": "pt"})
-    assert load(entry_of(moved), "cpu").model_key != key
+    assert load(of_folder(moved), "cpu").model_key != key
 
 
 @pytest.mark.parametrize("kind", ["nf4", "int8"])
-def test_quantised_on_cpu(kind: str, tiny_folder: Path, entry_of) -> None:
-    plain, quantised = (
-        load(entry_of(tiny_folder), "cpu"),
-        load(entry_of(tiny_folder, quantisation=kind), "cpu"),
-    )
+def test_quantised_on_cpu(kind: str, tiny_folder: Path) -> None:
+    plain, quantised = (load(of_folder(tiny_folder, quantisation=how), "cpu") for how in ("none", kind))
     assert quantised.quantisation == kind
     layer = quantised.model.model.layers[0].mlp.down_proj
     assert layer.weight.dtype == (torch.uint8 if kind == "nf4" else torch.int8)
@@ -80,17 +73,17 @@ def test_quantised_on_cpu(kind: str, tiny_folder: Path, entry_of) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("kind", ["none", "nf4", "int8"])
-def test_on_cuda(kind: str, tiny_folder: Path, entry_of) -> None:
-    loaded = load(entry_of(tiny_folder, quantisation=kind))
+def test_on_cuda(kind: str, tiny_folder: Path) -> None:
+    loaded = load(of_folder(tiny_folder, quantisation=kind))
     assert loaded.device.startswith("cuda")
     assert loaded.dtype == "bfloat16"
     with torch.inference_mode():
         assert loaded.model(torch.tensor([[1, 5]], device=loaded.device)).logits.isfinite().all()
 
 
-def without(folder: Path, name: str) -> None:
+def without(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
-    del weights[name]
+    del weights["model.layers.1.mlp.down_proj.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
@@ -100,98 +93,66 @@ def indexed(folder: Path) -> None:
 
 
 def cut(folder: Path, keep: int) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:keep])
-
-
-def scrambled(folder: Path) -> None:
-    data = bytearray((folder / "model.safetensors").read_bytes())
-    data[8:40] = b"x" * 32
-    (folder / "model.safetensors").write_bytes(data)
+    os.truncate(folder / "model.safetensors", keep)
 
 
 BROKEN: list[tuple[Callable[[Path], object], type[ModelError], str]] = [
-    (lambda folder: shutil.rmtree(folder), MissingError, "no folder"),
+    (shutil.rmtree, MissingError, "no folder"),
     (lambda folder: (folder / "config.json").unlink(), MissingError, r"no config\.json"),
-    (
-        lambda folder: (folder / "config.json").write_text("{"),
-        BrokenFileError,
-        r"config\.json cannot be read",
-    ),
-    *(
-        (partial(cut, keep=keep), BrokenFileError, r"model\.safetensors is broken")
-        for keep in (0, 4, 500, -1)
-    ),
-    (scrambled, BrokenFileError, r"model\.safetensors is broken"),
-    (
-        partial(without, name="model.layers.1.mlp.down_proj.weight"),
-        BrokenFileError,
-        r"lacks 1 of the model's weights, such as model\.layers\.1\.mlp",
-    ),
+    (partial(cut, keep=0), BrokenFileError, r"model\.safetensors is broken"),
+    (partial(cut, keep=500), BrokenFileError, r"model\.safetensors is broken"),
+    (partial(cut, keep=100_000), BrokenFileError, r"model\.safetensors is broken"),
+    (without, BrokenFileError, r"lacks 1 of the model's weights, such as model\.layers\.1\.mlp"),
     (partial(change_config, intermediate_size=160), BrokenFileError, "do not match"),
     (
         lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
         MissingError,
-        "pickle files",
+        "pickle",
     ),
     (indexed, MissingError, r"no model-2\.safetensors"),
     (lambda folder: [file.unlink() for file in folder.glob("tokenizer*")], ModelError, "tiny"),
-    (
-        partial(change_config, model_type="wordpainter"),
-        UnsupportedError,
-        "not know the architecture 'wordpainter'",
-    ),
     (
         partial(change_config, architectures=["LlamaForSequenceClassification"]),
         UnsupportedError,
         "no causal language model",
     ),
     (
-        partial(change_config, model_type="t5", architectures=["T5ForConditionalGeneration"]),
-        UnsupportedError,
-        "no causal language model",
-    ),
-    (
         partial(change_config, model_type="wordpainter", auto_map={"AutoConfig": "evil.Config"}),
         UnsupportedError,
-        "does not know",
+        "not know the architecture 'wordpainter'",
     ),
 ]
 
 
 @pytest.mark.parametrize(("damage", "error", "said"), BROKEN)
 def test_what_is_broken_is_said(
-    damage: Callable[[Path], object], error: type[ModelError], said: str, tiny_folder: Path, entry_of
+    damage: Callable[[Path], object], error: type[ModelError], said: str, tiny_folder: Path
 ) -> None:
     (tiny_folder / "evil.py").write_text("raise SystemExit('code of a model was run')")
     damage(tiny_folder)
     with pytest.raises(error, match=said):
-        load(entry_of(tiny_folder), "cpu")
+        load(of_folder(tiny_folder), "cpu")
 
 
 # What a file does not say of chats: a template, and the tokens that end a turn.
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> ModelEntry:
+def base(tmp_path: Path) -> Path:
     """A file without a template, whose end is that of texts."""
     tokenizer = tiny_tokenizer(extra=("ab", "<end_of_turn>"))
     tokenizer.add_special_tokens({"additional_special_tokens": ["<end_of_turn>"]})
     tokenizer.eos_token = "<|endoftext|>"
-    path = write_gguf(model_of(CONFIGS["llama"], vocab_size=272), tmp_path / "base.gguf", tokenizer)
-    return ModelEntry(name="base", source=ModelSource(gguf=Gguf(path=path)))
+    return write_gguf(model_of(CONFIGS["llama"], vocab_size=272), tmp_path / "base.gguf", tokenizer)
 
 
-def test_a_file_without_a_template_gets_the_conversation_as_text(base: ModelEntry) -> None:
-    loaded = load(base, "cpu")
+def test_a_file_without_a_template_gets_the_conversation_as_text(base: Path) -> None:
+    loaded = load(of_gguf(base, name="base"), "cpu")
     assert "base brings no chat template" in loaded.note
     names = set(loaded.tokenizer.convert_ids_to_tokens(sorted(loaded.end_ids)))
     assert names == {"<|endoftext|>", "<|im_end|>", "<end_of_turn>"}
-    said = [
-        PromptMessage("user", "Hi <end_of_turn>"),
-        PromptMessage("assistant", "Yes"),
-        PromptMessage("user", "So?"),
-    ]
+    turns = (("user", "Hi <end_of_turn>"), ("assistant", "Yes"), ("user", "So?"))
+    said = [PromptMessage(role, text) for role, text in turns]  # type: ignore[arg-type]
     prompt = PromptBuilder(loaded.tokenizer, 256).build(said, 16).ids
     text = loaded.tokenizer.decode(prompt)
     assert text.endswith("user: Hi <end_of_turn>\n\nassistant: Yes\n\nuser: So?\n\nassistant:")
@@ -199,17 +160,12 @@ def test_a_file_without_a_template_gets_the_conversation_as_text(base: ModelEntr
 
 
 @pytest.mark.parametrize("key", ["eot", "eom"])
-def test_the_end_of_a_turn_that_a_file_names_ends_a_reply(tmp_path: Path, key: str) -> None:
-    path = write_gguf(
-        model_of(CONFIGS["llama"], vocab_size=272), tmp_path / "base.gguf", tiny_tokenizer(extra=("ab",))
-    )
-    head = read_head(path)
+def test_the_end_of_a_turn_that_a_file_names_ends_a_reply(base: Path, key: str) -> None:
+    head = read_head(base)
     named = replace(head, values=head.values | {f"tokenizer.ggml.{key}_token_id": 7})
     eos = head.values["tokenizer.ggml.eos_token_id"]
     assert end_tokens(head) == eos
-    assert end_tokens(named) == [eos, 7]
-    config = whole_config(named)
-    assert config["eos_token_id"] == [eos, 7]
+    assert end_tokens(named) == whole_config(named)["eos_token_id"] == [eos, 7]
 
 
 @pytest.mark.parametrize(("marks", "ends"), [(("<|end|>",), True), (("<|end|>", "<|channel|>"), False)])
@@ -224,37 +180,72 @@ def test_the_end_of_a_message_ends_no_turn_of_several(marks: tuple[str, ...], en
 
 def test_the_makers_sampling_is_read_where_the_catalogue_sets_none(tmp_path: Path) -> None:
     said = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.1}
-    file = tmp_path / "generation_config.json"
+    file, own = tmp_path / "generation_config.json", GenerationSettings(temperature=0.2)
     file.write_text(json.dumps(said | {"eos_token_id": 1}))
-    source = ModelSource(folder=Folder(path=tmp_path))
-    found = makers_sampling(ModelEntry(name="own", source=source))
-    assert found == GenerationSettings(temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.1)
-    own = GenerationSettings(temperature=0.2)
-    assert makers_sampling(ModelEntry(name="own", source=source, sampling=own)) == own
+    assert makers_sampling(of_folder(tmp_path)) == MAKERS
+    assert makers_sampling(of_folder(tmp_path, sampling=own)) == own
     for broken in ("{", json.dumps({"do_sample": True, "top_p": 7})):
         file.write_text(broken)
         os.utime(file, ns=(1, len(broken)))
-        assert makers_sampling(ModelEntry(name="own", source=source)) == GenerationSettings()
+        assert makers_sampling(of_folder(tmp_path)) == GenerationSettings()
     file.unlink()
-    assert makers_sampling(ModelEntry(name="own", source=source)) == GenerationSettings()
+    assert makers_sampling(of_folder(tmp_path)) == GenerationSettings()
 
 
-def _on_hub(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let the hub's cache be this folder, for every repository."""
-    monkeypatch.setattr(bring, "hub_folder", lambda *asked: folder)
+MAKERS = GenerationSettings(temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.1)
 
 
-@pytest.mark.parametrize("place", ["here", "hub"])
-def test_the_makers_sampling_stands_in_gguf_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_the_makers_sampling_stands_in_gguf_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it lies in the hub's cache."""
     path = tmp_path / "own.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     for name, value in (("temp", 0.7), ("top_p", 0.8), ("penalty_repeat", 1.1)):
         writer.add_float32(f"general.sampling.{name}", value)
     writer.add_int32("general.sampling.top_k", 20)
     finish(writer)
-    _on_hub(monkeypatch, tmp_path)
-    stored = Gguf(path=path) if place == "here" else Gguf(repo="org/own", file=path.name)
-    found = makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=stored)))
-    assert found == GenerationSettings(temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.1)
+    monkeypatch.setattr(bring, "hub_folder", lambda *asked: tmp_path)
+    for stored in (Gguf(path=path), Gguf(repo="org/own", file=path.name)):
+        assert makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=stored))) == MAKERS
+
+
+# The list of tokens that a draft knows: written, read again, and refused where it is none.
+
+KNOWN = np.array([0, 2, 5, 49_151], np.int64)
+
+
+def saved(values: Any, dtype: Any = np.int64) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(values, dtype))
+    return file.getvalue()
+
+
+NO_LIST = [saved(values) for values in ([5, 2, 9], [2, 2, 9], [-1, 2, 9], [], 7, [[1, 2], [3, 4]])]
+NO_LIST += [saved([1, 2, 3], dtype) for dtype in (np.int32, np.float64, ">i8", "U3")]
+DAMAGED = [b"", b"PK\x03\x04nonsense", saved(KNOWN)[:40], saved(KNOWN)[:-1], saved([{"a": 1}], object)]
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    assert read_known(tmp_path) is None  # it knows all
+    for known in (KNOWN, KNOWN[1:]):
+        np.save(tmp_path / KNOWN_TOKENS_FILE, known)
+        found = read_known(tmp_path)
+        assert (found.dtype, found.tolist()) == (np.int64, known.tolist())
+
+
+def test_what_is_no_rising_list_of_tokens_is_refused(tmp_path: Path) -> None:
+    """Objects are not unpickled."""
+    refused = dict.fromkeys(NO_LIST, r"is no list of tokens\.") | dict.fromkeys(DAMAGED, "cannot be read: .*")
+    for raw, said in refused.items():
+        (tmp_path / KNOWN_TOKENS_FILE).write_bytes(raw)
+        with pytest.raises(BrokenFileError, match=rf"{KNOWN_TOKENS_FILE} {said} Distil the draft again"):
+            read_known(tmp_path)
+
+
+def test_same_tokens(tiny_folder: Path) -> None:
+    target, draft = AutoTokenizer.from_pretrained(tiny_folder), AutoTokenizer.from_pretrained(tiny_folder)
+    assert same_tokens(target, draft) is None
+    draft.add_tokens(["longer"])
+    assert same_tokens(target, draft) == "the target has 259 tokens and the draft model 260"
+    target.add_tokens(["other"])
+    said = "the target's token 'other' with number 259 does not exist in the draft model"
+    assert same_tokens(target, draft) == said

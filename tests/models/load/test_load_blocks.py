@@ -20,14 +20,14 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import Backend, Folder, ModelEntry, ModelSource
+from hierchat.models.catalogue import Backend
 from hierchat.models.fetch.bring import bring, status
 from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.load.load_model import load, load_torch
 from hierchat.models.progress import BrokenFileError, DiskFullError, Progress, UnsupportedError
-from tests.testing.tiny_files import of_gguf
+from tests.testing.tiny_files import change_config, of_folder, of_gguf
 
 TOKENS = [1, 40, 80, 7, 7, 120, 33, 5, 200, 9]
 
@@ -56,30 +56,19 @@ def test_a_gguf_gives_the_logits_of_transformers(backend: Backend, tiny_gguf: Pa
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
 
 
-def test_packed_blocks_are_no_float32(tiny_folder: Path) -> None:
-    loaded = load(
-        ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tiny_folder)), blocks=8),
-        "cpu",
-        backend="float32",
-    )
-    assert (loaded.backend, loaded.dtype) == ("float32", "float32")
-    assert not isinstance(loaded.model, block_model.BlockModel)
-
-
 def test_made_once_and_as_large_as_the_file(tiny_gguf: Path) -> None:
     seen: list[Progress] = []
     loaded = load(of_gguf(tiny_gguf), "cpu", seen.append)
     assert any(now.phase == "converting" and now.total == 2 for now in seen)
+    matrices = dict(loaded.model.matrices())
     blocks = sum(tensor.n_bytes for tensor in gguf.GGUFReader(tiny_gguf).tensors if tensor.shape.size == 2)
-    stored = sum(matrix.nbytes for _, matrix in loaded.model.matrices())
-    assert blocks == sum(matrix.file_bytes for _, matrix in loaded.model.matrices())
-    assert stored <= 1.02 * blocks
+    assert blocks == sum(matrix.file_bytes for matrix in matrices.values())
+    assert sum(matrix.nbytes for matrix in matrices.values()) <= 1.02 * blocks
     seen.clear()
-    again = load(of_gguf(tiny_gguf), "cpu", seen.append)
+    for name, again in load(of_gguf(tiny_gguf), "cpu", seen.append).model.matrices():
+        np.testing.assert_array_equal(matrices[name].data, again.data, err_msg=name)
+        assert again.data.ctypes.data % 64 == 0
     assert not any(now.phase == "converting" for now in seen)
-    for (name, one), (_, other) in zip(loaded.model.matrices(), again.model.matrices(), strict=True):
-        np.testing.assert_array_equal(one.data, other.data, err_msg=name)
-    assert all(matrix.data.ctypes.data % 64 == 0 for _, matrix in again.model.matrices())
 
 
 def test_a_cache_of_another_layout_is_made_anew(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,12 +114,8 @@ def test_a_killed_conversion_leaves_nothing_that_is_believed(tiny_gguf: Path) ->
         "block_model.write_model = killed\n"
         "convert.convert_blocks(Path(sys.argv[1]), sys.argv[2], lambda progress: None)\n"
     )
-    digest = sha256(tiny_gguf)
-    done = subprocess.run(
-        [sys.executable, "-c", script, tiny_gguf, digest],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-    )
+    digest, there = sha256(tiny_gguf), {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, "-c", script, tiny_gguf, digest], env=there, capture_output=True)
     assert done.returncode == -signal.SIGKILL
     assert not is_converted(blocks_folder(digest))
     assert load(of_gguf(tiny_gguf), "cpu", backend="blocks").backend == "blocks"
@@ -164,24 +149,13 @@ def test_an_unknown_block_type_runs_through_transformers(
         load(of_gguf(tiny_gguf), "cpu", backend="blocks")
 
 
-def test_a_sliding_window_runs_through_transformers(tiny_folder: Path, entry_of) -> None:
-    config = json.loads((tiny_folder / "config.json").read_text())
-    (tiny_folder / "config.json").write_text(json.dumps({**config, "mlp_bias": True}))
-    with pytest.raises(UnsupportedError, match="biases"):
-        load(entry_of(tiny_folder, blocks=8), "cpu", backend="blocks")
-    with pytest.raises(UnsupportedError, match="CPU only"):
-        load(entry_of(tiny_folder), "cuda:0", backend="blocks")
-
-
 @pytest.mark.parametrize(("bits", "kind", "error"), [(8, "Q8_0", 0.03), (4, "Q4_1", 0.3)])
 def test_safetensors_are_packed_where_the_catalogue_asks(
-    tiny_folder: Path, entry_of, bits: int, kind: str, error: float
+    tiny_folder: Path, bits: int, kind: str, error: float
 ) -> None:
-    plain = load(entry_of(tiny_folder), "cpu")
+    plain = load(of_folder(tiny_folder), "cpu")
     assert plain.backend == "float16"
-    with pytest.raises(UnsupportedError, match="`blocks: 8`"):
-        load(entry_of(tiny_folder), "cpu", backend="blocks")
-    packed = load(entry_of(tiny_folder, blocks=bits), "cpu")
+    packed = load(of_folder(tiny_folder, blocks=bits), "cpu")
     assert (packed.backend, packed.model_key) == ("blocks", plain.model_key)
     assert packed.model.layers[0]["q"].name == kind
     assert packed.model.embedding.name == "Q8_0"
@@ -189,3 +163,16 @@ def test_safetensors_are_packed_where_the_catalogue_asks(
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
     found = logits(CpuRunner(packed.model, context_length=packed.context_length).open())
     assert np.abs(found - expected).max() <= error * np.abs(expected).max()
+
+
+def test_what_has_no_blocks_runs_without_them_or_says_so(tiny_folder: Path) -> None:
+    floats = load(of_folder(tiny_folder, blocks=8), "cpu", backend="float32")  # packed blocks are none
+    assert (floats.backend, floats.dtype) == ("float32", "float32")
+    assert not isinstance(floats.model, block_model.BlockModel)
+    with pytest.raises(UnsupportedError, match="`blocks: 8`"):
+        load(of_folder(tiny_folder), "cpu", backend="blocks")
+    with pytest.raises(UnsupportedError, match="CPU only"):
+        load(of_folder(tiny_folder), "cuda:0", backend="blocks")
+    change_config(tiny_folder, mlp_bias=True)
+    with pytest.raises(UnsupportedError, match="biases"):
+        load(of_folder(tiny_folder, blocks=8), "cpu", backend="blocks")

@@ -56,43 +56,38 @@ def test_they_load_as_one_file_does(tiny_gguf: Path, pieces: list[Path]) -> None
 def test_any_of_them_or_their_folder_is_added_as_one_model(pieces: list[Path]) -> None:
     for said in (pieces[2], pieces[0].parent):
         found = added(str(said))
-        assert found.name == "tiny.q8_0"
-        assert found.source.gguf == Gguf(path=pieces[0])
+        assert (found.name, found.source.gguf) == ("tiny.q8_0", Gguf(path=pieces[0]))
         assert found.size.parameters == read_head(pieces[0]).parameters
 
 
 def test_a_missing_one_is_named(pieces: list[Path]) -> None:
     pieces[1].unlink()
     said = r"Q8_0-00001-of-00004\.gguf is one of the 4 files of a model; missing in .*: tiny\.Q8_0-00002-of"
-    with pytest.raises(MissingError, match=said):
-        add(str(pieces[0]), read_catalogue())
+    for read in (lambda: add(str(pieces[0]), read_catalogue()), lambda: load(of_gguf(pieces[0]), "cpu")):
+        with pytest.raises(MissingError, match=said):
+            read()
     assert not is_fetched(of_gguf(pieces[0]), "cpu")
-    with pytest.raises(MissingError, match=said):
-        load(of_gguf(pieces[0]), "cpu")
     pieces[2].unlink()
     with pytest.raises(
-        MissingError, match=r"missing in .*: .*00002-of-00004\.gguf, .*00003-of-00004\.gguf\. .* all of"
+        MissingError, match=r"missing in .*: .*00002-of.*, .*00003-of-00004\.gguf\. .* all of"
     ):
         read_head(pieces[0])
 
 
 def test_names_that_are_not_theirs(pieces: list[Path], tiny_gguf: Path, tmp_path: Path) -> None:
     pieces[0].rename(tmp_path / "renamed.gguf")
-    with pytest.raises(
-        BrokenFileError, match=r"renamed\.gguf says that its model is cut into 4 files.* there are 1\."
-    ):
+    said = r"renamed\.gguf says that its model is cut into 4 files.* there are 1\."
+    with pytest.raises(BrokenFileError, match=said):
         read_head(tmp_path / "renamed.gguf")
     others = cut(tiny_gguf, tmp_path / "others", 5)
-    (tmp_path / "mixed").mkdir()
     for number, path in enumerate((*others[:2], *pieces[2:4])):
-        path.rename(tmp_path / "mixed" / f"x-0000{number + 1}-of-00004.gguf")
+        path.rename(tmp_path / f"x-0000{number + 1}-of-00004.gguf")
     with pytest.raises(BrokenFileError, match="not of one model"):
-        read_head(tmp_path / "mixed" / "x-00001-of-00004.gguf")
+        read_head(tmp_path / "x-00001-of-00004.gguf")
 
 
-def test_transformers_reads_one_file_alone(pieces: list[Path], tiny_gguf: Path) -> None:
+def test_transformers_reads_one_file_alone(pieces: list[Path]) -> None:
     head = read_head(pieces[0])
-    assert gguf_refused(read_head(tiny_gguf)) is None
     assert gguf_refused(head) == "only the CPU engine reads such a file"
     other = replace(head, values={**head.values, "general.architecture": "starcoder2"})
     assert "in several files" in str(gguf_refused(other))
