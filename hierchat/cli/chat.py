@@ -277,8 +277,8 @@ def head_words(card: "HeadCard") -> str:
     """Say how good a draft head is, and what it was trained on."""
     right = ", ".join(percent(one) for one in card.accuracy)
     return _(
-        "trained for {minutes} minutes on {tokens} tokens. Of texts that it never saw, it has right at each place ahead: "
-        "{right}; {length} tokens a step by it alone."
+        "trained for {minutes} minutes on {tokens} tokens. Of texts that it never saw, it has right at each "
+        "place ahead: {right}; {length} tokens a step by it alone."
     ).format(
         minutes=number(card.minutes, ",.0f"), tokens=number(card.tokens, ",d"), right=right or "?",
         length=number(card.length, ".2f"),
