@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.arms import OwnArm, rotated
+from benchmarks.arms import rotated
 from benchmarks.decode import Measured, measure
 from hierchat.checks.runs import Question
 from hierchat.runtime.served_model import ServedModel
@@ -73,16 +73,3 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(served: ServedModel, 
     assert arm.asked == WARM_UPS + 2
     assert len(arm.history) == 4  # the earlier replies, too
     assert [row["question"] for row in json.loads(out.path.read_text())["questions"]] == [0, 1, 2, 3]
-
-
-def test_our_arms_on_a_model(served: ServedModel, tmp_path: Path) -> None:
-    names = ["vanilla", "context", "context+history", "hierchat"]
-    out = result(tmp_path, names)
-    asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(3)]
-    run(served, [OwnArm(name, served) for name in names], asked, out, carry=True)
-    figures = {arm["arm"]: arm for arm in out.as_dict()["arms"]}
-    assert [figures[name]["mismatches"] for name in names] == [0, 0, 0, 0]
-    assert all(figures[name]["tokens"] == 3 * 2 * 24 for name in names)
-    assert figures["vanilla"]["tokens_per_forward"] == figures["vanilla"]["speedup"] == 1
-    assert figures["context+history"]["sources"]["history"] > 0
-    assert "history" not in figures["context"]["sources"]

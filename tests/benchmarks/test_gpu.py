@@ -147,6 +147,7 @@ def test_a_failure_or_another_word_is_an_exit_status(
     assert len(attempt_records()) == 1
 
 
+@pytest.mark.large  # a process that imports torch
 def test_each_way_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nobody" in gpu.in_process("nobody", "slots", "cpu")["failed"]
     monkeypatch.setattr(gpu, "EACH_S", 0.001)

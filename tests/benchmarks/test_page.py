@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -10,20 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import soak
-from benchmarks.__main__ import main
 from benchmarks.page import scripted
 from hierchat.store import Store
 from hierchat.texts.importing import Import
 from tests.testing import browser as driving
 from tests.testing.fake_service import make
-
-
-def test_without_what_drives_the_browser_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
-    assert main(["page", "--json", str(tmp_path / "out.json")]) == 2
-    assert "pip install 'hierchat[bench]'" in capsys.readouterr().err
 
 
 def test_the_made_up_chats_are_chats(tmp_path: Path) -> None:
@@ -39,6 +29,7 @@ def test_the_made_up_chats_are_chats(tmp_path: Path) -> None:
         assert len(store.messages.path(user, long)) == 12
 
 
+@pytest.mark.large
 def test_a_visit_does_all_of_it_and_leaves_no_chat(tmp_path: Path) -> None:
     service = make(tmp_path)
     service.script.seconds = 1

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peers.arm import MAIN, PeerArm
 from benchmarks.peers.environment import ArmError
+from benchmarks.vllm.servers import Server
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
 from tests.testing.fake_arms import FAKE_PEER
+from tests.testing.openai_server import Script, serving
 from tests.testing.tiny_chat import CONTEXT, END, model, served
 
 
@@ -40,6 +43,7 @@ def test_a_peer_that_dies_leaves_its_last_words(peer: PeerArm) -> None:
         peer.answer([7], settings(13))
 
 
+@pytest.mark.large  # its process imports what takes many seconds
 def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path) -> None:
     model().save_pretrained(tmp_path)
     engine = served().engine
@@ -59,3 +63,22 @@ def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path) -> N
         assert answer.forwards <= len(answer.reply)
         prompt = [*prompt, *ours, 11]
     peer.close()
+
+
+# What another vLLM tells of its drafts, and what stands in its place where it does not.
+
+COUNTED = """# TYPE vllm:spec_decode_num_draft_tokens_total counter
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 8.0
+vllm:spec_decode_num_draft_tokens_created{engine="0"} 1.7e+09
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 5.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 3.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("metrics", "counted"),
+    [(COUNTED, (8, 5)), (COUNTED.replace("num_accepted_tokens_total", "other"), None), ("", None)],
+)
+def test_counters_that_are_not_there_are_not_zero(metrics: str, counted: tuple[int, int] | None) -> None:
+    with serving(Script(metrics=metrics)) as url, closing(Server(url, "")) as server:
+        assert server.drafted() == counted

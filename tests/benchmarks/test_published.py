@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from benchmarks.arms import OwnArm
 from benchmarks.published import PUBLISHED
 from benchmarks.published.common import Published
 from benchmarks.published.hierarchy import HierarchyDrafting
@@ -17,8 +16,6 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 from tests.drafting.databases import paths_of
 from tests.testing.fake_arms import QUICK
-from tests.testing.questions import SETTINGS
-from tests.testing.tiny_chat import served as tiny
 
 
 def corpus(*texts: Sequence[int], name: str = "corpus") -> Statistics:
@@ -67,17 +64,3 @@ def test_never_more_than_the_width(name: str, width: int | None) -> None:
         assert len(paths(drafter.propose())) <= (width or 128) - 1
         drafter.observe([token], random.permutation(8)[None, : drafter.top].astype(np.int32))
     assert bool(drafted) == (width != 1)
-
-
-def test_not_a_word_changes() -> None:
-    model = tiny()
-    prompt = list(range(3, 40)) * 2
-    plain = OwnArm("vanilla", model).answer(prompt, SETTINGS)
-    for name in QUICK:
-        arm = OwnArm(name, model, width=8)
-        for _ in range(2):
-            answer = arm.answer(prompt, SETTINGS)
-            arm.learn(answer.reply)
-            assert answer.reply == plain.reply
-        assert answer.forwards is not None
-        assert answer.forwards < len(answer.reply), name
