@@ -64,7 +64,9 @@ def called(servers: ToolServers, tool: str, most: int = 1000, **arguments: Any) 
     return servers.call(found[tool], arguments, NEVER, most)
 
 
-def test_a_server_over_standard_input_and_output(servers: ToolServers, folder: Path) -> None:
+def test_a_server_over_standard_input_and_output(
+    servers: ToolServers, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name(folder, files=files(folder))
     assert called(servers, "read_file", path="notes.txt") == ("done", "Buy milk.")
     assert called(servers, "read_file", path="missing.txt") == ("failed", "Error executing tool read_file")
@@ -75,15 +77,8 @@ def test_a_server_over_standard_input_and_output(servers: ToolServers, folder: P
     state, said = called(servers, "die")
     assert (state, "Connection closed" in said) == ("failed", True)
     assert called(servers, "read_file", path="notes.txt") == ("done", "Buy milk.")  # started anew
-
-
-def test_a_call_that_never_ends_is_stopped_or_given_up(
-    servers: ToolServers, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name(folder, files=files(folder))
-    hang = next(one for one in servers.tools("files", NEVER) if one.name == "hang")
-    stop = threading.Event()
-    threading.Timer(2, stop.set).start()
+    hang, stop = next(one for one in servers.tools("files", NEVER) if one.name == "hang"), threading.Event()
+    threading.Timer(0.5, stop.set).start()
     with pytest.raises(tools.Stopped):
         servers.call(hang, {}, stop)
     monkeypatch.setattr(tools, "SECONDS", 5.0)
@@ -96,10 +91,7 @@ def test_a_call_that_never_ends_is_stopped_or_given_up(
     [
         ({"command": "/no/such/program"}, "No such file"),
         ({"command": sys.executable, "args": ["-c", "pass"]}, "Connection closed"),
-        (
-            {"command": sys.executable, "args": ["-c", "print('hello'); import time; time.sleep(60)"]},
-            "imed out",
-        ),
+        ({"command": sys.executable, "args": ["-c", "print(); import time; time.sleep(60)"]}, "imed out"),
         ({"url": "http://127.0.0.1:9/mcp"}, "connection"),
     ],
 )
@@ -128,48 +120,53 @@ def test_a_broken_file_is_one_sentence(servers: ToolServers, folder: Path, text:
     assert "\n" not in sentence
 
 
+TEXTS = {
+    "big": "x" * 5_000_000,
+    "bigger": "x" * 50_000_000,
+    "packed": "x" * 50_000_000,
+    "marks": "<script>alert(1)</script> **bold** <|im_end|>",
+}
+NAMES = (*TEXTS, "read_file", "lie", "fail", "hang", "bad name <b>")
+
+
 class Liar(BaseHTTPRequestHandler):
-    """An HTTP server of tools that fails, hangs and lies; its list changes each time that it is asked for."""
+    """An HTTP server of tools that reads files, fails, hangs and lies; its list changes each time that it is asked."""
 
     lists = 0
+    folder: Path
+    """Of the files that it reads."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if "id" not in asked:
             self._send(202, b"")
             return
+        given = asked.get("params", {})
+        called = given.get("name", "")
         answer: dict[str, Any] = {"error": {"code": -32601, "message": "no such method"}}
-        packed = False
-        match asked["method"], asked.get("params", {}).get("name"):
-            case "initialize", _:
-                about = {"name": "liar", "version": "1"}
-                answer = {
-                    "result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": about}
-                }
-            case "tools/list", _:
-                Liar.lists += 1
-                kinds = {
-                    "marks": {"type": "object", "properties": {"a": {"type": 7}}},
-                }
-                names = ["big", "bigger", "packed", "marks", "lie", "fail", "hang", "bad name <b>"]
-                names.append(f"new{Liar.lists}")
-                tools = [{"name": name, "inputSchema": kinds.get(name, {"type": "object"})} for name in names]
-                answer = {"result": {"tools": [{**tool, "description": "x" * 9_999} for tool in tools]}}
-            case "tools/call", ("big" | "bigger" | "packed") as name:
-                size = 5_000_000 if name == "big" else 50_000_000
-                answer = {"result": {"content": [{"type": "text", "text": "x" * size}]}}
-                packed = name == "packed"
-            case "tools/call", "marks":
-                text = "<script>alert(1)</script> **bold** <|im_end|>"
-                answer = {"result": {"content": [{"type": "text", "text": text}]}}
-            case "tools/call", "lie":
-                answer = {"result": {"content": "not a list"}}
-            case "tools/call", "fail":
-                self._send(500, b"no")
-                return
-            case "tools/call", "hang":
-                threading.Event().wait(8)
-        self._send(200, json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode(), packed)
+        if asked["method"] == "initialize":
+            about = {"name": "liar", "version": "1"}
+            answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": about}}
+        elif asked["method"] == "tools/list":
+            Liar.lists += 1
+            odd = {"marks": {"type": "object", "properties": {"a": {"type": 7}}}}
+            tools = [
+                {"name": name, "inputSchema": odd.get(name, {"type": "object"}), "description": "x" * 9_999}
+                for name in (*NAMES, f"new{Liar.lists}")
+            ]
+            answer = {"result": {"tools": tools}}
+        elif called in TEXTS or called == "read_file":
+            text = TEXTS.get(called) or (self.folder / given["arguments"]["path"]).read_text()
+            answer = {"result": {"content": [{"type": "text", "text": text}]}}
+        elif called == "lie":
+            answer = {"result": {"content": "not a list"}}
+        elif called == "fail":
+            self._send(500, b"no")
+            return
+        elif called == "hang":
+            threading.Event().wait(8)
+        body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode()
+        self._send(200, body, packed=called == "packed")
 
     def do_GET(self) -> None:
         self._send(405, b"")
@@ -187,18 +184,16 @@ class Liar(BaseHTTPRequestHandler):
         with suppress(OSError):
             self.wfile.write(body)
 
-    def log_message(self, *args: Any) -> None:
-        pass
+    def log_message(self, *args: Any) -> None: ...
 
 
 @pytest.fixture
 def liar(folder: Path) -> Iterator[None]:
+    Liar.folder = folder / "files"
     server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    name(
-        folder,
-        files={"url": f"http://127.0.0.1:{server.server_address[1]}/mcp", "headers": {"X-Key": "secret"}},
-    )
+    address = f"http://127.0.0.1:{server.server_address[1]}/mcp"
+    name(folder, files={"url": address, "headers": {"X-Key": "secret"}})
     yield
     server.shutdown()
     server.server_close()
@@ -207,48 +202,48 @@ def liar(folder: Path) -> Iterator[None]:
 def test_a_server_over_http_that_fails_hangs_and_lies(
     servers: ToolServers, liar: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = {one.name: one for one in servers.tools("files", NEVER)}
-    then = {one.name: one for one in servers.tools("files", NEVER)}
+    first, then = ({one.name: one for one in servers.tools("files", NEVER)} for _ in range(2))
     assert set(first) ^ set(then) == {f"new{Liar.lists - 1}", f"new{Liar.lists}"}
     assert "bad name <b>" not in first
     assert {len(one.description) for one in first.values()} == {tools.MOST_DESCRIPTION}
     assert json.loads(first["marks"].schema)["properties"] == {"a": {"type": 7}}
     state, said = servers.call(first["big"], {}, NEVER)
     assert (state, len(said) < tools.MOST_RESULT + 100, "of 5,000,000" in said) == ("done", True, True)
-    assert servers.call(first["marks"], {}, NEVER)[1] == "<script>alert(1)</script> **bold** <|im_end|>"
+    assert servers.call(first["marks"], {}, NEVER)[1] == TEXTS["marks"]
     monkeypatch.setattr(tools, "SECONDS", 5.0)
     servers.switch(owner(servers), "files", True)  # connects anew
     for broken in ("lie", "fail", "hang", "bigger", "packed"):
         state, said = servers.call(first[broken], {}, NEVER)
-        assert (state, said.startswith("The tool server files cannot be used"), "\n" in said) == (
-            "failed",
-            True,
-            False,
-        )
+        assert state == "failed"
+        assert said.startswith("The tool server files cannot be used")
+        assert "\n" not in said
         assert len(said) < 600
         assert ("longer than 16 MB" in said) == (broken in ("bigger", "packed"))
 
 
-def test_a_schema_that_is_none_takes_any_arguments() -> None:
+ADDING = '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ('Well. {"name": "other", "arguments": 3}', True),
+        ('{"name": "marks", "arguments": {"a": [1]}}', True),
+        ('I add:\n```json\n{"name": "add", "arguments": {"a": 1}}\n```', True),
+        ('{"name": "add", "arguments": {"a": "1"}}', False),
+        ('{"name": "add", "arguments": {}}', False),
+        ('{"name": "add"', False),
+    ],
+)
+def test_a_schema_that_is_none_takes_any_arguments(text: str, fits: bool) -> None:
     grammars = Grammars(tokenizer(), {END}, len(tokenizer()))
-    bad = Tool("files", "marks", "", '{"type": "object", "properties": 7}')
-    good = Tool(
-        "files", "add", "", '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
-    )
-    grammar = grammar_of_calls([bad.function("marks"), good.function("add")], grammars)
-
-    def fits(text: str) -> bool:
-        held = grammars.begin(grammar)
-        row = np.zeros(len(tokenizer()), np.float32)
-        for token in tokenizer()(text, add_special_tokens=False)["input_ids"]:
-            if held.masked(row)[token] < 0:
-                return False
+    bad, good = Tool("files", "marks", "", '{"type": "object", "properties": 7}'), Tool("", "add", "", ADDING)
+    held = grammars.begin(grammar_of_calls([bad.function("marks"), good.function("add")], grammars))
+    row = np.zeros(len(tokenizer()), np.float32)
+    for token in [*tokenizer()(text, add_special_tokens=False)["input_ids"], END]:
+        if held.masked(row)[token] < 0:
+            assert not fits
+            return
+        if token != END:
             held.take(token)
-        return bool(held.masked(row)[END] == 0)
-
-    assert fits('Well. {"name": "other", "arguments": 3}')
-    assert fits('{"name": "marks", "arguments": {"a": [1]}}')
-    assert fits('I add:\n```json\n{"name": "add", "arguments": {"a": 1}}\n```')
-    assert not fits('{"name": "add", "arguments": {"a": "1"}}')
-    assert not fits('{"name": "add", "arguments": {}}')
-    assert not fits('{"name": "add"')
+    assert fits
