@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 from hierchat.drafting import suffix_index
 from hierchat.drafting.growing.evidence import occurrences
 from hierchat.drafting.suffix_index import BREAK, DEPTH, Arrays, SuffixIndex, merged, suffix_order
-
-UNHURRIED = settings(deadline=None, max_examples=60)
-"""The first example may have to wait for the compiler."""
 
 texts = st.lists(st.integers(0, 2), max_size=90)
 logs = st.lists(st.sampled_from([0, 0, 1, 1, 2, BREAK]), max_size=200)
@@ -48,27 +45,23 @@ def check(index: SuffixIndex) -> None:
     assert orders(index.arrays) == [plainly(log, first, end) for first, end in pairwise(bounds)]
 
 
-@UNHURRIED
+@settings(max_examples=60)
 @given(log=logs)
 def test_a_log_is_sorted(log: list[int]) -> None:
     assert suffix_order(array(log)).tolist() == plainly(log)
 
 
-@pytest.mark.parametrize("period", [1, 5, 64, 100])
-def test_a_text_that_repeats_itself(period: int) -> None:
+def test_long_texts_that_repeat_themselves_and_a_large_vocabulary() -> None:
     """Long equal runs, whose suffixes differ by position alone."""
-    log = list(range(period)) * (1500 // period)
-    assert suffix_order(array(log)).tolist() == plainly(log)
-
-
-def test_tokens_of_a_large_vocabulary() -> None:
-    log = np.random.default_rng(0).choice([0, 7, 2**31 - 1, 49_151, BREAK], 2000).tolist()
-    assert suffix_order(array(log)).tolist() == plainly(log)
+    texts = [list(range(period)) * (1500 // period) for period in (1, 5, 64, 100)]
+    large = np.random.default_rng(0).choice([0, 7, 2**31 - 1, 49_151, BREAK], 2000).tolist()
+    for log in (*texts, large):
+        assert suffix_order(array(log)).tolist() == plainly(log)
     with pytest.raises(ValueError, match="negative"):
         suffix_order(array([1, -2]))
 
 
-@UNHURRIED
+@settings(max_examples=60)
 @given(older=logs, newer=logs)
 def test_two_orders_become_one(older: list[int], newer: list[int]) -> None:
     log = [*older, BREAK, *newer, BREAK]
@@ -95,10 +88,9 @@ def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("waits", [True, False])
-@UNHURRIED
-@given(steps=steps)
-def test_the_order_is_right_whatever_happens(waits: bool, steps: list[tuple[str, list]]) -> None:
+@settings(max_examples=60)
+@given(steps=steps, waits=st.booleans())
+def test_the_order_is_right_whatever_happens(steps: list[tuple[str, list]], waits: bool) -> None:
     index = SuffixIndex()
     held: list[tuple[int, list[int]]] = []
     log: list[int] = []
@@ -169,42 +161,30 @@ def after(index: SuffixIndex, ending: Sequence[int]) -> list[int]:
     return found
 
 
-def beside(index: SuffixIndex, act: Callable[[], None]) -> None:
-    """Do `act` while lookups go on in another thread, each of which finds what is always there."""
-    wrong: list[object] = []
-    done = threading.Event()
+def test_lookups_beside_the_thread_see_no_half_done_state() -> None:
+    """Each finds what is always there."""
+    index, rng = SuffixIndex(), np.random.default_rng(0)
+    index.append([70_001, 70_002, 70_003, 70_004])
+    held, wrong, done = [], list[object](), threading.Event()
 
     def look() -> None:
         while not done.is_set():
-            found = after(index, [70_001, 70_002])
-            if found != [70_003]:
+            if (found := after(index, [70_001, 70_002])) != [70_003]:
                 wrong.append(found)
 
     reader = threading.Thread(target=look)
     reader.start()
     try:
-        act()
-        index.wait()
-    finally:
-        done.set()
-        reader.join()
-    assert not wrong
-
-
-def test_lookups_beside_the_thread_see_no_half_done_state() -> None:
-    index = SuffixIndex()
-    rng = np.random.default_rng(0)
-    index.append([70_001, 70_002, 70_003, 70_004])
-    held = []
-
-    def act() -> None:
         for number in range(20):
             text = rng.integers(0, 50, 20_000 if number % 4 else 40_000)
             held.append((index.append(text), text.size))
             if number % 5 == 4:
                 index.remove([held.pop(number // 8)])
-
-    beside(index, act)
+        index.wait()
+    finally:
+        done.set()
+        reader.join()
+    assert not wrong
     log = index.arrays.tokens
     bounds = pairwise([*index.arrays.starts.tolist(), log.size])
     assert orders(index.arrays) == [(suffix_order(log[first:end]) + first).tolist() for first, end in bounds]

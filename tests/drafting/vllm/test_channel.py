@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -60,26 +61,22 @@ def ask(line: Line) -> Ask:
 def test_it_says_what_it_is(ask: Ask) -> None:
     hello = ask("hello")
     assert hello.pop("hierchat")
-    assert hello == {
-        "ok": True,
-        "protocol": 1,
-        "vllm": "0.32.0",
-        "model": "tiny",
-        "most_drafts": 8,
-        "learns": True,
-    }
+    drafter = {"model": "tiny", "most_drafts": 8, "learns": True}
+    assert hello == {"ok": True, "protocol": 1, "vllm": "0.32.0", **drafter}
 
 
-@pytest.mark.parametrize("token", [None, "", "another secret, as long", 7])
-def test_others_are_refused(line: Line, token: object) -> None:
-    answer = line.send(json.dumps({"token": token, "method": "hello"}).encode())
-    assert (answer["ok"], answer["error"]) == (False, "unauthorised")
-    assert line.file.readline() == b""  # closed behind the answer
+def test_others_are_refused(engine: Engine) -> None:
+    for token in (None, "", "another secret, as long", 7):
+        line = Line(engine.proposer.channel.port)
+        answer = line.send(json.dumps({"token": token, "method": "hello"}).encode())
+        assert answer
+        assert (answer["ok"], answer["error"]) == (False, "unauthorised")
+        assert line.file.readline() == b""  # closed behind the answer
+        line.close()
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
+def test_what_cannot_be_answered_gets_a_sentence(ask: Ask) -> None:
+    for fields, sentence in (
         ({"method": "sing"}, "figures, forget, hello, reply"),
         ({"method": "reply", "user": "ann"}, "The field reply must be a text"),
         ({"method": "reply", "user": "ann", "reply": "1", "from": -1}, "0 or more"),
@@ -87,23 +84,19 @@ def test_others_are_refused(line: Line, token: object) -> None:
         ({"method": "forget", "user": "ann"}, '"all": true'),
         ({"method": "forget", "user": "ann", "replies": [1]}, '"all": true'),
         ({"method": "forget", "user": "ann", "replies": ["1"] * 10_001}, "10000 names"),
-    ],
-)
-def test_what_cannot_be_answered_gets_a_sentence(ask: Ask, fields: dict[str, Any], sentence: str) -> None:
-    answer = ask(**fields)
-    assert answer["error"] == "bad_request"
-    assert sentence in answer["message"]
-    assert ask("hello")["ok"]  # the connection stays
+    ):
+        answer = ask(**fields)
+        assert answer["error"] == "bad_request"
+        assert sentence in answer["message"]
+        assert ask("hello")["ok"]  # the connection stays
 
 
-@pytest.mark.parametrize("garbage", [b"no json", b"[1]", b"\xff\xfe", b""])
-def test_garbage_gets_a_sentence(line: Line, ask: Ask, garbage: bytes) -> None:
-    answer = line.send(garbage)
-    assert answer["error"] == "bad_request"
-    assert ask("hello")["ok"]
-
-
-def test_a_line_without_end_closes_the_connection(line: Line) -> None:
+def test_garbage_gets_a_sentence_and_a_line_without_end_closes_the_connection(line: Line, ask: Ask) -> None:
+    for garbage in (b"no json", b"[1]", b"\xff\xfe", b""):
+        answer = line.send(garbage)
+        assert answer
+        assert answer["error"] == "bad_request"
+        assert ask("hello")["ok"]
     line.file.write(b"x" * (LONGEST_LINE + 1))
     line.file.flush()
     assert json.loads(line.file.readline())["error"] == "bad_request"
@@ -122,6 +115,12 @@ def test_a_reply_is_told_while_it_is_written(engine: Engine, ask: Ask) -> None:
     steps = [*first["steps"], *rest["steps"]]
     assert [token for step in steps for token in step["tokens"]] == request.tokens
     assert ask("reply", user="ben", reply="1")["error"] == "unknown_reply"
+    engine.proposer._users.wait()
+    found = ask("figures")
+    assert (found["users"], found["writing"], found["replies"]) == (1, 0, 1)
+    assert found["tokens"] == len([5, 6, 7, *POEM, END])
+    assert found["step_ms"] == sorted(found["step_ms"])
+    assert found["propose_ms"] > 0
 
 
 def test_what_is_forgotten_drafts_no_longer_and_is_in_no_file(
@@ -158,32 +157,21 @@ def test_what_is_being_written_is_not_learned_once_forgotten(engine: Engine, ask
     assert ask("reply", user="ann", reply="1")["error"] == "unknown_reply"
 
 
-def test_figures_of_all(engine: Engine, ask: Ask) -> None:
-    steps_of(engine, [5, 6, 7], POEM, user="ann", reply="1")
-    found = ask("figures")
-    assert (found["users"], found["writing"], found["replies"]) == (1, 0, 1)
-    assert found["tokens"] == len([5, 6, 7, *POEM, END])
-    assert found["step_ms"] == sorted(found["step_ms"])
-    assert found["propose_ms"] > 0
-
-
 def test_a_file_that_cannot_be_used_is_told(
     engine: Engine, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps_of(engine, [5, 6, 7], POEM, user="ann", reply="1")
-    monkeypatch.setattr(engine.proposer._users._file, "_db", _Full())
-    steps_of(engine, [5, 6, 7], POEM, user="ann", reply="2")
-    assert not ask("hello")["learns"]
-    answer = ask("forget", user="ann", all=True)
+    with monkeypatch.context() as full:
+        full.setattr(engine.proposer._users._file, "_db", _Full())
+        steps_of(engine, [5, 6, 7], POEM, user="ann", reply="2")
+        assert not ask("hello")["learns"]
+        answer = ask("forget", user="ann", all=True)
     assert answer["error"] == "storage"
     assert "disk is full" in answer["message"]
-    monkeypatch.undo()
 
 
 class _Full(nullcontext[None]):
     def execute(self, *rest: object) -> None:
-        import sqlite3
-
         raise sqlite3.OperationalError("database or disk is full")
 
 

@@ -44,7 +44,7 @@ def write(books: UserStates, name: str, *replies: tuple[str, list[int]]) -> User
     return user
 
 
-def test_what_was_kept_is_there_at_the_next_start(make: Make) -> None:
+def test_what_was_kept_is_there_at_the_next_start(make: Make, tmp_path: Path) -> None:
     user = write(make(), "ann", ("1", [1, 2, 3]), ("2", [4, 5]), ("1", [6, 7]))
     user.acceptance.curve[0, 0, 0] = 7
     found = write(make(), "ann")
@@ -52,9 +52,11 @@ def test_what_was_kept_is_there_at_the_next_start(make: Make) -> None:
     assert found.tokens == 4
     assert texts(write(make(), "ben")) == []
     assert texts(write(make(model="another"), "ann")) == []
+    modes = {file.stat().st_mode & 0o077 for file in (tmp_path / "books").iterdir()}
+    assert modes == {0}  # only the owner can read it
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sizes=st.lists(st.integers(1, 60), max_size=12), most=st.integers(1, 120), again=st.integers(0, 12))
 def test_no_more_is_held_than_there_is_room_for(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], most: int, again: int
@@ -116,8 +118,9 @@ def test_forgetting_reaches_what_is_not_in_memory(make: Make) -> None:
     assert texts(write(make(), "ann")) == []
 
 
-def test_what_was_learned_goes_with_the_last_reply(tmp_path: Path) -> None:
-    file = UserStateFile(tmp_path / "drafts.db")
+def test_what_was_learned_goes_with_the_last_reply(make: Make, tmp_path: Path) -> None:
+    """What another version learned is learned anew."""
+    file = UserStateFile(tmp_path / "books" / "drafts.db")
     for model, reply in (("tiny", "1"), ("tiny", "2"), ("another", "1")):
         file.keep("ann", model, reply, [1, 2], b"learned")
     file.keep("ben", "another", "1", [3], b"learned")
@@ -125,43 +128,29 @@ def test_what_was_learned_goes_with_the_last_reply(tmp_path: Path) -> None:
     assert (file.acceptance("ann", "another"), file.acceptance("ann", "tiny")) == (None, b"learned")
     assert file.acceptance("ben", "another") == b"learned"
     file.close()
-
-
-def test_only_the_owner_can_read_the_file(make: Make, tmp_path: Path) -> None:
-    write(make(), "ann", ("1", [1, 2]))
-    files = list((tmp_path / "books").iterdir())
-    assert files
-    assert {file.stat().st_mode & 0o077 for file in files} == {0}
-
-
-def test_learned_of_another_version_is_learned_anew(make: Make, tmp_path: Path) -> None:
-    file = UserStateFile(tmp_path / "books" / "drafts.db")
-    file.keep("ann", "tiny", "1", [1, 2], b"of another version")
-    file.close()
     found = write(make(), "ann")
     assert texts(found) == [[1, 2]]
     assert not np.any(found.acceptance.curve)
 
 
 def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
-    other = sqlite3.connect(tmp_path / "other.db")
-    other.execute("CREATE TABLE mine (id)")
-    other.close()
-    before = (tmp_path / "other.db").read_bytes()
-    with pytest.raises(
-        UserStateFileError, match=r"is not its file\. Name another file in HIERCHAT_DRAFTER_DB"
+    UserStateFile(tmp_path / "newer.db").close()
+    for name, script in (
+        ("other", "CREATE TABLE mine (id)"),
+        ("newer", "PRAGMA user_version = 2"),
     ):
-        UserStateFile(tmp_path / "other.db")
-    assert (tmp_path / "other.db").read_bytes() == before
+        made = sqlite3.connect(tmp_path / f"{name}.db")
+        made.execute(script)
+        made.close()
     (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 30)
-    with pytest.raises(UserStateFileError, match="it is damaged"):
-        UserStateFile(tmp_path / "text.db")
-    UserStateFile(tmp_path / "mine.db").close()
-    newer = sqlite3.connect(tmp_path / "mine.db")
-    newer.execute("PRAGMA user_version = 2")
-    newer.close()
-    with pytest.raises(UserStateFileError, match="another version of hierchat"):
-        UserStateFile(tmp_path / "mine.db")
     (tmp_path / "file").touch()
-    with pytest.raises(UserStateFileError, match="HIERCHAT_DRAFTER_DB"):
-        UserStateFile(tmp_path / "file" / "drafts.db")
+    before = (tmp_path / "other.db").read_bytes()
+    for name, said in (
+        ("other.db", r"is not its file\. Name another file in HIERCHAT_DRAFTER_DB"),
+        ("text.db", "it is damaged"),
+        ("newer.db", "another version of hierchat"),
+        ("file/drafts.db", "HIERCHAT_DRAFTER_DB"),
+    ):
+        with pytest.raises(UserStateFileError, match=said):
+            UserStateFile(tmp_path / name)
+    assert (tmp_path / "other.db").read_bytes() == before

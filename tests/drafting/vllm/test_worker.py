@@ -27,21 +27,19 @@ class Worker:
 
 
 @pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts a module of vLLM where it is imported from."""
 
-    def put(name: str, **names: Any) -> ModuleType:
-        parts = name.split(".")
-        for end in range(1, len(parts) + 1):
-            part = ".".join(parts[:end])
-            if part not in sys.modules:
-                monkeypatch.setitem(sys.modules, part, ModuleType(part))
-            if end > 1:
-                monkeypatch.setattr(
-                    sys.modules[".".join(parts[: end - 1])], parts[end - 1], sys.modules[part], raising=False
-                )
-        vars(sys.modules[name]).update(names)
-        return sys.modules[name]
+    def put(name: str, **names: Any) -> None:
+        above: ModuleType | None = None
+        for end, part in enumerate(parts := name.split("."), 1):
+            path = ".".join(parts[:end])
+            if path not in sys.modules:
+                monkeypatch.setitem(sys.modules, path, ModuleType(path))
+            if above:
+                monkeypatch.setattr(above, part, sys.modules[path], raising=False)
+            above = sys.modules[path]
+        vars(above).update(names)
 
     return put
 
@@ -51,7 +49,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
     [("gpu_worker", "Worker", "GPUWorker"), ("cpu_worker", "CPUWorker", "CPUWorker")],
 )
 def test_the_drafter_gets_to_know_the_runner(
-    modules: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, module: str, its: str, name: str
+    modules: Callable[..., None], monkeypatch: pytest.MonkeyPatch, module: str, its: str, name: str
 ) -> None:
     modules(f"vllm.v1.worker.{module}", **{its: Worker})
     modules("vllm.v1.sample.rejection_sampler", expand_batch_to_tokens=expanded)
