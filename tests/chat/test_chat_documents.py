@@ -15,6 +15,7 @@ from hierchat.store.records import Attachment, Passage
 from hierchat.texts.attachments import PASSAGES
 from hierchat.texts.passages import cut
 from hierchat.texts.text_files import CorpusError
+from tests.testing.deleting import delete_for_good
 from tests.testing.office_files import docx, epub
 from tests.testing.pdfs import encrypted, pdf
 from tests.testing.tiny_chat import END, tokenizer
@@ -64,33 +65,28 @@ def rules(talk: Talk, files: Path) -> None:
 
 
 def test_passages_stand_with_the_question_and_are_stored(talk: Talk, files: Path) -> None:
+    talk.send("Quiet when?", max_new_tokens=4)
+    assert quoted(talk, 0) == []
+    assert PASSAGES not in prompt(talk, talk.messages()[-1].id)
+    talk = talk.other()
     rules(talk, files)
-    first = talk.send("Quiet when?", temperature=0.0)
+    first = talk.send("Quiet when?", temperature=0.0, max_new_tokens=4)
     assert [(one.number, one.name, one.text) for one in quoted(talk, 0)] == [
         (1, "rules.md, Quiet", "After ten.")
     ]
     whole = f"<|im_start|>user\n{PASSAGES}\n\n{QUIET}\n\nQuiet when?<|im_end|>\n<|im_start|>assistant\n"
-    assert prompt(talk, talk.messages()[1].id).endswith(whole)
-    again = talk.again(talk.messages()[0].id, temperature=0.0)
-    assert (again.text, again.figures.prompt_tokens) == (first.text, first.figures.prompt_tokens)
-
-
-def test_what_the_question_before_quoted_is_not_quoted_again(talk: Talk, files: Path) -> None:
-    rules(talk, files)
-    talk.send("Quiet when?", max_new_tokens=4)
     reply = talk.messages()[-1].id
     before = prompt(talk, reply)
+    assert before.endswith(whole)
     talk.send("Pets, and quiet?", reply, max_new_tokens=4)
-    assert [(one.number, one.text) for one in quoted(talk, 2)] == [(2, "No dogs.")]
+    assert [(one.number, one.text) for one in quoted(talk, 2)] == [
+        (2, "No dogs.")
+    ]  # no passage twice in a row
     assert prompt(talk, talk.messages()[-1].id).startswith(before)  # what was read stays reusable
     talk.send("Quiet?", talk.messages()[-1].id, max_new_tokens=4)
     assert [(one.number, one.text) for one in quoted(talk, 4)] == [(3, "After ten.")]
-
-
-def test_a_chat_without_documents_has_the_prompt_that_it_had(talk: Talk) -> None:
-    talk.send("Quiet when?", max_new_tokens=4)
-    assert quoted(talk, 0) == []
-    assert PASSAGES not in prompt(talk, talk.messages()[-1].id)
+    again = talk.again(talk.messages()[0].id, temperature=0.0, max_new_tokens=4)
+    assert (again.text, again.figures.prompt_tokens) == (first.text, first.figures.prompt_tokens)
 
 
 def test_passages_leave_room_for_the_question_and_the_reply(talk: Talk, files: Path) -> None:
@@ -158,11 +154,18 @@ def test_a_file_that_vanishes_and_a_folder_of_many(
     assert listed(talk) == [("files", 299, True)]
 
 
+def test_what_came_in_goes_with_its_folder(talk: Talk, files: Path) -> None:
+    (files / "a.txt").write_text("text")
+    add(talk, files / "a.txt", ours=True)
+    assert not files.exists()
+    assert [name for name, *_ in listed(talk)] == ["a.txt"]
+
+
 @pytest.mark.parametrize("stops", [True, False])
 def test_stopped_or_failed_nothing_of_it_stays(
     talk: Talk, files: Path, monkeypatch: pytest.MonkeyPatch, stops: bool
 ) -> None:
-    (files / "long.txt").write_text("\n\n".join("word " * 150 for n in range(3_000)))
+    (files / "long.txt").write_text("\n\n".join("word " * 150 for n in range(1_500)))
 
     def cutting(*given: Any) -> Iterator[Passage]:
         for number, passage in enumerate(cut(*given)):
@@ -209,14 +212,14 @@ def test_a_fork_keeps_its_documents_and_quotes_when_the_other_chat_goes(talk: Ta
     talk.send("Quiet when?", max_new_tokens=4)
     before = prompt(talk, talk.messages()[-1].id)
     first, talk.conversation = talk.conversation, talk.store.chats.fork(talk.user, talk.messages()[-1].id)
-    talk.store.chats.hide(talk.user, first)
-    talk.store.chats.delete_hidden([first])
+    delete_for_good(talk.store, talk.user, first)
     assert listed(talk) == [("rules.md", 2, True)]
     assert [file.text for file in quoted(talk, 0)] == ["After ten."]
     assert prompt(talk, talk.messages()[-1].id) == before
     (document,) = talk.service.documents.listed(talk.user, talk.conversation)
-    talk.service.documents.delete(talk.user, document.id)
+    assert talk.service.documents.delete(talk.user, document.id)
     assert quoted(talk, 0) == []
+    assert "After ten" not in prompt(talk, talk.messages()[-1].id)
 
 
 def test_one_is_read_after_the_other_and_each_user_has_their_own(talk: Talk, files: Path) -> None:
@@ -225,54 +228,25 @@ def test_one_is_read_after_the_other_and_each_user_has_their_own(talk: Talk, fil
     talk.service.documents.readings[talk.user] = reading
     with pytest.raises(CorpusError, match="Other texts are being read"):
         add(talk, files / "pipe.txt")
-    add(talk.other("bob"), files / "pipe.txt")
     bob = talk.other("bob")
+    add(bob, files / "pipe.txt")
     bob.conversation = talk.conversation
-    assert add(bob, files / "pipe.txt").unread == [
-        f"There is no conversation {talk.conversation}. It may have been deleted."
-    ]
+    (sentence,) = add(bob, files / "pipe.txt").unread
+    assert sentence == f"There is no conversation {talk.conversation}. It may have been deleted."
     reading.ended.set()
     rules(talk, files)
     assert [name for name, *_ in listed(talk)] == ["rules.md"]
 
 
-def test_what_came_in_goes_with_its_folder(talk: Talk, files: Path) -> None:
-    (files / "a.txt").write_text("text")
-    add(talk, files / "a.txt", ours=True)
-    assert not files.exists()
-    assert [name for name, *_ in listed(talk)] == ["a.txt"]
-
-
-def test_a_removed_document_leaves_the_prompts(talk: Talk, files: Path) -> None:
-    rules(talk, files)
-    talk.send("Quiet when?", max_new_tokens=4)
-    (document,) = talk.service.documents.listed(talk.user, talk.conversation)
-    assert talk.service.documents.delete(talk.user, document.id)
-    assert "After ten" not in prompt(talk, talk.messages()[-1].id)
-
-
-def test_passages_draft_the_words_that_are_quoted(talk: Talk, files: Path) -> None:
-    """The context database holds the prompt, so a reply that says what a passage says comes from it."""
-    (files / "rules.md").write_text(f"# Quiet\n{'q' * 40}\n")
-    add(talk, files / "rules.md")
-    letter = tokenizer()("q" * 40, add_special_tokens=False)["input_ids"][1]  # all that the model may write
-    bias = {letter: 100.0, END: -100.0}
-    frame = talk.send("Quiet when?", temperature=0.0, logit_bias=bias)
-    assert frame.message_id
-    origins = [run.origin for run in talk.service.runs(talk.user, frame.message_id)]
-    places = [origin.place for origin in origins if origin.slot == "context" and origin.place is not None]
-    assert any(place < 0 for place in places)  # before the reply
-
-
 def test_passages_that_the_prompt_has_no_room_for_draft_all_the_same(talk: Talk, files: Path) -> None:
-    question = "Quiet? " * 50
+    question, most = "Quiet? " * 50, 200
     ids = tokenizer()("a quick fox jumps over the lazy dog", add_special_tokens=False)["input_ids"]
     bias = dict.fromkeys(ids, 60.0) | {END: -100.0}
-    first = talk.send(question, max_new_tokens=200, logit_bias=bias)
+    first = talk.send(question, max_new_tokens=most, logit_bias=bias)
     (files / "long.md").write_text(f"# Quiet\n{first.text}\n")
     bob = talk.other("bob")
     add(bob, files / "long.md")
-    frame = bob.send(question, max_new_tokens=200, logit_bias=bias)
+    frame = bob.send(question, max_new_tokens=most, logit_bias=bias)
     assert quoted(bob, 0) == []
     assert frame.text == first.text
     assert frame.message_id
