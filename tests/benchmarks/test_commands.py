@@ -43,14 +43,17 @@ MEASURED: dict[str, tuple[list[str], str]] = {
 def test_figures_are_written(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(index, "SIZES", (5_000,))
-    monkeypatch.setattr(index, "LOOKUPS", 5)
-    monkeypatch.setattr(index, "APPENDS", 3)
-    monkeypatch.setattr(forward, "REPEATS", 2)
-    monkeypatch.setattr(forward, "READINGS", 1)
-    monkeypatch.setattr(simulate, "MACHINES", simulate.MACHINES[:1])
-    monkeypatch.setattr(simulate, "SHIFTS", (0.0,))
-    monkeypatch.setattr(simulate, "search_ms", partial(simulate.search_ms, levels=3))
+    for module, name, value in (
+        (index, "SIZES", (5_000,)),
+        (index, "LOOKUPS", 5),
+        (index, "APPENDS", 3),
+        (forward, "REPEATS", 2),
+        (forward, "READINGS", 1),
+        (simulate, "MACHINES", simulate.MACHINES[:1]),
+        (simulate, "SHIFTS", (0.0,)),
+        (simulate, "search_ms", partial(simulate.search_ms, levels=3)),
+    ):
+        monkeypatch.setattr(module, name, value)
     arguments, name = MEASURED[kind]
     file = [questions_file(tmp_path)] if arguments and arguments[-1] in ("--questions", "--log") else []
     out = tmp_path / "out.json"
@@ -61,6 +64,14 @@ def test_figures_are_written(
         assert [arm["mismatches"] for arm in figures["arms"]] == [0, 0]
         assert figures["absent"] == [{"arm": "llama.cpp", "reason": "tiny does not come from a GGUF file"}]
         assert {"revision", "threads", "processor"} <= set(figures["machine"])
+    if kind == "load":
+        assert {(row["users"], row["arm"]) for row in figures["loads"]} == {
+            (count, arm) for count in (1, 2) for arm in ("vanilla", "hierchat")
+        }
+        for row in figures["loads"]:
+            assert row["tokens"] > 0
+            assert row["other_words"] == 0
+            assert len(row["served"]) == row["users"]
     if kind == "session":
         assert (figures["mismatches"], figures["messages_after_restart"]) == (0, 6)
 
@@ -90,26 +101,16 @@ def test_files_that_cannot_be_used(kind: str, places: Path, capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
+def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, questions = tmp_path / "out.json", questions_file(tmp_path)
+    for more, said in (
         (["--arms", "vanila"], "Did you mean vanilla?"),
         (["--backend", "blcks"], "Did you mean blocks?"),
         (["--model", "tyny"], "Did you mean tiny?"),
         (["--corpus", "x.jsonl"], "x.jsonl: there is no such file or folder"),
         (["--json", "/nowhere/out.json"], "/nowhere/out.json cannot be written"),
         (["--temperature", "-1"], "--temperature: "),
-    ],
-)
-def test_bad_input(more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [
-        *FEW,
-        "--arms",
-        "vanilla",
-        "--json",
-        tmp_path / "out.json",
-        "--questions",
-        questions_file(tmp_path),
-    ]
-    code, told = run(capsys, "decode", *arguments, *more)
-    assert (code, said in told) == (2, True)
+    ):
+        plain = [*FEW, "--arms", "vanilla", "--json", out, "--questions", questions]
+        code, told = run(capsys, "decode", *plain, *more)
+        assert (code, said in told) == (2, True), told

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.arms import Carried, OwnArm
 from benchmarks.record import CHOICE, Trace, earlier, read_traces, record
-from benchmarks.replay import GivenCosts, Replayed, replay, without_model
+from benchmarks.replay import Replayed, replay, without_model
 from hierchat.checks.runs import Question, RequestError
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import QUICK
@@ -34,15 +34,6 @@ def recorded(served: ServedModel, path: Path, asked: list[Question], **changed: 
     return read_traces(path)
 
 
-def replayed(
-    path: Path, names: list[str], traces: list[Trace], costs: GivenCosts | None, **how: Any
-) -> Replayed:
-    out = Replayed(path / "out.json", {}, names)
-    arms = [Carried(name, without_model(costs), how.get("width")) for name in names]
-    replay(arms, traces, costs, out, tell, carry=how.get("carry", False))
-    return out
-
-
 def test_it_goes_on_where_a_crash_left_half_a_line(served: ServedModel, tmp_path: Path) -> None:
     path = tmp_path / "t"
     recorded(served, path, questions(2, turns=2), temperature=0.8)
@@ -59,10 +50,12 @@ def test_it_goes_on_where_a_crash_left_half_a_line(served: ServedModel, tmp_path
 
 def test_as_many_forwards_as_with_the_model(served: ServedModel, tmp_path: Path) -> None:
     temperature = 0.7
-    asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(2)]
+    asked = [Question(n, str(n), ("the same thing",), "again") for n in range(2)]
     traces = recorded(served, tmp_path / "t", asked, temperature=temperature)
     names = ["vanilla", "context", "context+history", "hierchat", *QUICK]
-    out = replayed(tmp_path, names, traces, None, width=WIDTH, carry=True)
+    out = Replayed(tmp_path / "out.json", {}, names)
+    arms = [Carried(name, without_model(None), WIDTH) for name in names]
+    replay(arms, traces, None, out, tell, carry=True)
     settings = SETTINGS.model_copy(update={"temperature": temperature})
     for name in names:
         arm, live = OwnArm(name, served, WIDTH), []
@@ -78,27 +71,24 @@ def test_as_many_forwards_as_with_the_model(served: ServedModel, tmp_path: Path)
     assert figures["suffix"] > 1  # the second question is the first again
 
 
-class TestCommand:
-    """As a user types it."""
-
-    pytestmark = pytest.mark.usefixtures("tiny_in_the_catalogue")
-
-    def test_record_and_replay(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        asked, traces, out = questions_file(tmp_path), tmp_path / "traces.jsonl", tmp_path / "out.json"
-        taken = ["--model", "tiny", "--max-new-tokens", "8", "--out", str(traces)]
-        assert main(["record", "--questions", str(asked), "--limit", "3", *taken]) == 0
-        assert main(["record", "--questions", str(asked), *taken]) == 0
-        assert len(read_traces(traces)) == 4
-        how = ["--traces", str(traces), "--json", str(out)]
-        arms = ["--arms", "vanilla,hierchat,suffix"]
-        assert main(["replay", *how, *arms, "--width", "6", "--cost", "5,0.8"]) == 0
-        written = json.loads(out.read_text())
-        assert [arm["arm"] for arm in written["arms"]] == ["vanilla", "hierchat", "suffix"]
-        assert set(written["arms"][1]["by_group"]) == {"qa", "mt_bench", "rag"}
-        assert all(arm["tokens"] == sum(len(t.reply) for t in read_traces(traces)) for arm in written["arms"])
-        assert "suffix" in capsys.readouterr().out
-        assert main(["replay", *how, *arms]) == 2
-        assert main(["replay", *how, "--arms", "transformers", "--width", "6"]) == 2
-        said = capsys.readouterr().err
-        assert "say --width or --cost" in said
-        assert "There are vanilla" in said
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked, traces, out = questions_file(tmp_path), tmp_path / "traces.jsonl", tmp_path / "out.json"
+    taken = ["--model", "tiny", "--max-new-tokens", "8", "--out", str(traces)]
+    assert main(["record", "--questions", str(asked), "--limit", "3", *taken]) == 0
+    assert main(["record", "--questions", str(asked), *taken]) == 0
+    assert len(read_traces(traces)) == 4
+    how = ["--traces", str(traces), "--json", str(out)]
+    arms = ["--arms", "vanilla,hierchat,suffix"]
+    assert main(["replay", *how, *arms, "--width", "6", "--cost", "5,0.8"]) == 0
+    written = json.loads(out.read_text())
+    assert [arm["arm"] for arm in written["arms"]] == ["vanilla", "hierchat", "suffix"]
+    assert set(written["arms"][1]["by_group"]) == {"qa", "mt_bench", "rag"}
+    assert all(arm["tokens"] == sum(len(t.reply) for t in read_traces(traces)) for arm in written["arms"])
+    assert "suffix" in capsys.readouterr().out
+    for wrong, said in (
+        (arms, "say --width or --cost"),
+        (["--arms", "transformers", "--width", "6"], "There are vanilla"),
+    ):
+        assert main(["replay", *how, *wrong]) == 2
+        assert said in capsys.readouterr().err
