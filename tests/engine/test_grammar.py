@@ -17,6 +17,7 @@ from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from tests.engine.drafters import Adversary, Noise, Oracle
+from tests.testing.tiny import tokens_of
 from tests.testing.tiny_chat import END, served, tokenizer
 
 ITEM = {
@@ -25,17 +26,17 @@ ITEM = {
     "required": ["a"],
     "additionalProperties": False,
 }
-SCHEMA = {"type": "array", "minItems": 6, "maxItems": 20, "items": ITEM}
+SCHEMA = {"type": "array", "minItems": 3, "maxItems": 9, "items": ITEM}
 GRAMMAR = LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA), {"whitespace_flexible": False})
 DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
     "history": lambda reply: Drafter([Source.of([reply])]),
-    "oracle": lambda reply: Oracle(reply),
-    "adversary": lambda reply: Adversary(reply),
+    "oracle": Oracle,
+    "past the end": lambda reply: Oracle([*reply, END, END, 9, 9]),
+    "adversary": Adversary,
     "noise": lambda reply: Noise(nodes=12),
 }
 SETTINGS: dict[str, dict[str, object]] = {
     "greedy": {},
-    "warm": {"temperature": 1.0, "seed": 3},
     "top": {"temperature": 1.5, "top_k": 5, "top_p": 0.9, "min_p": 0.01, "seed": 4},
     "penalties": {"temperature": 0.8, "repetition_penalty": 1.2, "frequency_penalty": 0.3},
 }
@@ -57,35 +58,19 @@ def steps(
     return list(engine.generate(GenerationRequest(ids, settings, drafter, begun=begun)))
 
 
-def tokens(found: list[Step]) -> list[int]:
-    return [token for step in found for token in step.tokens]
-
-
 @pytest.mark.parametrize("sampled", SETTINGS)
 def test_drafts_change_no_token_of_it(engine: LocalEngine, sampled: str) -> None:
+    """Nor what goes on behind its end; and a reply goes on where its grammar stood."""
     settings = GenerationSettings(grammar=GRAMMAR, max_new_tokens=400, **SETTINGS[sampled])
-    plain = tokens(steps(engine, settings))
-    assert len(json.loads(tokenizer().decode(plain, skip_special_tokens=True))) >= 6
+    plain = tokens_of(steps(engine, settings))
+    assert len(json.loads(tokenizer().decode(plain, skip_special_tokens=True))) >= 3
     assert plain[-1] == END
     for drafted, drafter in DRAFTERS.items():
         found = steps(engine, settings, drafter(plain))
-        assert tokens(found) == plain, drafted
+        assert tokens_of(found) == plain, drafted
         if drafted in ("history", "oracle"):
             assert sum(source != TARGET for step in found for source in step.sources) > 10
-
-
-def test_a_reply_goes_on_where_its_grammar_stood(engine: LocalEngine) -> None:
-    settings = GenerationSettings(grammar=GRAMMAR, max_new_tokens=400, temperature=1.0)
-    plain = tokens(steps(engine, settings))
-    rest = steps(engine, settings, None, 20, [5, 6, 7, *plain[:20]])
-    assert tokens(rest) == plain[20:]
-
-
-def test_what_stands_behind_the_end_is_no_error(engine: LocalEngine) -> None:
-    """A draft may go on behind the token that ends the reply."""
-    settings = GenerationSettings(grammar=GRAMMAR, max_new_tokens=400)
-    plain = tokens(steps(engine, settings))
-    assert tokens(steps(engine, settings, Oracle([*plain, END, END, 9, 9]))) == plain
+    assert tokens_of(steps(engine, settings, None, 20, [5, 6, 7, *plain[:20]])) == plain[20:]
 
 
 def test_what_is_no_grammar_is_refused(engine: LocalEngine) -> None:
@@ -116,13 +101,13 @@ def test_probabilities_are_those_of_the_model(engine: LocalEngine, temperature: 
     )
     plain = steps(engine, settings)
     told = [one for step in plain for one in step.logprobs]
-    assert len(told) == len(tokens(plain)) == 30
+    assert len(told) == len(tokens_of(plain)) == 30
     for one in told:
         assert one.logprob < 0
         values = [value for _, value in one.likeliest]
         assert values == sorted(values, reverse=True)
         assert one.logprob <= values[0]
         assert sum(np.exp(values)) <= 1 + 1e-9
-    drafted = steps(engine, settings, Oracle(tokens(plain)))
+    drafted = steps(engine, settings, Oracle(tokens_of(plain)))
     assert [one for step in drafted for one in step.logprobs] == told
     assert not steps(engine, GenerationSettings(max_new_tokens=3))[-1].logprobs

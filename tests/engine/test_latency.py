@@ -110,49 +110,34 @@ def test_measuring_commits_nothing_and_probes_with_different_tokens(monkeypatch:
     assert all(len(set(tokens)) == len(tokens) for tokens in seen)
 
 
+def slower(width: int, context: int) -> float:
+    return 3.0 * line(width, context)
+
+
+def busy(width: int, context: int) -> float:
+    """Fewer cores to spare: another first row, and rows three times as dear."""
+    return 9.0 + 2.5 * (width - 1)
+
+
 def error(curve: LatencyCurve, cost: Cost) -> float:
     """The largest, of all widths."""
     return float(np.max(np.abs([ms / cost(n, 0) - 1 for n, ms in enumerate(fresh(curve), 1)])))
 
 
-def restored(cost: Cost, scale: float = 1.0, widths: Sequence[int] = PROBES[:3]) -> LatencyCurve:
-    """From a run where `line` was the cost; then some widths are measured."""
+@pytest.mark.parametrize(("cost", "widths"), [(line, (1,)), (slower, (1,)), (busy, PROBES[:3])])
+def test_a_restored_curve_takes_over_what_is_measured(cost: Cost, widths: Sequence[int]) -> None:
+    """From a run where `line` was the cost: by one width its milliseconds, by three another form, and by steps."""
     earlier, curve = probed(line), LatencyCurve()
     run(earlier, line, 500, (1, 2, 3, 4, 6, 8))
     curve.restore(earlier.state())
     for width in widths:
-        curve.note(width, 0, scale * cost(width, 0))
-    return curve
-
-
-def test_a_restored_curve_needs_one_measurement_and_takes_its_milliseconds() -> None:
-    assert error(restored(line, widths=(1,)), line) < 0.05
-    assert error(restored(line, 3.0, widths=(1,)), lambda width, _: 3.0 * line(width, 0)) < 0.05
-
-
-def test_a_restored_curve_is_not_believed_against_what_is_measured() -> None:
-    """The machine has fewer cores to spare by now: another first row, and rows three times as dear."""
-
-    def busy(width: int, context: int) -> float:
-        return 9.0 + 2.5 * (width - 1)
-
-    assert error(restored(busy), busy) < 0.05
-    curve = restored(line)
+        curve.note(width, 0, cost(width, 0))
+    assert error(curve, cost) < 0.05
     run(curve, busy, 60, (1, 2, 4, 8))
     assert error(curve, busy) < 0.15
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"mean": [1], "covariance": [[1]]}',
-        b'{"mean": "x", "covariance": []}',
-        b"\xff\xfe",
-    ],
-)
+@pytest.mark.parametrize("state", [b"", b"[]", b"{}", b'{"mean": [1], "covariance": [[1]]}', b"\xff\xfe"])
 def test_damaged_costs_are_refused(state: bytes) -> None:
     curve = probed(line)
     before = list(fresh(curve))

@@ -17,9 +17,8 @@ from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import CudaRunner, DeviceRows
-from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.runner import CachedSequence, Segment
+from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import BLOCK, BrokenLogits, Counts, top_tokens
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.engine.verification import ArrayRows, Sampler, verify
@@ -91,19 +90,9 @@ def test_rows_of_an_earlier_forward_are_refused(before: bool) -> None:
     if before:
         assert rows[0].shape == (50,)
     rows.expire()
-    with pytest.raises(RuntimeError, match="earlier forward"):
-        rows[0]
-    with pytest.raises(RuntimeError, match="earlier forward"):
-        rows.best(0)
-    with pytest.raises(RuntimeError, match="earlier forward"):
-        rows.likeliest([0], 4)
-
-
-REPLIES = {
-    "greedy": GenerationSettings(max_new_tokens=30),
-    "sampled": GenerationSettings(max_new_tokens=30, temperature=0.9, seed=3),
-    "biased": GenerationSettings(max_new_tokens=30, logit_bias={7: 9.0}, repetition_penalty=1.2),
-}
+    for read in (lambda: rows[0], lambda: rows.best(0), lambda: rows.likeliest([0], 4)):
+        with pytest.raises(RuntimeError, match="earlier forward"):
+            read()
 
 
 def defined(row: NDArray[np.floating], count: int) -> NDArray[np.int32]:
@@ -146,16 +135,17 @@ class Curious(Buried):
         self.told.append(top)
 
 
-@pytest.mark.parametrize("kind", REPLIES)
+@pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("backend", ["llama-float32", "qwen3-blocks"])
 def test_a_drafter_is_told_of_every_row_that_chose(backend: tiny.Backend, kind: str) -> None:
     engine, prompt = tiny.tiny_engine(backend), random_tokens(20)
-    reply = tokens_of(fresh_steps(engine, prompt, REPLIES[kind]))
+    wanted = SETTINGS[kind].model_copy(update={"max_new_tokens": 16})
+    reply = tokens_of(fresh_steps(engine, prompt, wanted))
     curious = Curious(reply)
-    steps = fresh_steps(engine, prompt, REPLIES[kind], curious)
+    steps = fresh_steps(engine, prompt, wanted, curious)
     assert max(len(step.tokens) for step in steps) > 3
     told = np.concatenate(curious.told)
-    assert len(told) == len(reply) == 30
+    assert len(told) == len(reply) == 16
     text = prompt + reply
     engine.sequence.rollback(0)
     engine.sequence.read(text[: len(prompt) - 1])
@@ -218,36 +208,15 @@ def test_they_are_what_the_head_reads(sequence: CachedSequence) -> None:
     assert rows.kept().hidden((0,)) is None
 
 
-def test_each_sequence_of_a_forward_has_its_own(sequence: CachedSequence) -> None:
-    runner = sequence.runner
-    if runner.most_sequences < 2 or not isinstance(runner, CpuRunner):
-        pytest.skip("one sequence at a time")
-    other = runner.open()
-    sequence.read(random_tokens(9))
-    other.read(random_tokens(5, seed=2))
-    alone = sequence.forward((3, 4), (-1, 0)).hidden((1,))
-    assert alone is not None
-    alone = alone.copy()
-    together = runner.forward([Segment(other, (1,), (-1,)), Segment(sequence, (3, 4), (-1, 0))])
-    found = together[1].hidden((1,))
-    assert found is not None
-    assert np.array_equal(found, alone)
-
-
-@pytest.mark.parametrize("reads", [True, False])
-def test_a_proposer_sees_one_for_each_committed_token(sequence: CachedSequence, reads: bool) -> None:
+def test_a_proposer_that_reads_them_sees_one_for_each_committed_token(sequence: CachedSequence) -> None:
     engine, prompt = LocalEngine(sequence, (), text_of), random_tokens(12)
-    settings = GenerationSettings(max_new_tokens=20)
-    reader = Reader(reads=reads)
-    tokens = tokens_of(engine.generate(GenerationRequest(prompt, settings, reader)))
-    assert reader.committed == tokens
-    if not reads:
-        assert reader.seen == []
-        return
-    text = [*prompt, *tokens]
-    assert reader.positions == list(
-        range(len(text) - 1)
-    )  # of the prompt, too; behind the last token nothing is
+    settings, blind, reader = GenerationSettings(max_new_tokens=20), Reader(reads=False), Reader()
+    tokens = tokens_of(fresh_steps(engine, prompt, settings, blind))
+    assert blind.seen == []
+    assert tokens_of(fresh_steps(engine, prompt, settings, reader)) == tokens
+    assert reader.committed == blind.committed == tokens
+    # Of the prompt, too; behind the last token nothing is
+    assert reader.positions == list(range(len(prompt) + len(tokens) - 1))
     states = np.concatenate(reader.seen)[len(prompt) - 1 :]
     assert len(states) == len(tokens)
     best = (states @ head_of(sequence).T).argmax(axis=1)

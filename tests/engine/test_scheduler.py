@@ -9,7 +9,7 @@ import pytest
 from hierchat.engine.scheduler import QueueFull, Scheduler, Ticket
 
 
-def test_first_come_first_served_and_bounded() -> None:
+def test_first_come_first_served_bounded_and_given_up_in_time() -> None:
     scheduler = Scheduler(most=2)
     first, second = scheduler.join(), scheduler.join()
     with pytest.raises(QueueFull, match="try again"):
@@ -19,6 +19,11 @@ def test_first_come_first_served_and_bounded() -> None:
     assert not second.take(0)
     first.leave()
     assert second.take(0)
+    with scheduler.turn(0) as mine:
+        assert not mine
+    second.leave()
+    with scheduler.turn(0) as mine:
+        assert mine
 
 
 def test_turns_come_in_the_order_of_arrival_and_one_at_a_time() -> None:
@@ -37,14 +42,6 @@ def test_turns_come_in_the_order_of_arrival_and_one_at_a_time() -> None:
         waiting = [pool.submit(use, number, scheduler.join()) for number in range(5)]
     assert [one.exception() for one in waiting] == [None] * 5
     assert order == [0, 1, 2, 3, 4]
-
-
-def test_a_turn_that_does_not_come_in_time_is_given_up() -> None:
-    scheduler = Scheduler()
-    with scheduler.turn(), scheduler.turn(0) as mine:
-        assert not mine
-    with scheduler.turn(0) as mine:
-        assert mine
 
 
 def test_what_goes_first_passes_replies_that_wait_or_step_aside() -> None:
@@ -83,27 +80,18 @@ def test_spare_time_is_nobodys_turn_and_ends_when_somebody_comes() -> None:
         assert not wanted.is_set()
 
 
-def test_replies_share_the_engine_up_to_its_places() -> None:
+def test_replies_share_places_and_what_needs_the_engine_for_itself_holds_off_those_behind() -> None:
     scheduler = Scheduler()
     scheduler.places = 2
-    one, two, three = (scheduler.join(shares=True) for _ in range(3))
+    one, *replies = (scheduler.join(shares=True) for _ in range(3))
     assert one.take(0)
-    assert two.take(0)
-    assert not three.take(0)
-    assert three.ahead == 1  # one of two must end
+    assert replies[0].take(0)
+    assert not replies[1].take(0)
+    assert replies[1].ahead == 1  # one of two must end
     one.leave()
-    assert three.ahead == 0
-    assert three.take(0)
-    two.leave()
-    three.leave()
-    assert scheduler.idle_seconds >= 0
-
-
-def test_what_needs_the_engine_for_itself_waits_for_all_and_holds_off_those_behind() -> None:
-    scheduler = Scheduler()
+    assert replies[1].ahead == 0
+    assert replies[1].take(0)
     scheduler.places = 4
-    replies = [scheduler.join(shares=True) for _ in range(2)]
-    assert all(reply.take(0) for reply in replies)
     alone, behind = scheduler.join(), scheduler.join(shares=True)
     assert alone.ahead == 2
     assert behind.ahead == 2  # one of the two, and what waits before

@@ -16,17 +16,6 @@ from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.engine.verification import Rows
 from tests.testing.tiny import tiny_model
 
-FAULTS = (
-    "width",
-    "row",
-    "depth of the block",
-    "branches",
-    "committed in pieces",
-    "moved slots",
-    "long blocks",
-    "threads",
-)
-
 
 class Toy:
     """Logits are a function of the text before a node, and of one thing more that they should not depend on."""
@@ -77,16 +66,16 @@ class Toy:
         self.threads = 2
 
 
-def test_a_sound_target_passes() -> None:
-    toy = Toy()
-    assert invariant(toy, one_thread=toy.one_thread)
-    assert (toy.tokens, toy.threads) == ([], 2)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_is_found(fault: str) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(None, "width", "row", "depth of the block", "branches"),
+        *("committed in pieces", "moved slots", "long blocks", "threads"),
+    ],
+)
+def test_a_sound_target_passes_and_every_fault_is_found(fault: str | None) -> None:
     toy = Toy(fault)
-    assert not invariant(toy, one_thread=toy.one_thread)
+    assert invariant(toy, one_thread=toy.one_thread) is (fault is None)
     assert toy.tokens == []
 
 
@@ -114,17 +103,7 @@ def test_a_result_is_kept(kept: Path, fault: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "damaged",
-    [
-        b"",
-        b"{",
-        b"\xff\x00",
-        b"[]",
-        b"null",
-        b'{"exact": "yes"}',
-        b'{"exact": true, "quantum": 0}',
-        b'{"exact": true, "x": 1}',
-    ],
+    "damaged", [b"", b"\xff\x00", b"[]", b'{"exact": "yes"}', b'{"exact": true, "quantum": 0}']
 )
 def test_a_damaged_result_is_found_anew(kept: Path, damaged: bytes) -> None:
     kept.mkdir()
@@ -146,22 +125,17 @@ def test_where_nothing_can_be_written_it_is_tested_each_time(kept: Path) -> None
 def test_the_key_names_what_bits_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     key = cache_key("model", "float32")
     assert key == cache_key("model", "float32")
-    others = {
+    others = [
         cache_key("other", "float32"),
         cache_key("model", "bfloat16"),
         cache_key("model", "float32", "a GPU"),
-    }
-    for name, value in {
-        "_version": lambda name: "0",
-        "_sources": lambda: "changed",
-        "_processor": lambda: "new",
-    }.items():
+    ]
+    for name, value in {"_version": "0", "_sources": "changed", "_processor": "new"}.items():
         with monkeypatch.context() as patch:
-            patch.setattr(selftest, name, value)
-            others.add(cache_key("model", "float32"))
+            patch.setattr(selftest, name, lambda *given, value=value: value)
+            others.append(cache_key("model", "float32"))
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    others.add(cache_key("model", "float32"))
-    assert len(others - {key}) == 7
+    assert len({key, *others, cache_key("model", "float32")}) == 8
 
 
 def test_the_torch_target_keeps_its_quantum(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
