@@ -30,7 +30,7 @@ from hierchat.engine.verification import ArrayRows, Sampler, verify
 
 Array = np.ndarray
 DRAWS = 200_000
-FEWER = 12_000
+FEWER = 6_000
 """Draws of what is only shown to be right."""
 RIGHT, WRONG = 1e-3, 1e-9
 """p-values: a right sampler's lies above the first, a wrong one's below the second."""
@@ -137,14 +137,12 @@ def drawn(kind: dict[str, object], along: str, count: int = FEWER) -> Array:
     return np.array([choose(LOGITS, 300, at, settings, counts) for at in range(count)])
 
 
-@pytest.mark.parametrize("kind", ALONE.values(), ids=ALONE)
-def test_draws_of_each_processor_have_the_exact_distribution(kind: dict[str, object]) -> None:
-    assert fit(drawn(kind, "positions"), exact(LOGITS, made(kind))) > RIGHT
-
-
-@pytest.mark.parametrize("kind", TOGETHER.values(), ids=TOGETHER)
-def test_draws_of_combinations_over_seeds_have_it_too(kind: dict[str, object]) -> None:
-    assert fit(drawn(kind, "seeds"), exact(LOGITS, made(kind))) > RIGHT
+@pytest.mark.parametrize("name", [*ALONE, *TOGETHER])
+def test_draws_have_the_exact_distribution(name: str) -> None:
+    """Those of each processor over positions, those of combinations over seeds."""
+    kind = {**ALONE, **TOGETHER}[name]
+    draws = drawn(kind, "positions" if name in ALONE else "seeds")
+    assert fit(draws, exact(LOGITS, made(kind))) > RIGHT
 
 
 @pytest.mark.parametrize("along", ["positions", "seeds"])
@@ -176,23 +174,6 @@ ROW = LOGITS / 1.3
 """Processed by temperature alone."""
 
 
-def kept(row: Array, tokens: Array) -> Array:
-    return np.where(tokens, row, -np.inf)
-
-
-def one_more(row: Array, top_p: float) -> Array:
-    """The nucleus and the likeliest token outside of it."""
-    inside = nucleus(softmax(row), top_p)
-    inside[np.flatnonzero(~inside)[row[~inside].argmax()]] = True
-    return inside
-
-
-def one_less(row: Array, top_p: float) -> Array:
-    inside = nucleus(softmax(row), top_p)
-    inside[np.flatnonzero(inside)[row[inside].argmin()]] = False
-    return inside
-
-
 def biased(noise: Array, share: float) -> Array:
     """Noise of uniforms that end at `share` instead of 1."""
     return -np.log(-np.log(share * np.exp(-np.exp(-noise))))
@@ -205,40 +186,31 @@ def favoured(noise: Array) -> Array:
     return wrong
 
 
-SAMPLERS: dict[str, tuple[dict[str, object], Callable[[Array], Array]]] = {
-    "right": ({}, lambda noise: ROW + noise),
-    "right, top-p": ({"top_p": 0.8}, lambda noise: kept(ROW, nucleus(softmax(ROW), 0.8)) + noise),
-    "noise times 1.05": ({}, lambda noise: ROW + 1.05 * noise),
-    "top-p with one token more": ({"top_p": 0.8}, lambda noise: kept(ROW, one_more(ROW, 0.8)) + noise),
-    "top-p with one token less": ({"top_p": 0.8}, lambda noise: kept(ROW, one_less(ROW, 0.8)) + noise),
-    "temperature after top-p": (
-        {"top_p": 0.8},
-        lambda noise: kept(ROW, nucleus(softmax(LOGITS), 0.8)) + noise,
-    ),
-    "no temperature": ({}, lambda noise: LOGITS + noise),
-    "uniforms end at 0.99": ({}, lambda noise: ROW + biased(noise, 0.99)),
-    "uniforms of one token to the power of 0.9": ({}, lambda noise: ROW + favoured(noise)),
-    "one token's noise for its neighbour": ({}, lambda noise: ROW + noise[:, [0, 0, *range(2, 12)]]),
+SAMPLERS: dict[str, Callable[[Array], Array]] = {
+    "right": lambda noise: ROW + noise,
+    "noise times 1.05": lambda noise: ROW + 1.05 * noise,
+    "no temperature": lambda noise: LOGITS + noise,
+    "uniforms end at 0.99": lambda noise: ROW + biased(noise, 0.99),
+    "uniforms of one token to the power of 0.9": lambda noise: ROW + favoured(noise),
+    "one token's noise for its neighbour": lambda noise: ROW + noise[:, [0, 0, *range(2, 12)]],
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_wrong_samplers_are_caught(name: str, noise: Array) -> None:
-    kind, scores = SAMPLERS[name]
-    p = fit(scores(noise).argmax(axis=1), exact(LOGITS, made({"temperature": 1.3, **kind})))
-    assert p > RIGHT if name.startswith("right") else p < WRONG, p
+def test_wrong_samplers_are_caught(noise: Array) -> None:
+    """Wrong processors are found by the reference of test_sampler.py, to the last digit."""
+    chances = exact(LOGITS, made({"temperature": 1.3}))
+    for name, scores in SAMPLERS.items():
+        p = fit(scores(noise).argmax(axis=1), chances)
+        assert p > RIGHT if name == "right" else p < WRONG, (name, p)
 
 
 def test_noise_used_twice_is_caught(noise: Array) -> None:
     """Each draw is right by itself: only pairs tell."""
-    fifth = np.sort(ROW)[-5]
-    row = kept(ROW, fifth <= ROW)
+    row = np.where(np.sort(ROW)[-5] <= ROW, ROW, -np.inf)
     right = (row + noise).argmax(axis=1)
-    twice = np.repeat(right[::2], 2)
     half = np.where(np.arange(DRAWS) % 20 == 1, np.roll(right, 1), right)  # one pair in ten
     assert pairs_fit(right[::2], right[1::2], softmax(row)) > RIGHT
-    assert fit(twice[::2], softmax(row)) > RIGHT
-    assert pairs_fit(twice[::2], twice[1::2], softmax(row)) < WRONG
+    assert fit(half, softmax(row)) > RIGHT
     assert pairs_fit(half[::2], half[1::2], softmax(row)) < WRONG
 
 
@@ -284,7 +256,7 @@ VOCABULARY, TOKENS = 12, 2
 BY_LAST_TOKEN = np.random.default_rng(3).normal(0, 1.3, (VOCABULARY, VOCABULARY)).astype(np.float32)
 """Of a model that looks at the last token alone."""
 TEXT = [4, 7, 1]
-ASKED = [({"temperature": 0.8}, 4_000), ({"temperature": 0.7, "top_p": 0.8, "top_k": 20}, 1_500)]
+ASKED = [({"temperature": 0.8}, 1_000), ({"temperature": 0.7, "top_p": 0.8, "top_k": 20}, 500)]
 
 
 def plain(settings: GenerationSettings) -> list[int]:
@@ -316,15 +288,13 @@ def earlier() -> list[Sequence[int]]:
 @pytest.mark.parametrize(("flags", "seeds"), ASKED)
 def test_the_same_tokens_and_the_right_distribution(flags: dict[str, float], seeds: int) -> None:
     source, acceptance = Source.of([[*TEXT, *reply] for reply in earlier()]), Acceptance()
-    firsts, kept, blind = np.zeros(VOCABULARY), 0, 0
+    firsts, kept = np.zeros(VOCABULARY), 0
     for seed in range(seeds):
         settings = GenerationSettings(**flags, seed=seed)  # type: ignore[arg-type]
         reply, accepted = drafted(settings, Drafter([source], acceptance, width=3, settings=settings))
         assert reply == plain(settings)
         kept += accepted
         firsts[reply[0]] += 1
-        if seed < 500:
-            blind += drafted(settings, Drafter([source], width=3))[1]
     expected = np.exp(processed(BY_LAST_TOKEN[TEXT[-1]], settings))
     assert p_value(firsts, expected / expected.sum()) > RIGHT
-    assert kept / seeds > blind / 500
+    assert kept > seeds / 4  # drafts were put to the test

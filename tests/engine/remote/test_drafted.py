@@ -62,36 +62,27 @@ def test_steps_are_those_of_the_drafter_and_the_text_is_the_servers(engine: Draf
     assert made[-1].finish == "end"
 
 
-def test_what_drafts_were_found_by_is_told(engine: DraftedEngine, drafter: Drafter) -> None:
-    drafter.steps = [
-        step([11, 12], ["history", "target"]) | {"chances": [0.75, None], "matches": [[1, 5], [-1, 0]]}
-    ]
+def test_what_drafts_were_found_by_is_told_and_a_step_of_another_form_is_not_taken(
+    engine: DraftedEngine, drafter: Drafter
+) -> None:
+    found = step([11, 12], ["history", "target"]) | {"chances": [0.75, None], "matches": [[1, 5], [-1, 0]]}
+    drafter.steps = [found]
     made = next(one for one in steps(engine)[0] if one.tokens)
     assert made.chances == (0.75, None)
     assert made.matches == (Match(1, 5, -1, -1), NO_MATCH)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"chances": []}, {"matches": [[6, 1]]}, {"matches": [[0]]}, {"sources": []}]
-)
-def test_a_step_of_another_form_is_not_taken(
-    engine: DraftedEngine, drafter: Drafter, wrong: dict[str, list[object]]
-) -> None:
-    drafter.steps = [step([11], ["context"]) | wrong]
-    made, text = steps(engine)
-    assert text == "Hello there."
-    assert counted(made) == {"target": 6}
+    for wrong in ({"chances": []}, {"matches": [[6, 1]] * 2}, {"matches": [[0]] * 2}, {"sources": []}):
+        drafter.steps = [found | wrong]
+        others, text = steps(engine)
+        assert text == "Hello there."
+        assert counted(others) == {"target": 6}
 
 
 def test_texts_of_tokens_are_asked_for_at_once(engine: DraftedEngine, script: Script) -> None:
-    script.vocabulary = {11: "Hello", 12: " there", 13: "."}
-    assert engine.texts([11, 12, 13], [1, 2]) == ["Hello", " there."]
-    assert script.texts_asked == ["/tokenize", "/detokenize"]
-
-
-def test_a_server_that_tells_no_texts(engine: DraftedEngine, script: Script) -> None:
     with pytest.raises(ServerError, match="does not speak"):
         engine.texts([11], [1])
+    script.vocabulary, script.texts_asked = {11: "Hello", 12: " there", 13: "."}, []
+    assert engine.texts([11, 12, 13], [1, 2]) == ["Hello", " there."]
+    assert script.texts_asked == ["/tokenize", "/detokenize"]
 
 
 def test_what_vllm_is_told(engine: DraftedEngine, script: Script, drafter: Drafter) -> None:
@@ -135,7 +126,7 @@ def test_it_forgets(engine: DraftedEngine, drafter: Drafter) -> None:
         engine.forget("ann", ["m1"])
 
 
-def test_a_connection_that_was_closed_is_made_anew(drafter: Drafter) -> None:
+def test_a_connection_that_was_closed_is_made_anew_and_another_protocol_is_said(drafter: Drafter) -> None:
     with drafting(drafter) as port:
         channel = DrafterChannel(port, TOKEN)
         channel.hello()
@@ -144,10 +135,7 @@ def test_a_connection_that_was_closed_is_made_anew(drafter: Drafter) -> None:
             channel.hello()
         drafter.hangs_up = False
         assert channel.hello()["learns"]
+        drafter.protocol = 2
+        with pytest.raises(DrafterError, match=r"is of hierchat 9\.9"):
+            channel.hello()
         channel.close()
-
-
-def test_another_protocol(drafter: Drafter) -> None:
-    drafter.protocol = 2
-    with drafting(drafter) as port, pytest.raises(DrafterError, match=r"is of hierchat 9\.9"):
-        DrafterChannel(port, TOKEN).hello()

@@ -1,9 +1,12 @@
-"""A model of a server that speaks OpenAI's protocol: replies as the contract has them, and how much it thinks."""
+"""A model of a server that speaks OpenAI's protocol: replies as the contract has them, and how much it thinks.
+tests/chat/test_server_model.py has one that is gone."""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -15,7 +18,7 @@ from hierchat.engine.remote import openai_client
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
 from hierchat.engine.remote.openai_engine import MOST_CHARACTERS, RemoteEngine, TextTokens, asked, choices
 from hierchat.models.catalogue import OpenAI
-from tests.testing.openai_server import Script, serving
+from tests.testing.openai_server import Script
 
 SAID = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Grüße, 你好 🙂?"}]
 
@@ -37,11 +40,8 @@ def engine(url: str, context: int = 0, **said: Any) -> RemoteEngine:
 def steps(
     engine: RemoteEngine, pressed: threading.Event | None = None, **settings: Any
 ) -> tuple[list[Step], str]:
-    made = list(
-        engine.generate(
-            GenerationRequest(prompt(), GenerationSettings(**settings), stop=pressed or threading.Event())
-        )
-    )
+    stop = pressed or threading.Event()
+    made = list(engine.generate(GenerationRequest(prompt(), GenerationSettings(**settings), stop=stop)))
     return made, "".join(step.text or "" for step in made)
 
 
@@ -56,17 +56,14 @@ def test_tokens_are_those_that_the_server_counts_else_pieces(url: str, script: S
 
 
 def test_text_comes_as_it_is_told_and_nothing_is_claimed_of_forwards(url: str, script: Script) -> None:
-    made, text = steps(engine(url))
+    told = engine(url)
+    assert not isinstance(told, Compares)
+    made, text = steps(told, temperature=0.5, seed=3, top_k=5, stop=("\n",), max_new_tokens=9)
     assert text == "Hello there."
     assert made[-1].finish == "end"
     assert sum(len(step.tokens) for step in made) == 2
     assert made[-1].prompt_tokens == 7
     assert {step.width for step in made} == {0}
-    assert not isinstance(engine(url), Compares)
-
-
-def test_what_is_asked(url: str, script: Script) -> None:
-    steps(engine(url), temperature=0.5, seed=3, top_k=5, stop=("\n",), max_new_tokens=9)
     (asked,) = script.asked
     assert asked == {
         "model": "scripted",
@@ -86,9 +83,12 @@ def test_what_is_asked(url: str, script: Script) -> None:
 @pytest.mark.parametrize(("owner", "name"), [("vllm", "repetition_penalty"), ("llamacpp", "repeat_penalty")])
 def test_a_field_has_the_name_that_the_server_knows(url: str, script: Script, owner: str, name: str) -> None:
     script.models[1]["owned_by"] = owner
-    steps(engine(url), repetition_penalty=1.5)
+    made, _ = steps(engine(url), repetition_penalty=1.5, reasoning="off")
+    assert not [step.notice for step in made if step.notice]
     (asked,) = script.asked
     assert asked[name] == 1.5
+    assert asked["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
+    assert "reasoning_effort" not in asked
     assert ("continuous_usage_stats" in asked["stream_options"]) == (owner == "vllm")
 
 
@@ -125,12 +125,7 @@ def test_it_is_stopped_and_the_server_notices(url: str, script: Script) -> None:
     """Also one that is silent."""
     script.silent = True
     stop = threading.Event()
-
-    def press() -> None:
-        script.arrived.wait(30)
-        stop.set()
-
-    threading.Thread(target=press).start()
+    threading.Thread(target=lambda: script.arrived.wait(30) and stop.set()).start()
     made, text = steps(engine(url), stop)
     assert (made[-1].finish, text) == ("stopped", "")
     script.silent, script.endless = False, True
@@ -179,13 +174,13 @@ def test_what_is_refused_or_no_whole_reply_is_said(
         steps(made)
 
 
-@pytest.mark.parametrize("told", [10**15, -5, 2.5, "many", None, [1], True])
-def test_counts_that_cannot_be_are_none(url: str, script: Script, told: Any) -> None:
-    script.usage = {"prompt_tokens": told, "completion_tokens": told}
-    made, text = steps(engine(url), max_new_tokens=9)
-    assert text == "Hello there."
-    assert sum(len(step.tokens) for step in made) == 2
-    assert made[-1].prompt_tokens == 0
+def test_counts_that_cannot_be_are_none(url: str, script: Script) -> None:
+    for told in (10**15, -5, 2.5, "many", None, [1], True):
+        script.usage = {"prompt_tokens": told, "completion_tokens": told}
+        made, text = steps(engine(url), max_new_tokens=9)
+        assert text == "Hello there."
+        assert sum(len(step.tokens) for step in made) == 2
+        assert made[-1].prompt_tokens == 0
     script.usage = {"completion_tokens": 1_000_000}  # more than was asked for
     assert sum(len(step.tokens) for step in steps(engine(url), max_new_tokens=9)[0]) == 9
 
@@ -213,11 +208,27 @@ def test_answers_and_lines_without_end_fill_no_memory(
         engine(url)
 
 
+class Foreign(BaseHTTPRequestHandler):
+    """A server that says what no script does."""
+
+    def log_message(self, *told: Any) -> None:
+        pass
+
+
+@contextmanager
+def answered_by(handler: type[Foreign]) -> Iterator[str]:
+    """The address of such a server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
 @pytest.mark.parametrize("kind", ["headers", "another name"])
 def test_headers_without_end_and_another_model_s_name(url: str, kind: str) -> None:
     """A name in an answer changes nothing: the reply is the chosen model's, as far as anybody can tell."""
 
-    class Lies(BaseHTTPRequestHandler):
+    class Lies(Foreign):
         def do_POST(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
@@ -228,19 +239,13 @@ def test_headers_without_end_and_another_model_s_name(url: str, kind: str) -> No
             delta = {"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]}
             self.wfile.write(f"data: {json.dumps({'model': '<b>other</b>', 'id': 7} | delta)}\n\n".encode())
 
-        def log_message(self, *told: Any) -> None:
-            pass
-
     made = engine(url)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Lies) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        made._server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    with answered_by(Lies) as made._server.url:
         if kind == "headers":
             with pytest.raises(ServerError, match="Nothing answers at"):
                 steps(made)
         else:
             assert steps(made)[1] == "Yes."
-        server.shutdown()
 
 
 def test_models_of_a_server(url: str, script: Script) -> None:
@@ -269,21 +274,13 @@ def test_keys(url: str, script: Script, monkeypatch: pytest.MonkeyPatch) -> None
     assert steps(engine(url, key_variable="MY_KEY"))[1] == "Hello there."
 
 
-def test_a_server_that_is_gone() -> None:
-    script = Script()
-    with serving(script) as url:
-        made = engine(url)
-    with pytest.raises(ServerError, match=r"Nothing answers at .* Start the server there, then try again"):
-        steps(made)
-
-
 def test_a_redirect_is_not_followed_and_no_header_tells_of_this_machine(
     url: str, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "of another account")
     seen: list[dict[str, str]] = []
 
-    class Elsewhere(BaseHTTPRequestHandler):
+    class Elsewhere(Foreign):
         def do_GET(self) -> None:
             seen.append({name.lower(): value for name, value in self.headers.items()})
             self.send_response(307)
@@ -291,15 +288,11 @@ def test_a_redirect_is_not_followed_and_no_header_tells_of_this_machine(
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_address[1]}"
-        with pytest.raises(ServerError, match="does not speak OpenAI's protocol"):
-            OpenAIClient.of_catalogue(OpenAI(url=address)).model(None)
-        server.shutdown()
+    with (
+        answered_by(Elsewhere) as address,
+        pytest.raises(ServerError, match="does not speak OpenAI's protocol"),
+    ):
+        OpenAIClient.of_catalogue(OpenAI(url=address)).model(None)
     assert not [name for one in seen for name in one if name.startswith(("x-stainless", "openai-"))]
     assert "authorization" not in seen[0]
 
@@ -330,14 +323,6 @@ def test_each_kind_of_server_is_asked_in_its_way(
     assert choices(owner, model) == offered
     assert asked(owner, model, chosen) == fields
     assert asked(owner, model, "") == {}  # it thinks as it does by itself
-
-
-def test_what_is_chosen_is_sent(url: str, script: Script) -> None:
-    script.models[1]["owned_by"] = "vllm"
-    assert not [step.notice for step in steps(engine(url), reasoning="off")[0] if step.notice]
-    (said,) = script.asked
-    assert said["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
-    assert "reasoning_effort" not in said
 
 
 def test_a_server_that_refuses_is_asked_once_more_without_and_it_is_said(url: str, script: Script) -> None:
