@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.checks import doctor as doctor_kernels
+from hierchat.checks import doctor
 from hierchat.checks.doctor import errors, versions
 from hierchat.cli.main import main
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
@@ -57,7 +57,7 @@ def test_a_healthy_machine(
 ) -> None:
     """Of all block types three are tried; tests/engine/cpu/test_products.py has the others."""
     few = {name: LAYOUTS[name] for name in ("Q4_K", "Q8_0", "F16")}
-    monkeypatch.setattr(doctor_kernels, "LAYOUTS", few)
+    monkeypatch.setattr(doctor, "LAYOUTS", few)
     chat(home / "data" / "hierchat.db")
     code, said = report(capsys)
     assert "~/data/hierchat.db: well" in said
@@ -75,7 +75,7 @@ def test_a_healthy_machine(
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without trying the kernels again."""
-    monkeypatch.setattr(doctor_kernels, "kernels", list)
+    monkeypatch.setattr(doctor, "kernels", list)
 
 
 @pytest.mark.usefixtures("quick")
@@ -153,9 +153,7 @@ def test_the_log_gives_kinds_alone(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hierchat.checks import doctor as module
-
-    known = module.version_of
-    monkeypatch.setattr(module, "version_of", lambda name: None if name == "gradio" else known(name))
+    known = doctor.version_of
+    monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "gradio" else known(name))
     (missing,) = [one for one in versions() if one.text.startswith("gradio: missing")]
     assert missing.advice.startswith("Install it")

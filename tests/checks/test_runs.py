@@ -83,16 +83,11 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["out.json"]
     with pytest.raises(RequestError, match="seed was 1 and is 2"):
         runs.read(path, {"seed": 2})
-
-
-def test_a_file_to_go_on_from(tmp_path: Path) -> None:
+    for text, reason in (("[]", "no run"), ("half of", "is no JSON")):
+        path.write_text(text)
+        with pytest.raises(RequestError, match=reason):
+            runs.read(path, {})
     assert runs.read(tmp_path / "none.json", {}) is None
-    (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(RequestError, match="no run"):
-        runs.read(tmp_path / "list.json", {})
-    (tmp_path / "text.json").write_text("half of")
-    with pytest.raises(RequestError, match="is no JSON"):
-        runs.read(tmp_path / "text.json", {})
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
