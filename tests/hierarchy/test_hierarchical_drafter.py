@@ -17,64 +17,42 @@ from hierchat.engine.engine import GenerationRequest
 from hierchat.hierarchy.hierarchical_drafter import Ending, Level, merge
 from hierchat.hierarchy.plan import Plan, Provenance
 from tests.drafting.databases import paths_of
+from tests.engine.test_contract import SETTINGS
 from tests.hierarchy import stacks
 from tests.testing.tiny import CONTEXT, fresh_steps, random_tokens, tiny_engine, tokens_of
 
-SETTINGS: dict[str, dict[str, object]] = {
-    "greedy": {},
-    "warm": {"temperature": 0.8},
-    "top-p": {"temperature": 1.5, "top_p": 0.8, "top_k": 20},
-    "penalties": {
-        "temperature": 0.8,
-        "repetition_penalty": 1.3,
-        "presence_penalty": 0.5,
-        "frequency_penalty": 0.3,
-    },
-}
-PLANS = [
-    Plan((*levels, 3), tuple(2 + 3 * at for at in range(len(levels))), retrieval)
-    for count in range(4)
-    for levels in combinations(range(3), count)
-    for retrieval in (True, False)
-]
-FEW = settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+KINDS = ("greedy", "warm", "top-p", "penalties")
+STACKS = [(*levels, 3) for count in range(4) for levels in combinations(range(3), count)]
 
 
 def wanted(kind: str, tokens: int = 24, seed: int = 3) -> GenerationSettings:
     return GenerationSettings(max_new_tokens=tokens, seed=seed, **SETTINGS[kind])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.levels}{'+' if plan.retrieval else ''}")
-def test_every_plan_says_the_same_words(plan: Plan, kind: str) -> None:
-    engine, how = tiny_engine("llama-blocks"), wanted(kind)
-    prompt = random_tokens(40, 5, vocabulary=12)
-    vanilla = tokens_of(fresh_steps(engine, prompt, how))
-    drafter = stacks.drafter(3, how, plan, retrieval=plan.retrieval, history=[vanilla[:12], prompt])
-    assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
+@settings(deadline=None, max_examples=24, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(
+    stack=st.sampled_from(STACKS),
+    lengths=st.tuples(*[st.integers(1, 16)] * 3),
+    retrieval=st.booleans(),
+    prompt=st.integers(1, 60),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 10_000),
+)
+def test_every_plan_says_the_same_words(
+    stack: tuple[int, ...], lengths: tuple[int, ...], retrieval: bool, prompt: int, kind: str, seed: int
+) -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted(kind, 24, seed)
+    text, plan = random_tokens(prompt, seed, vocabulary=12), Plan(stack, lengths[: len(stack) - 1], retrieval)
+    vanilla = tokens_of(fresh_steps(engine, text, how))
+    drafter = stacks.drafter(3, how, plan, retrieval=retrieval, history=[vanilla[5:20], text])
+    assert tokens_of(fresh_steps(engine, text, how, drafter)) == vanilla
     assert drafter.plan == plan
 
 
-@FEW
-@given(
-    length=st.integers(1, 60),
-    blocks=st.tuples(*[st.integers(1, 16)] * 3),
-    kind=st.sampled_from(sorted(SETTINGS)),
-    seed=st.integers(0, 10_000),
-)
-def test_any_blocks_any_prompt(length: int, blocks: tuple[int, ...], kind: str, seed: int) -> None:
-    engine, how = tiny_engine("llama-blocks"), wanted(kind, 32, seed)
-    prompt = random_tokens(length, seed, vocabulary=12)
-    vanilla = tokens_of(fresh_steps(engine, prompt, how))
-    drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), blocks, True), history=[vanilla[5:20]])
-    assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
-
-
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_the_plan_that_the_hierarchy_chooses(kind: str) -> None:
+def test_the_plan_that_the_hierarchy_chooses() -> None:
     """Over several replies, so that it learns and searches again."""
     engine, known = tiny_engine("llama-blocks"), stacks.hierarchy(3)
-    for seed in range(4):
+    for seed, kind in enumerate(KINDS):
         how = wanted(kind, 60, seed)
         prompt = random_tokens(30, seed, vocabulary=12)
         vanilla = tokens_of(fresh_steps(engine, prompt, how))
@@ -84,7 +62,7 @@ def test_the_plan_that_the_hierarchy_chooses(kind: str) -> None:
 
 
 def test_a_stack_saves_forwards_of_the_target() -> None:
-    engine, how = tiny_engine("llama-blocks"), wanted("greedy", 64)
+    engine, how = tiny_engine("llama-blocks"), wanted("greedy", 40)
     prompt = random_tokens(40, 5)
     drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (2, 4, 8)), retrieval=False)
     steps = [step for step in fresh_steps(engine, prompt, how, drafter) if step.tokens]
@@ -119,31 +97,23 @@ def test_every_level_stays_in_step_with_the_text() -> None:
                 assert held == text[: len(held)]
 
 
-def test_the_second_reply_reads_only_what_is_new() -> None:
+def test_the_second_reply_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, how = tiny_engine("llama-blocks"), wanted("greedy", 8)
     prompt = random_tokens(200, 5)
-    target = stacks.draft_target(stacks.NOISE[0])
+    target, reads = stacks.draft_target(stacks.NOISE[0]), list[int]()
     target.rollback(0)
-    reply: list[int] = []
+    read = target.read
+    monkeypatch.setattr(target, "read", lambda tokens: reads.append(len(tokens)) or read(tokens))
     for _ in range(2):
-        read: list[int] = []
+        reads.clear()
         drafter = stacks.drafter(1, how, Plan((0, 1), (4,)), retrieval=False)
-        original = target.read
-        target.read = lambda tokens, read=read, original=original: (
-            read.append(len(tokens)),
-            original(tokens),
-        )
-        try:
-            reply = tokens_of(fresh_steps(engine, prompt, how, drafter))
-        finally:
-            target.read = original
+        reply = tokens_of(fresh_steps(engine, prompt, how, drafter))
         prompt = [*prompt, *reply, *random_tokens(30, 6)]
-    assert 20 <= sum(read) <= 45
+    assert 20 <= sum(reads) <= 45
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_copies_of_the_target_take_over_what_it_has_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, how = tiny_engine("llama-blocks"), wanted(kind, 40)
+def test_copies_of_the_target_take_over_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted("warm", 40)
     prompt = random_tokens(300, 5, vocabulary=12)
     vanilla = tokens_of(fresh_steps(engine, prompt, how))
     for noise in stacks.NOISE[:2]:
@@ -238,40 +208,9 @@ def test_a_branch_must_pay_for_its_row() -> None:
     assert paths(merge(chain(1, 2), branch, 0.5, [0.1], 1.0, 10)) == {(1,), (1, 2), (5,), (5, 6)}
     assert paths(merge(chain(1, 2), branch, 0.99, [0.1], 1.0, 10)) == {(1,), (1, 2)}
     assert paths(merge(chain(1, 2), branch, 0.5, [1.2], 1.0, 10)) == {(1,), (1, 2)}
-
-
-@st.composite
-def branches_of(draw: st.DrawFn) -> DraftTree:
-    """Best first: a node's probability is no more than its parent's, siblings' sum no more than it."""
-    nodes: list[tuple[int, int, float]] = []
-    left = {-1: 1.0}
-    for node in range(draw(st.integers(0, 12))):
-        parent = draw(st.integers(-1, node - 1))
-        chance = left[parent] * draw(st.floats(0.05, 0.95))
-        token = draw(st.integers(0, 3))
-        if any(p == parent and t == token for t, p, _ in nodes):
-            token = 10 + node
-        left[parent] -= chance
-        left[node] = chance
-        nodes.append((token, parent, chance))
-    return tree(*nodes)
-
-
-@given(
-    branches_of(), st.lists(st.integers(0, 3), min_size=1, max_size=6), st.floats(0.05, 0.99), st.floats(0, 1)
-)
-def test_it_is_a_tree(branches: DraftTree, tokens: list[int], accepted: float, cost: float) -> None:
-    limit = len(tokens) + 4
-    merged = merge(chain(*tokens), branches, accepted, [cost], 1.0, limit)
-    assert merged.tokens[: len(tokens)] == tuple(tokens)
-    assert len(merged) <= limit
-    assert all(-1 <= parent < node for node, parent in enumerate(merged.parents))
-    pairs = list(zip(merged.parents, merged.tokens, strict=True))
-    assert len(set(pairs)) == len(pairs)  # no two siblings alike
-    for node, parent in enumerate(merged.parents):
-        above = merged.probabilities[parent] if parent >= 0 else 1.0
-        assert merged.probabilities[node] <= above + 1e-9
-    assert paths(merged) <= paths(branches) | paths(chain(*tokens))
+    cut = merge(chain(1, 2), branch, 0.5, [0.1], 1.0, 3)
+    assert (cut.tokens, cut.parents) == ((1, 2, 5), (-1, 0, -1))
+    assert cut.probabilities == pytest.approx((0.5, 0.25, 0.2))  # 0.4 of what the chain leaves
 
 
 def test_each_node_tells_what_it_was_found_by() -> None:
@@ -283,25 +222,19 @@ def test_each_node_tells_what_it_was_found_by() -> None:
     assert merged.matches == (found[0], NO_MATCH, found[2])
 
 
-# Levels over scripted models: blocks, rollback, and that every level stays in step with what was committed.
+# Levels over scripted models: how long their drafts are, and what they say of each token
 
 
 END = 0
 
 
 class Scripted:
-    """Chooses by a rule over position and last token: models that agree often, not always."""
+    """Writes on by a rule, and ends behind some tokens."""
 
-    def __init__(self, name: str, salt: int, room: int = 10_000) -> None:
-        self.name, self._salt, self._room = name, salt, room
+    def __init__(self, name: str, ends: int = 1000, room: int = 1000) -> None:
+        self.name, self.ends, self.most = name, ends, room
         self.text: list[int] = []
-        self.forwards = 0
-        self.read_ms = self.reading_ms = 0.0
-
-    def choice(self, text: Sequence[int]) -> int:
-        value = (31 * len(text) + 7 * text[-1] + sum(text[-3:])) % 23
-        differs = (len(text) * 2654435761 + self._salt) % 100 < self._salt
-        return 1 + (value + differs) % 23
+        self.read_ms = 0.0
 
     @property
     def length(self) -> int:
@@ -309,29 +242,26 @@ class Scripted:
 
     @property
     def room(self) -> int:
-        return self._room - len(self.text)
+        return self.most - len(self.text)
 
     def begin(self, text: Sequence[int]) -> None:
         self.text = list(text)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
-        self.forwards += 1
-        nodes = {pair: node for node, pair in enumerate(zip(drafts.parents, drafts.tokens, strict=True))}
-        above, chosen = -1, []
-        while True:
-            token = self.choice(self.text)
-            self.text.append(token)
-            chosen.append(token)
-            above = nodes.get((above, token), -2)
-            if above == -2:
-                return chosen
+        """Choose tokens along a chain that the same rule has written."""
+        chosen = []
+        for _ in range(len(drafts) + 1):
+            self.text.append(END if len(self.text) >= self.ends else 1 + sum(self.text) % 23)
+            chosen.append(self.text[-1])
+        return chosen
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        del self.text[length:]
-        self.text += tokens
+        self.text[length:] = tokens
 
 
 class Watch:
+    """Keeps what a level tells of its forwards and of its drafts."""
+
     def __init__(self) -> None:
         self.runs: list[tuple[int, bool]] = []
         self.looks: list[tuple[list[Provenance], int]] = []
@@ -343,84 +273,33 @@ class Watch:
         self.looks.append((list(kinds), accepted))
 
 
-def stack(
-    salts: Sequence[int], blocks: Sequence[int], stop: Event | None = None
-) -> tuple[list[Level], list[Watch]]:
-    levels: list[Level] = []
-    watches = [Watch() for _ in salts]
-    for number, (salt, block) in enumerate(zip(salts, blocks, strict=True)):
-        below = levels[-1] if levels else None
-        model = Scripted(f"m{number}", salt)
-        levels.append(Level(model, below, block, watches[number], Ending({END}, stop or Event())))
-    return levels, watches
-
-
-def decode(target: Scripted, highest: Level | None, prompt: list[int], tokens: int) -> list[int]:
-    target.begin(prompt)
-    if highest:
-        highest.begin(prompt)
-    while len(target.text) < len(prompt) + tokens:
-        drafts = highest.propose() if highest else DraftTree()
-        chosen = target.verify(drafts)
-        if highest:
-            highest.observe(chosen)
-    return target.text[len(prompt) : len(prompt) + tokens]
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 6)), min_size=1, max_size=3),
-    st.lists(st.integers(1, 23), min_size=1, max_size=5),
-)
-def test_the_words_are_the_targets_and_all_levels_stay_in_step(
-    settings: list[tuple[int, int]], prompt: list[int]
-) -> None:
-    levels, _ = stack(*zip(*settings, strict=True))
-    plain = decode(Scripted("target", 0), None, prompt, 40)
-    target = Scripted("target", 0)
-    assert decode(target, levels[-1], prompt, 40) == plain
-    for level in levels:
-        assert isinstance(level.model, Scripted)
-        assert level.model.text == target.text
+def level(model: Scripted, least: int, below: Level | None = None) -> tuple[Level, Watch]:
+    watch = Watch()
+    made = Level(model, below, least, watch, Ending({END}, Event()))  # type: ignore[arg-type]
+    made.begin([5, 6])
+    return made, watch
 
 
 def test_a_block_is_as_long_as_asked_for_and_says_how_its_tokens_came_about() -> None:
-    levels, watches = stack([0, 0], [2, 5])
-    levels[-1].begin([5, 6])
-    block = levels[-1].propose()
+    lower, _ = level(Scripted("m0"), 2)
+    upper, watch = level(Scripted("m1"), 5, lower)
+    block = upper.propose()
     # The same model twice: 2 drafts and a bonus, twice, make at least 5.
     assert len(block) == 6
     assert block.parents == (-1, 0, 1, 2, 3, 4)
     assert block.sources == ("m0", "m0", "m1", "m0", "m0", "m1")
-    assert watches[1].runs == [(2, True), (2, True)]
-    levels[-1].observe([*block.tokens[:4], 22])
-    assert watches[1].looks == [(["kept", "kept", "bonus", "kept", "kept", "bonus"], 4)]
+    assert watch.runs == [(2, True), (2, True)]
+    upper.observe([*block.tokens[:4], 22])
+    assert watch.looks == [(["kept", "kept", "bonus", "kept", "kept", "bonus"], 4)]
+    assert lower.model.text == upper.model.text == [5, 6, *block.tokens[:4], 22]  # type: ignore[attr-defined]
 
 
-def test_a_block_ends_with_the_reply() -> None:
-    class Finite(Scripted):
-        def choice(self, text: Sequence[int]) -> int:
-            return END if len(text) == 5 else super().choice(text)
-
-    level = Level(Finite("m", 0), None, 10, Watch(), Ending({END}, Event()))
-    level.begin([5, 6])
-    assert level.propose().tokens[-1] == END
-    assert level.model.length == 6
-
-
-@pytest.mark.parametrize("limit", [0, 1, 3])
-def test_no_more_than_there_is_room_for(limit: int) -> None:
-    levels, _ = stack([0, 0], [4, 8])
-    levels[-1].begin([5, 6])
-    assert len(levels[-1].propose(limit)) <= limit
-    small = Level(Scripted("m", 0, room=4), None, 10, Watch(), Ending({END}, Event()))
-    small.begin([5, 6])
+def test_a_block_ends_with_the_reply_and_with_the_room() -> None:
+    ended, _ = level(Scripted("m", ends=5), 10)
+    assert ended.propose().tokens[-1] == END
+    assert ended.model.length == 6
+    small, _ = level(Scripted("m", room=4), 10)
     assert len(small.propose()) == 1
-
-
-def test_stops() -> None:
-    stop = Event()
-    levels, _ = stack([0, 0], [4, 8], stop)
-    levels[-1].begin([5, 6])
-    stop.set()
-    assert len(levels[-1].propose()) == 0
-    assert all(isinstance(level.model, Scripted) and level.model.forwards == 0 for level in levels)
+    for limit in (0, 1, 3):
+        limited, _ = level(Scripted("m1"), 8, level(Scripted("m0"), 4)[0])
+        assert len(limited.propose(limit)) <= limit

@@ -131,10 +131,10 @@ def test_known_figures(
     assert by_renewal(stack, plan) == pytest.approx(renewal, abs=0.005)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_agrees_with_monte_carlo(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    levels = 2 + seed % 4
+    levels = 2 + seed
     stack = random_stack(rng, levels, provenance=True, retrieval_levels=True)
     plan = Plan(tuple(range(levels)), tuple(rng.integers(1, 7, levels - 1)), retrieval=bool(seed % 2))
     simulated, error = Simulation(stack, plan, rng).ms_per_token(3000)
@@ -146,11 +146,8 @@ def test_beyond_the_last_known_width_rows_cost_on() -> None:
     stack = LevelStack([[1.0], [4.0, 5.0]], [[TokenAcceptance.of(0.5)] * 2])
     assert [stack.cost(1, positions) for positions in (1, 2, 3, 5)] == [4.0, 5.0, 6.0, 8.0]
     assert stack.cost(0, 3) == 3.0
-
-
-def test_no_databases_below_a_level() -> None:
     with pytest.raises(ValueError, match="No database"):
-        by_renewal(flat([1.0, 2.0], [0.5]), Plan((0, 1), (2,), retrieval=True))
+        by_renewal(stack, Plan((0, 1), (2,), retrieval=True))
 
 
 # The search
@@ -160,7 +157,7 @@ MOST = 5
 
 def test_the_shortest_path_is_the_best_of_all_plans() -> None:
     rng = np.random.default_rng(7)
-    for instance in range(120):
+    for instance in range(60):
         stack = random_stack(
             rng, 2 + instance % 3, provenance=bool(instance % 2), retrieval_levels=instance % 5 == 0
         )
@@ -174,7 +171,7 @@ def test_the_shortest_path_is_the_best_of_all_plans() -> None:
 def test_the_best_plan_is_nearly_the_best_by_the_exact_form() -> None:
     rng = np.random.default_rng(8)
     ratios = []
-    for instance in range(30):
+    for instance in range(15):
         stack = random_stack(rng, 2 + instance % 3, provenance=True, retrieval_levels=instance % 2 == 0)
         found = best_plan(stack, MOST)
         assert found.ms == pytest.approx(by_renewal(stack, found.plan))
@@ -183,17 +180,11 @@ def test_the_best_plan_is_nearly_the_best_by_the_exact_form() -> None:
     assert np.mean(ratios) < 1.002
 
 
-def test_never_worse_than_plain_decoding() -> None:
-    rng = np.random.default_rng(9)
-    for _ in range(40):
+def test_it_is_never_worse_than_plain_decoding_and_has_no_useless_level() -> None:
+    rng = np.random.default_rng(10)
+    for _ in range(20):
         stack = random_stack(rng, 4, provenance=True)
         assert best_plan(stack).ms <= stack.cost(3, 1)
-
-
-def test_a_useless_level_is_never_chosen() -> None:
-    rng = np.random.default_rng(10)
-    for _ in range(30):
-        stack = random_stack(rng, 4)
         useless = [list(row) for row in stack.acceptance]
         useless[1] = [TokenAcceptance.of(0.0)] * 4
         assert 1 not in best_plan(replace(stack, acceptance=useless)).plan.levels
