@@ -1,16 +1,28 @@
-"""Fetching beside the model that answers: one after another, stopped, taken up, refused."""
+"""Fetching beside the model that answers, a search of the hub, and a closer look at what was found."""
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
-from hierchat.models.catalogue import ModelEntry
-from hierchat.models.progress import FetchError, Progress, Report
-from hierchat.runtime.downloads import Downloads
-from tests.testing.tiny_chat import catalogue
+import pytest
 
-from .shelves import wait
+from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.load.check import Fit
+from hierchat.models.progress import FetchError, ModelError, Progress, Report
+from hierchat.runtime.costs import REACHED
+from hierchat.runtime.downloads import MOST_ASKING, Downloads, HubSearch, Judged, Look, Search
+from hierchat.runtime.model_manager import ModelManager
+from hierchat.runtime.model_slot import ModelSlot
+from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.tiny_chat import catalogue, served
+from tests.testing.tiny_files import serving_hub, tiny_config
 
+from .shelves import Figures, wait
+
+pytestmark = pytest.mark.usefixtures("places")
 ENTRIES = catalogue("one", "two").models
 
 
@@ -89,3 +101,147 @@ def test_what_goes_wrong_is_a_sentence_and_the_next_one_comes() -> None:
     assert (one.phase, one.message) == ("failed", "one cannot be fetched.")
     assert two.phase == "failed"
     assert "did not expect" in two.message
+
+
+@pytest.fixture
+def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    body = tiny_gguf.read_bytes()
+    with serving_hub({"tiny-f16.gguf": body, "tiny-Q8_0.gguf": body}) as server:
+        server.found = [{"id": REPO}, {"id": "org/other"}]
+        server.told = {"tags": ["license:mit"]}
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+
+
+@pytest.fixture
+def manager() -> ModelManager:
+    slot = ModelSlot(read_catalogue(), load=lambda name, report: served(name))
+    return ModelManager(slot, Figures())
+
+
+def answered(search: HubSearch) -> Search:
+    wait(lambda: not search.busy)
+    assert search.now
+    return search.now
+
+
+def looked(search: HubSearch, repo: str = REPO, file: str | None = None) -> Look:
+    search.look(repo, file)
+    found = answered(search).look
+    assert found
+    return found
+
+
+def test_found_looked_at_added_fetched_and_loaded(hub: FakeHub, manager: ModelManager) -> None:
+    assert not hub.asked
+    manager.hub.search("tiny")
+    assert [model.repo for model in answered(manager.hub).found] == [REPO, "org/other"]
+    look = looked(manager.hub)
+    assert look.described
+    assert look.judged
+    assert (look.phase, look.file, look.described.step) == ("done", "tiny-Q8_0.gguf", "kernels")
+    assert look.judged.fit.verdict == "yes"
+    assert [(one.name, bool(one.size)) for one in look.choices] == [
+        ("tiny-Q8_0.gguf", True),
+        ("tiny-f16.gguf", True),
+    ]
+    other = looked(manager.hub, file="tiny-f16.gguf")
+    assert (other.phase, other.file) == ("done", "tiny-f16.gguf")
+    assert sum(path == f"/api/models/{REPO}" for _, path, _ in hub.asked) == 1  # known from the first look
+    assert not any(path.endswith(".gguf") and asked is None for _, path, asked in hub.asked)  # heads alone
+    assert other.described
+    assert manager.name_of(other.described) == ""
+    name = manager.add_and_load()
+    assert manager.name_of(other.described) == name == "tiny-f16"
+    assert (read_catalogue().entry(name).licence, read_catalogue().entry(name).kind) == ("mit", "llama")
+    with pytest.raises(ModelError, match="org/tiny is in the list already"):
+        manager.add_and_load()
+    wait(lambda: manager._slot.status.phase == "ready" and not manager.busy)
+    assert manager._slot.status.name == name
+    assert next(row for row in manager.rows(1) if row.name == name).state == "here"
+
+
+def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
+    hub: FakeHub, manager: ModelManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: 1e10)
+    config = json.dumps(tiny_config(hidden_size=1024, vocab_size=1000).to_dict()).encode()
+    hub.files = {"config.json": config, "model.safetensors": b"", "tiny-Q8_0.gguf": b"none"}
+    hub.told = {"safetensors": {"parameters": {"BF16": 10**9}, "total": 10**9}}
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    look = looked(manager.hub)
+    assert look.described
+    assert look.judged
+    assert look.file == ""
+    assert [one.name for one in look.choices] == ["", "tiny-Q8_0.gguf"]
+    assert look.described.entry.size.embeddings == 1000 * 1024  # tied
+    assert look.judged.speed.per_second == pytest.approx(REACHED * 1e10 / (10**9 * 9 / 8))
+    assert look.judged.fit.needed
+    assert look.judged.fit.needed > 10**9
+    hub.told = {"safetensors": {"parameters": {"BF16": 10**14}, "total": 10**14}}
+    manager.hub.leave_look()
+    huge = looked(manager.hub)
+    assert huge.judged.fit.verdict == "no"
+    with pytest.raises(ModelError, match="Choose a model"):
+        manager.add_and_load()
+    assert not any(path.endswith(".safetensors") for _, path, _ in hub.asked)
+    broken = looked(manager.hub, file="tiny-Q8_0.gguf")
+    assert (broken.phase, broken.described) == ("failed", None)
+    assert "no GGUF file" in broken.message
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"config.json": b"[", "model.safetensors": b""}, "does not say what model it is"),
+        (
+            {"config.json": b'{"model_type": "bert"}', "model.safetensors": b""},
+            "It is a model of the kind bert",
+        ),
+        ({"config.json": b"[" * 10**6, "model.safetensors": b""}, "does not say what model it is"),
+        ({"README.md": b""}, "neither safetensors nor a GGUF file"),
+        ({"<b>.gguf": b"GGUF\x03\x00"}, "no GGUF file"),
+    ],
+)
+def test_what_cannot_run_or_is_rubbish_is_said(
+    hub: FakeHub, manager: ModelManager, files: dict[str, bytes], said: str
+) -> None:
+    hub.files = files
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    look = looked(manager.hub)
+    assert (look.phase, look.described) == ("failed", None)
+    assert said in look.message
+
+
+def test_what_the_hub_refuses_is_said(hub: FakeHub, manager: ModelManager) -> None:
+    hub.status = 429
+    manager.hub.search("tiny")
+    assert (answered(manager.hub).phase, answered(manager.hub).found) == ("failed", ())
+    assert "too many questions" in answered(manager.hub).message
+    hub.status = 0
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    assert "no public repository org/other" in looked(manager.hub, "org/other").message
+    hub.gated = True
+    assert "org/tiny is gated or private. Accept its licence" in looked(manager.hub).message
+    with pytest.raises(ModelError, match="org/unknown is not among what was found"):
+        manager.hub.look("org/unknown")
+
+
+def test_a_slow_hub_is_waited_for_left_and_not_asked_without_end(hub: FakeHub) -> None:
+    search = HubSearch(lambda described: Judged(Fit("yes", ""), None))
+    hub.answering.clear()
+    for number in range(MOST_ASKING):
+        search.search(f"words {number}")
+    assert search.busy
+    with pytest.raises(ModelError, match="has not answered the questions before this one"):
+        search.search("more")
+    search.leave()
+    assert (search.busy, search.now) == (False, None)
+    hub.answering.set()
+    wait(lambda: search._asking == 0)
+    assert search.now is None  # what nobody waits for any more is not shown
+    search.search("again")
+    assert answered(search).words == "again"

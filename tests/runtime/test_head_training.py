@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from hierchat.cli import chat as commands
 from hierchat.config import GenerationSettings
@@ -145,54 +146,49 @@ def test_it_drafts_for_its_user_and_goes_with_whatever_is_deleted(
         served.heads.clear()
 
 
-def test_the_command(
-    served: ServedModel, texts: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def run(served: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command over a database of the test's own."""
     monkeypatch.setattr(loading, "load_served_model", lambda *given: served)
-    monkeypatch.setattr(head_training, "texts_of", lambda *given: texts)
     monkeypatch.setattr(commands.options, "catalogue_name", lambda model: None)
-    database, file = tmp_path / "a.db", tmp_path / "tiny.head"
+    return lambda *words: CliRunner().invoke(commands.head_command, [*words, "--db", str(tmp_path / "a.db")])
 
-    def run(*words: str) -> str:
-        done = CliRunner().invoke(commands.head_command, [*words, "--db", str(database)])
+
+def test_the_commands(
+    run: Callable[..., Result], texts: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_training, "texts_of", lambda *given: texts)
+    file = tmp_path / "tiny.head"
+
+    def said(*words: str) -> str:
+        done = run(*words)
         assert done.exception is None, done.output
         return done.output
 
-    assert "There are none yet" in run("list")
-    assert "tokens a step by it alone" in run("train", "--minutes", "0.05")
-    assert run("list").startswith("tiny: trained for")
-    run("train", "--minutes", "0.05", "--out", str(file))
+    assert "There are none yet" in said("list")
+    assert "tokens a step by it alone" in said("train", "--minutes", "0.05", "--out", str(file))
     card = card_of(file.read_bytes())
     assert card
     assert card.model == "tiny"
-    assert "is removed" in run("remove", "tiny")
-    assert "There are none yet" in run("list")
-    assert run("add", str(file)).startswith("tiny: trained for")
-    assert run("list").startswith("tiny: trained for")
-    assert "is removed" in run("remove", "tiny")
-    wrong = CliRunner().invoke(commands.head_command, ["add", str(database), "--db", str(database)])
-    assert wrong.exit_code != 0
-    missing = CliRunner().invoke(commands.head_command, ["remove", "tiny", "--db", str(database)])
-    assert "no draft head of 'tiny'" in str(missing.exception)
+    for _ in range(2):
+        assert said("list").startswith("tiny: trained for")
+        assert "is removed" in said("remove", "tiny")
+        assert "There are none yet" in said("list")
+        assert said("add", str(file)).startswith("tiny: trained for")
+    assert run("add", str(tmp_path / "a.db")).exit_code != 0
+    said("remove", "tiny")
+    assert "no draft head of 'tiny'" in str(run("remove", "tiny").exception)
 
 
 def test_a_text_that_is_deleted_meanwhile_takes_the_head_along(
-    served: ServedModel, texts: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Result], texts: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = tmp_path / "a.db"
-    with Store.open(database) as store:
-        user = store.users.ensure(LOCAL_USER)
-
     def read(*given: object) -> list[list[int]]:
-        with Store.open(database) as store:
-            store.learned.forget(user)
+        with Store.open(tmp_path / "a.db") as store:
+            store.learned.forget(store.users.ensure(LOCAL_USER))
         return texts
 
-    monkeypatch.setattr(loading, "load_served_model", lambda *given: served)
     monkeypatch.setattr(head_training, "texts_of", read)
-    monkeypatch.setattr(commands.options, "catalogue_name", lambda model: None)
-    words = ["train", "--minutes", "0.02", "--db", str(database)]
-    done = CliRunner().invoke(commands.head_command, words)
-    assert "was deleted meanwhile" in str(done.exception)
-    with Store.open(database) as store:
-        assert not store.learned.by_model(user, HEAD)
+    assert "was deleted meanwhile" in str(run("train", "--minutes", "0.02").exception)
+    with Store.open(tmp_path / "a.db") as store:
+        assert not store.learned.by_model(store.users.ensure(LOCAL_USER), HEAD)

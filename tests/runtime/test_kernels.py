@@ -85,7 +85,7 @@ def test_a_report_that_raises_ends_it(started: list[subprocess.Popen[bytes]]) ->
     assert started[1].poll() is not None
 
 
-def test_one_core_compiles_by_itself(
+def test_one_core_compiles_itself(
     started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "cores", lambda: 1)
@@ -104,7 +104,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     assert child.wait(120) == 1
 
 
-def test_a_number_as_written_is_compiled_for_all_numbers(
+def test_a_literal_number_is_compiled_for_all_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))

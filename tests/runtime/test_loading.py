@@ -88,9 +88,7 @@ def test_the_first_replies_wait_for_no_drafts(entry: ModelEntry, monkeypatch: py
     assert load_served_model(entry, ON_CPU).drafting_ready.is_set()
 
 
-def test_a_hostile_template_is_found_before_the_present_model_leaves(
-    entry: ModelEntry, tmp_path: Path
-) -> None:
+def test_a_hostile_template_is_found_before_the_model_leaves(entry: ModelEntry, tmp_path: Path) -> None:
     evil = tmp_path / "evil"
     shutil.copytree(tmp_path / "model", evil)
     (evil / "chat_template.jinja").write_text("{{ ''.__class__ }}{{ messages[0].content.__class__.x }}")

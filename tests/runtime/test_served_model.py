@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 import pytest
 
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.drafting.source import TOP
 from hierchat.runtime import served_model as module
+from hierchat.runtime.costs import measure_costs
 from hierchat.runtime.served_model import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
-from hierchat.store import Store
+from hierchat.store import Store, StoreError
 from tests.drafting.databases import followers
 from tests.testing.deleting import delete_for_good
+from tests.testing.stores import new_store
 from tests.testing.tiny_chat import ready_slot, served
 
 from ..chat.conftest import Talk, talk_on
@@ -33,9 +37,12 @@ def taught(learned: Learned, user: int, model: str = "m", token: int = 5) -> Lea
 
 
 def test_it_lives_from_reply_to_reply_and_over_a_restart(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "a.db") as store:
+    """What databases below draft models learned, too."""
+    with new_store(tmp_path / "a.db") as store:
         user, learned = user_of(store), Learned(store)
         state = taught(learned, user)
+        state.levels["small"] = below = Acceptance()
+        below.curve += 3
         assert learned.held(user, "m") is state
         assert followers(learned.held(user, "other").successors, 5) == []
         assert followers(learned.held(user_of(store, "bob"), "m").successors, 5) == []
@@ -44,24 +51,8 @@ def test_it_lives_from_reply_to_reply_and_over_a_restart(tmp_path: Path) -> None
         again = Learned(store).held(user, "m")
         assert followers(again.successors, 3, 5) == ROW[0].tolist()
         assert again.acceptance.to_bytes() == state.acceptance.to_bytes()
-
-
-def test_what_databases_below_draft_models_learned_is_kept_and_forgotten(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "a.db") as store:
-        user, learned = user_of(store), Learned(store)
-        state = learned.held(user, "m")
-        state.levels["small"] = below = Acceptance()
-        below.curve += 3
-        conversation = store.chats.create(user)
-        assert learned.save(now=True)
-    with Store.open(tmp_path / "a.db") as store:
-        again = Learned(store).held(user, "m").levels
-        assert {name: one.to_bytes() for name, one in again.items()} == {"small": below.to_bytes()}
+        assert {name: one.to_bytes() for name, one in again.levels.items()} == {"small": below.to_bytes()}
         assert Learned(store).held(user, "other").levels == {}
-        store.learned.keep(user, "m", LEVELS, b'{"small": "bm8="}')
-        assert Learned(store).held(user, "m").levels == {}  # damaged: learned anew
-        delete_for_good(store, user, conversation)
-        assert store.learned.get(user, "m", LEVELS) is None
 
 
 def test_it_is_written_seldom(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,16 +72,22 @@ def test_it_is_written_seldom(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     assert store.learned.get(user, "m", SUCCESSORS) == first
 
 
-def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store, elsewhere: bool) -> None:
+    """Also where another process deletes that."""
     user, learned, other_user = user_of(store), Learned(store), user_of(store, "bob")
     conversation = store.chats.create(user)
     taught(learned, other_user)
     state = taught(learned, user)
+    state.levels["small"] = Acceptance()
     learned.save(now=True)
+    assert store.learned.get(user, "m", LEVELS)
     taught(learned, user, token=6)
-    delete_for_good(store, user, conversation)
+    with Store.open(store.path) as there:
+        delete_for_good(there if elsewhere else store, user, conversation)
     learned.save(now=True)  # as at the end of a reply that ran meanwhile
-    assert store.learned.get(user, "m", SUCCESSORS) is store.learned.get(user, "m", ACCEPTANCE) is None
+    for kind in (SUCCESSORS, ACCEPTANCE, LEVELS):
+        assert store.learned.get(user, "m", kind) is None
     fresh = learned.held(user, "m")
     assert fresh is not state
     assert followers(fresh.successors, 5) == []
@@ -100,24 +97,17 @@ def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None
     assert followers(Learned(store).held(user, "m").successors, 7) == ROW[0].tolist()
 
 
-def test_another_process_does_not_bring_it_back(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "a.db") as here, Store.open(tmp_path / "a.db") as there:
-        user, learned = user_of(here), Learned(here)
-        conversation = here.chats.create(user)
-        taught(learned, user)
-        delete_for_good(there, user, conversation)
-        learned.save(now=True)
-        assert here.learned.get(user, "m", SUCCESSORS) is None
-
-
-@pytest.mark.parametrize("value", [b"", b"damaged", b'{"sources": 3}', b"HCsu\x09" + bytes(20)])
+@pytest.mark.parametrize(
+    "value", [b"", b"damaged", b'{"sources": 3}', b'{"small": "bm8="}', b"HCsu\x09" + bytes(20)]
+)
 def test_damage_is_a_fresh_start(store: Store, value: bytes) -> None:
     user = user_of(store)
-    for kind in (ACCEPTANCE, SUCCESSORS):
+    for kind in (ACCEPTANCE, SUCCESSORS, LEVELS):
         store.learned.keep(user, "m", kind, value)
     state = Learned(store).held(user, "m")
     assert state.acceptance.to_bytes() == LearnedState(0).acceptance.to_bytes()
     assert followers(state.successors, 5) == []
+    assert state.levels == {}
 
 
 def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
@@ -126,14 +116,8 @@ def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
     for user in users:
         taught(learned, user)
     assert len(learned._held) == MOST
-    assert [followers(learned.held(user, "m").successors, 5) for user in users] == [ROW[0].tolist()] * len(
-        users
-    )
-
-
-def full(store: Store) -> None:
-    db = store.connection._idle[-1]
-    db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+    for user in users:
+        assert followers(learned.held(user, "m").successors, 5) == ROW[0].tolist()
 
 
 def test_a_full_disk_is_not_heard_of(store: Store) -> None:
@@ -141,26 +125,30 @@ def test_a_full_disk_is_not_heard_of(store: Store) -> None:
     state = taught(learned, user)
     random = np.random.default_rng(0)
     state.successors.update([1, *random.permutation(9000)], random.integers(0, 9000, (9000, TOP), np.int32))
-    full(store)
+    db = store.connection._idle[-1]
+    db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
     learned.save(now=True)
     assert store.learned.get(user, "m", SUCCESSORS) is None
     assert learned.held(user, "m") is state
 
 
-# In the chat
-
-
 def test_a_reply_writes_it_down_after_its_last_frame(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be written does not touch it."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
-    key, kept = talk.model.model_key, []
-    monkeypatch.setattr(Learned, "_write", lambda *_: kept.append(talk.messages()[-1].state), raising=True)
+    kept = []
+
+    def keep(*values: Any, **more: Any) -> bool:
+        kept.append(talk.messages()[-1].state)
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(talk.store.learned, "keep", keep)
     frames = []
     for frame in talk.sending("hello"):
         frames.append(frame)
         assert kept == []
     assert frames[-1].finish == "length"
-    assert kept == ["complete"]
-    assert talk.store.learned.get(talk.user, key, ACCEPTANCE) is None
+    assert set(kept) == {"complete"}
+    assert talk.messages()[-1].state == "complete"
 
 
 def test_closing_writes_it_down(talk: Talk) -> None:
@@ -184,31 +172,7 @@ def test_closing_does_not_wait_for_a_reply(talk: Talk, monkeypatch: pytest.Monke
     frames.close()
 
 
-def test_what_cannot_be_written_does_not_touch_the_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
-    learn = talk.store.learned.keep
-
-    def on_a_full_disk(*values: Any, **more: Any) -> bool:
-        pages = talk.store.connection._idle[-1].execute("PRAGMA page_count").fetchone()[0]
-        with_limit = talk.store.connection._idle[-1]
-        with_limit.execute(f"PRAGMA max_page_count = {pages}")
-        try:
-            return learn(values[0], values[1], values[2], bytes(300_000), **more)
-        finally:
-            with_limit.execute("PRAGMA max_page_count = 1000000")
-
-    monkeypatch.setattr(talk.store.learned, "keep", on_a_full_disk)
-    assert talk.send("hello").finish == "length"
-    assert talk.messages()[-1].state == "complete"
-    assert talk.store.learned.get(talk.user, talk.model.model_key, ACCEPTANCE) is None
-
-
 def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
-    from dataclasses import replace
-
-    from hierchat.drafting.draft_tree import LatencyCurve
-    from hierchat.runtime.costs import measure_costs
-
     slot = ready_slot(lambda name, report: replace(served(name), machine="here"))
     talk = talk_on(store, slot)
     talk.send("hello")
@@ -219,8 +183,7 @@ def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
     engine = talk.model.engine
     engine.latency = LatencyCurve()
     engine.latency.restore = measured.append  # type: ignore[method-assign]
-    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "here", store.learned)
-    assert measured == [kept]
-    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "elsewhere", store.learned)
-    assert measured == [kept]
+    for machine in ("here", "elsewhere"):
+        measure_costs(engine.latency, engine.sequence, talk.model.model_key, machine, store.learned)
+        assert measured == [kept]
     assert engine.latency.step_ms(0)[0] > 0

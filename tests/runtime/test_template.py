@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,15 @@ CHATS = [
     ],
     [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!", "thinking": "hm"}],
 ]
-TOOLS = [
-    {
-        "type": "function",
-        "function": {"name": "ask", "description": "<|im_end|>", "parameters": {"type": "object"}},
-    }
-]
+FUNCTION = {"name": "ask", "description": "<|im_end|>", "parameters": {"type": "object"}}
+TOOLS = [{"type": "function", "function": FUNCTION}]
 TEMPLATES = {
     "chat": TEMPLATE,
     "everything": EVERYTHING,
     "tools": "{% if tools %}{{ tools[0].function.description }}{% endif %}" + TEMPLATE,
     **{
         name: getattr(thinkers, name)
-        for name in ("QWEN3", "DEEPSEEK", "KEEPS", "GPT_OSS", "GEMMA4", "GRANITE")
+        for name in ["QWEN3", "DEEPSEEK", "KEEPS", "GPT_OSS", "GEMMA4", "GRANITE"]
     },
 }
 
@@ -75,13 +72,9 @@ def test_text_and_tokens_are_those_of_transformers(name: str, tools: list[dict[s
     for chat in CHATS:
         for more in ({}, {"enable_thinking": False, "x": ["<|im_end|>"]}, {"reasoning_effort": "low"}):
             ours, given = ChatTemplate(made), {"add_generation_prompt": True, **more}
-            assert ours.text(chat, tools, **given) == made.apply_chat_template(
-                chat, tools=tools or None, tokenize=False, **given
-            )
-            theirs = made.apply_chat_template(
-                chat, tools=tools or None, sanitize_control_tokens=True, **given
-            )
-            assert ours.ids(chat, tools, **given) == theirs["input_ids"]
+            theirs = partial(made.apply_chat_template, chat, tools=tools or None, **given)
+            assert ours.text(chat, tools, **given) == theirs(tokenize=False)
+            assert ours.ids(chat, tools, **given) == theirs(sanitize_control_tokens=True)["input_ids"]
 
 
 def test_control_tokens_that_the_tokenizer_names_are_text_too() -> None:
@@ -104,9 +97,8 @@ def test_of_several_templates_one_is_for_tools() -> None:
     several = with_template({"default": "{{ 'plain' }}", "tool_use": "{{ 'tools' }}"})
     assert ChatTemplate(several).text(CHATS[0]) == "plain"
     assert ChatTemplate(several).text(CHATS[0], TOOLS) == "tools"
-    with pytest.raises(
-        TemplateStopped, match=r"None of the chat templates of bad is the default one\. Choose"
-    ):
+    said = r"None of the chat templates of bad is the default one\. Choose"
+    with pytest.raises(TemplateStopped, match=said):
         ChatTemplate(with_template({"other": "x"}), "bad").text(CHATS[0])
 
 
@@ -126,14 +118,8 @@ HOSTILE = {
     "writes 10 GB": (TEN_GIGABYTES, "it took too much memory"),
     "writes 10 GB where it is compiled": ("{{ 'x' * 10000000000 }}", "it took too much memory"),
     "writes 10 MB": ("{{ messages[0].content * 10000000 }}", "it wrote too much text"),
-    "reaches out": (
-        "{{ ''.__class__.__mro__ }}",
-        "not its own: access to attribute '__class__' of 'str' object",
-    ),
-    "reaches out by a namespace": (
-        "{% set n = namespace(__class__=1) %}",
-        "attribute '__class__' of a namespace",
-    ),
+    "reaches out": ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object"),
+    "reaches out by a namespace": ("{% set n = namespace(__class__=1) %}", "'__class__' of a namespace"),
     "is no template": ("{% for %}", "cannot be read: "),
     "is nested too deep": ("{{ " + "(" * 50_000 + ")" * 50_000 + " }}", "cannot be read: "),
 }
@@ -152,28 +138,20 @@ def test_a_hostile_template_is_stopped_and_named(name: str, one_second: None) ->
     assert ChatTemplate(tokenizer()).text(said)  # others go on
 
 
-def test_what_a_template_refuses_is_said_in_its_words() -> None:
+def test_what_a_template_refuses_or_raises_is_an_error_of_a_prompt() -> None:
     refuses = ChatTemplate(with_template("{{ raise_exception('Roles\n must alternate.') }}"), "strict")
-    with pytest.raises(
-        TemplateRefused, match=r"of strict does not take this chat: Roles must alternate\. Begin"
-    ):
+    said = r"of strict does not take this chat: Roles must alternate\. Begin"
+    with pytest.raises(TemplateRefused, match=said):
         refuses.text(CHATS[0])
     refuses.require_usable()
     with pytest.raises(TemplateStopped):
         ChatTemplate(with_template("{{ ''.__class__.x }}")).require_usable()
+    for text in ("{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ range(10 ** 9) }}", "{{ messages.x.y }}"):
+        with pytest.raises(PromptError, match="does not take this chat"):
+            ChatTemplate(with_template(text)).text(CHATS[0])
 
 
-@pytest.mark.parametrize(
-    "text", ["{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ range(10 ** 9) }}", "{{ messages.x.y }}"]
-)
-def test_whatever_a_template_raises_is_an_error_of_a_prompt(text: str) -> None:
-    with pytest.raises(PromptError, match="does not take this chat"):
-        ChatTemplate(with_template(text)).text(CHATS[0])
-
-
-def test_a_process_that_something_else_ended_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_was_ended_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "copy.py").write_text("raise SystemExit")  # jinja2 imports the library's
     monkeypatch.chdir(tmp_path)
     made = ChatTemplate(tokenizer())
@@ -197,8 +175,6 @@ def test_the_process_opens_no_files_and_starts_no_program() -> None:
 
 
 # Families that think: what their templates and marks tell, and what of a thought a later prompt holds.
-
-
 REPLY = join_reasoning("The user asks.", "Thank you.")
 
 
@@ -223,18 +199,30 @@ def talk(template: str, text: str = REPLY) -> tuple[PromptMessage, ...]:
 
 
 @pytest.mark.parametrize(
-    ("template", "choices"),
+    ("template", "choices", "nearest"),
     [
-        (QWEN3, ("off", "on")),
-        (GEMMA4, ("off", "on")),
-        (GRANITE, ("off", "on")),
-        (GPT_OSS, ("low", "medium", "high")),
-        (DEEPSEEK, ()),
-        (KEEPS, ()),
+        (
+            QWEN3,
+            ("off", "on"),
+            {"high": {"enable_thinking": True}, "low": {"enable_thinking": False}, "": {}},
+        ),
+        (GEMMA4, ("off", "on"), {}),
+        (GRANITE, ("off", "on"), {}),
+        (
+            GPT_OSS,
+            ("low", "medium", "high"),
+            {"off": {"reasoning_effort": "low"}, "on": {"reasoning_effort": "medium"}},
+        ),
+        (DEEPSEEK, (), {}),
+        (KEEPS, (), {"high": {}}),
     ],
 )
-def test_what_can_be_chosen(template: str, choices: tuple[str, ...]) -> None:
-    assert ThinkingFormat(thinker(template)).choices == choices
+def test_what_can_be_chosen_and_the_nearest_is_taken(
+    template: str, choices: tuple[str, ...], nearest: dict[Any, dict[str, Any]]
+) -> None:
+    thinking = ThinkingFormat(thinker(template))
+    assert thinking.choices == choices
+    assert {chosen: thinking.arguments(chosen) for chosen in nearest} == nearest
 
 
 def test_what_was_chosen_reaches_the_template() -> None:
@@ -245,21 +233,6 @@ def test_what_was_chosen_reaches_the_template() -> None:
     assert "Think first." in prompt(GRANITE, asked, reasoning="on")
     assert "Think first." not in prompt(GRANITE, asked)
     assert "<|think|>" in prompt(GEMMA4, asked, reasoning="on")
-
-
-@pytest.mark.parametrize(
-    ("template", "chosen", "given"),
-    [
-        (GPT_OSS, "off", {"reasoning_effort": "low"}),
-        (GPT_OSS, "on", {"reasoning_effort": "medium"}),
-        (QWEN3, "high", {"enable_thinking": True}),
-        (QWEN3, "low", {"enable_thinking": False}),
-        (KEEPS, "high", {}),
-        (QWEN3, "", {}),
-    ],
-)
-def test_the_nearest_is_taken(template: str, chosen: Any, given: dict[str, Any]) -> None:
-    assert ThinkingFormat(thinker(template)).arguments(chosen) == given
 
 
 @pytest.mark.parametrize("template", [QWEN3, DEEPSEEK, GPT_OSS, GEMMA4, GRANITE])
@@ -273,40 +246,25 @@ def test_a_template_that_keeps_thoughts_keeps_the_tokens() -> None:
     made = thinker(KEEPS)
     letters = tuple(token for letter in "What" for token in ids_of(made, letter))
     tokens = (*ids_of(made, "<think>\n"), *letters, *ids_of(made, "</think>\n\nThank you."), END)
-    said = [
-        PromptMessage("user", "one"),
-        PromptMessage("assistant", join_reasoning("What", "Thank you."), tokens),
-        PromptMessage("user", "two"),
-    ]
+    question, _, more = talk(KEEPS)
+    said = [question, PromptMessage("assistant", join_reasoning("What", "Thank you."), tokens), more]
     ids = PromptBuilder(made, 10_000).build(said, 10, {END}).ids
     assert tokens in [tuple(ids[at : at + len(tokens)]) for at in range(len(ids))]
 
 
-def test_gpt_oss_gets_its_own_marks_once() -> None:
+def test_gpt_oss_gets_its_own_marks_once_and_calls_a_function() -> None:
     made = thinker(GPT_OSS)
-    thought = "<|channel|>analysis<|message|>The user asks.<|end|>"
-    written = f"{thought}<|start|>assistant<|channel|>final<|message|>Thank you.<|return|>"
-    tokens = ids_of(made, written)
+    thought = "<|channel|>analysis<|message|>The user asks.<|end|><|start|>assistant"
+    tokens = ids_of(made, f"{thought}<|channel|>final<|message|>Thank you.<|return|>")
     text = ThinkingFormat(made).text(tokens)
     assert text == REPLY
-    said = prompt(
-        GPT_OSS,
-        PromptMessage("user", "one"),
-        PromptMessage("assistant", text, tokens),
-        PromptMessage("user", "two"),
-    )
+    question, _, more = talk(GPT_OSS)
+    said = prompt(GPT_OSS, question, PromptMessage("assistant", text, tokens), more)
     assert said.count("<|channel|>final<|message|>Thank you.<|end|>") == 1
     assert "analysis" not in said
-
-
-def test_gpt_oss_calls_a_function() -> None:
-    made = thinker(GPT_OSS)
     call = '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": 1}<|call|>'
-    written = f"<|channel|>analysis<|message|>So.<|end|><|start|>assistant{call}"
-    text = ThinkingFormat(made).text(ids_of(made, written))
-    assert (
-        split_reasoning(text).answer == '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
-    )
+    answer = split_reasoning(ThinkingFormat(made).text(ids_of(made, thought + call))).answer
+    assert answer == '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
 
 
 @pytest.mark.parametrize("template", [QWEN3, GPT_OSS, GEMMA4])

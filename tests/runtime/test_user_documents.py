@@ -16,7 +16,9 @@ from hierchat.texts.corpora import corpora_dir, files_of
 from hierchat.texts.text_files import CorpusError
 from tests.testing import tiny_chat as tiny
 
-from .shelves import folders, wait  # noqa: F401
+from .shelves import wait
+
+pytestmark = pytest.mark.usefixtures("places")
 
 
 @pytest.fixture
@@ -32,18 +34,26 @@ def phase(texts: UserDocuments) -> str:
     return texts.addition.phase if texts.addition else "none"
 
 
+def looked(texts: UserDocuments, path: Path) -> None:
+    texts.look(str(path))
+    assert phase(texts) == "looked"
+
+
+def added(texts: UserDocuments, path: Path) -> None:
+    looked(texts, path)
+    texts.add()
+    assert phase(texts) == "done"
+
+
 def drafting(slot: ModelSlot) -> list[str]:
     assert slot.model
     return [one.name for one in slot.model.statistics]
 
 
-def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(
-    texts: UserDocuments, tmp_path: Path
-) -> None:
+def test_what_is_added_drafts_at_once_and_what_is_removed_not(texts: UserDocuments, tmp_path: Path) -> None:
     slot = texts._slot
     before = slot.model
-    texts.look(str(tmp_path / "notes.txt"))
-    assert phase(texts) == "looked"
+    looked(texts, tmp_path / "notes.txt")
     assert texts.addition.preview.files == 1
     assert not texts.rows()
     texts.add()
@@ -53,8 +63,7 @@ def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(
     (row,) = texts.rows()
     assert (row.name, row.models, row.sources) == ("notes", ("tiny",), (str(tmp_path / "notes.txt"),))
     assert (row.drafts, row.possible, row.tokens) == (True, False, texts.addition.tokens)
-    texts.look(str(tmp_path / "notes.txt"))
-    assert phase(texts) == "looked"
+    looked(texts, tmp_path / "notes.txt")
     assert texts.addition.name == "notes-2"
     texts.stop()
     assert texts.addition is None
@@ -64,23 +73,16 @@ def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(
     assert (tmp_path / "notes.txt").exists()
 
 
-def test_an_ejected_model_does_not_come_back(texts: UserDocuments, tmp_path: Path) -> None:
-    slot = texts._slot
-    texts.look(str(tmp_path / "notes.txt"))
-    assert phase(texts) == "looked"
-    slot.eject()
-    wait(lambda: not slot.leaving)
-    slot.read_texts()
-    assert slot.model is None
-    with pytest.raises(CorpusError, match="Load a model first"):
-        texts.look(str(tmp_path / "notes.txt"))
+@pytest.fixture
+def dropped(tmp_path: Path) -> Path:
+    folder = tmp_path / "in" / "abc"
+    folder.mkdir(parents=True)
+    (folder / "letter.txt").write_text("Dear reader")
+    (folder / "picture.png").write_bytes(b"\x89PNG\0\0")
+    return folder
 
 
-def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: UserDocuments, tmp_path: Path) -> None:
-    dropped = tmp_path / "in" / "abc"
-    dropped.mkdir(parents=True)
-    (dropped / "letter.txt").write_text("Dear reader")
-    (dropped / "picture.png").write_bytes(b"\x89PNG\0\0")
+def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: UserDocuments, dropped: Path) -> None:
     texts.look_at_files(dropped, "letters")
     assert phase(texts) == "looked"
     texts.add()
@@ -94,26 +96,16 @@ def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: UserDocume
 
 
 def test_stopped_in_the_middle_nothing_stays(
-    texts: UserDocuments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    texts: UserDocuments, dropped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dropped = tmp_path / "in"
-    dropped.mkdir()
-    (dropped / "letter.txt").write_text("Dear reader")
-    go = threading.Event()
-    original = build.encoded
-
-    def slow(tokenizer: object, given: list[str]) -> list[list[int]]:
-        go.wait()
-        return original(tokenizer, given)
-
     texts.look_at_files(dropped, "letters")
     assert phase(texts) == "looked"
-    monkeypatch.setattr(build, "encoded", slow)
+    _, go_on = held_up(monkeypatch)
     texts.add()
     with pytest.raises(CorpusError, match="Other texts are being read"):
-        texts.look(str(tmp_path / "notes.txt"))
+        texts.look(str(dropped))
     texts.stop()
-    go.set()
+    go_on.set()
     assert phase(texts) == "none"
     assert texts.rows() == []
     assert not dropped.exists()
@@ -122,10 +114,7 @@ def test_stopped_in_the_middle_nothing_stays(
 
 def test_texts_of_another_model_can_be_had_for_this_one(texts: UserDocuments, tmp_path: Path) -> None:
     slot = texts._slot
-    texts.look(str(tmp_path / "notes.txt"))
-    assert phase(texts) == "looked"
-    texts.add()
-    assert phase(texts) == "done"
+    added(texts, tmp_path / "notes.txt")
     (build_folder,) = (folder for folder in corpora_dir().glob("notes/*") if folder.is_dir())
     build_folder.rename(build_folder.with_name("0" * 16))  # as of other tokens
     meta = build_folder.with_name("0" * 16) / "meta.json"
@@ -144,19 +133,23 @@ def test_texts_of_another_model_can_be_had_for_this_one(texts: UserDocuments, tm
         texts.add_again("notes")
 
 
-@pytest.mark.parametrize(
-    ("said", "answer"), [("", "whole path"), ("notes", "whole path"), ("/none/at/all", "no file or folder")]
-)
-def test_a_path_that_is_none(texts: UserDocuments, said: str, answer: str) -> None:
-    with pytest.raises(CorpusError, match=answer):
-        texts.look(said)
-    assert texts.addition is None
+def test_a_path_that_is_none_and_a_model_that_was_ejected(texts: UserDocuments, tmp_path: Path) -> None:
+    for said, answer in (("", "whole path"), ("notes", "whole path"), ("/none/at/all", "no file or folder")):
+        with pytest.raises(CorpusError, match=answer):
+            texts.look(said)
+        assert texts.addition is None
+    slot = texts._slot
+    looked(texts, tmp_path / "notes.txt")
+    slot.eject()
+    wait(lambda: not slot.leaving)
+    slot.read_texts()
+    assert slot.model is None  # it does not come back
+    with pytest.raises(CorpusError, match="Load a model first"):
+        texts.look(str(tmp_path / "notes.txt"))
 
 
-def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Texts ship, of which none is tokenised before the second event; the first tells that one is to be."""
-    monkeypatch.setattr("hierchat.texts.corpora.seeds_dir", lambda: tmp_path / "seeds")
-    write_texts(tmp_path / "seeds" / "another.jsonl.xz", ["The lighthouse stands on a rock."])
+def held_up(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """No text is tokenised before the second event; the first tells that one is to be."""
     reached, go_on = threading.Event(), threading.Event()
     encode = build.encoded
 
@@ -169,44 +162,39 @@ def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.
     return reached, go_on
 
 
-def test_texts_that_ship_come_while_the_model_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ejected", [False, True])
+def test_texts_that_ship_come_beside_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ejected: bool
 ) -> None:
-    reached, go_on = held_up(tmp_path, monkeypatch)
+    """They are given up with their model."""
+    monkeypatch.setattr("hierchat.texts.corpora.seeds_dir", lambda: tmp_path / "seeds")
+    write_texts(tmp_path / "seeds" / "another.jsonl.xz", ["The lighthouse stands on a rock."])
+    reached, go_on = held_up(monkeypatch)
+
+    def kept() -> list[Path]:
+        return list((tmp_path / "CACHE" / "seeds").glob("*/meta.json"))
+
     slot = tiny.ready_slot()
     shown = UserDocuments(slot, lambda name: tiny.tokenizer())
     assert reached.wait(60)
     assert (shown.shipped.phase, shown.shipped.done) == ("reading", 0)  # type: ignore[union-attr]
+    if ejected:
+        slot.eject()
+        wait(lambda: not slot.leaving)
+        go_on.set()
+        wait(lambda: slot.reading is None)
+        assert slot.model is None
+        assert not kept()
+        return
     with slot.scheduler.turn() as mine:
         assert mine
         assert drafting(slot) == []
         go_on.set()
-        wait(lambda: list((tmp_path / "cache" / "seeds").glob("*/meta.json")))
+        wait(kept)
         assert drafting(slot) == []  # a reply in progress keeps its databases
     wait(lambda: drafting(slot))
     assert drafting(slot) == ["seed"]
     wait(lambda: shown.shipped is None)
-
-
-def test_texts_that_ship_are_given_up_with_their_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reached, go_on = held_up(tmp_path, monkeypatch)
-    slot = tiny.ready_slot()
-    assert reached.wait(60)
-    slot.eject()
-    wait(lambda: not slot.leaving)
-    go_on.set()
-    wait(lambda: slot.reading is None)
-    assert slot.model is None
-    assert not list((tmp_path / "cache" / "seeds").glob("*/meta.json"))
-
-
-def added(texts: UserDocuments, path: Path) -> None:
-    texts.look(str(path))
-    assert phase(texts) == "looked"
-    texts.add()
-    assert phase(texts) == "done"
 
 
 def tokens(slot: ModelSlot) -> list[int]:
@@ -257,8 +245,7 @@ def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: UserDocum
     texts.look_for_changes()
     assert phase(texts) == "done"
     (tmp_path / "other.txt").write_text("Other text.")
-    texts.look(str(tmp_path / "other.txt"))
-    assert phase(texts) == "looked"
+    looked(texts, tmp_path / "other.txt")
     (tmp_path / "notes.txt").write_text("Changed.")
     texts.look_for_changes()
     assert (texts.addition.name, texts.addition.phase) == ("other", "looked")
