@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,18 +39,23 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp("isolation")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HIERCHAT_DATA", str(folder / "data"))
-        yield from _serve(folder)
+    with served(tmp_path_factory.mktemp("isolation")) as place:
+        yield place
 
 
-def _serve(folder: Path) -> Iterator[Place]:
+@contextmanager
+def served(folder: Path) -> Iterator[Place]:
+    """A place of its own, below this folder."""
     service = make(folder)
     service.script.seconds = 0
     service.script.reply = "Nothing."
     log_ins = driving.log_ins_of(service.store, *ACCOUNTS)
-    with driving.files_wait_in(folder / "transfer"), driving.serving(service, log_ins=log_ins) as address:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        driving.files_wait_in(folder / "transfer"),
+        driving.serving(service, log_ins=log_ins) as address,
+    ):
+        patch.setenv("HIERCHAT_DATA", str(folder / "data"))
         yield Place(
             service, address, log_ins, {name: Visitor(address, name, word) for name, word in ACCOUNTS}
         )

@@ -11,6 +11,7 @@ import pytest
 from hierchat.access.files import files
 from hierchat.access.login_sessions import LIFE_SECONDS, LoginSessions
 from hierchat.access.members import GUEST_LOGIN, Members, hashed
+from tests.access.test_login import Clock
 from tests.isolation.conftest import Place
 from tests.isolation.visitor import Visitor
 from tests.testing import browser as driving
@@ -20,13 +21,6 @@ from tests.testing.secrets import fill
 
 WORD = "glockenspielist"
 PASSWORD = "the guest password"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -115,7 +109,9 @@ def test_when_a_guest_logs_out_all_goes_to_the_byte(place: Place, how: str) -> N
 
 
 def test_and_when_their_time_is_over(place: Place, clock: Clock) -> None:
+    """What was attached is held no longer in memory either: a page that knows its key does not get it back."""
     visitor, name = written(place)
+    user = place.store.users.ids()[name]
     clock.now += LIFE_SECONDS - 1
     place.log_ins.sweep()
     assert visitor.ask("GET", "/config").status == 200
@@ -123,6 +119,8 @@ def test_and_when_their_time_is_over(place: Place, clock: Clock) -> None:
     assert visitor.ask("GET", "/config").status == 401
     place.log_ins.sweep()
     until(lambda: name not in place.store.users.ids() and not left(place))
+    assert all(held.owner != name for held in files._held.values())
+    assert place.service.in_progress.all_of(user) == []
 
 
 def test_and_once_more_where_the_file_was_busy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,48 +134,25 @@ def test_and_once_more_where_the_file_was_busy(place: Place, monkeypatch: pytest
     until(lambda: not left(place))
 
 
-def test_what_a_guest_attached_is_held_no_longer(place: Place) -> None:
-    """Not in memory either: a page that knows its key does not get it back."""
-    _, name = written(place)
-    user = place.store.users.ids()[name]
-    place.log_ins.end_of(place.log_ins.connected()[0].id)
-    until(lambda: name not in place.store.users.ids())
-    assert all(held.owner != name for held in files._held.values())
-    assert place.service.in_progress.all_of(user) == []
-
-
-def test_with_an_account_the_guest_password_opens_nothing(place: Place) -> None:
-    place.store.accounts.add("ann", hashed("the password of ann"))
+def test_what_an_account_wrote_stays_and_a_login_ends_with_it_or_its_password(place: Place) -> None:
+    """Those change by `hierchat users` in another process. With an account, the guest password opens nothing."""
+    ann, ben, cid = accounts(place, "ann", "ben", "cid")
     form = {"username": GUEST_LOGIN, "password": PASSWORD}
     assert ask(place.address, "POST", "/login", form=form).status == 401
-    assert Visitor(place.address, "ANN", "the password of ann").ask("GET", "/config").status == 200
-
-
-def test_what_an_account_wrote_stays_when_it_logs_out(place: Place) -> None:
-    (ann,) = accounts(place, "ann")
     ann.open()
     ann.act("hc_example", {"text": WORD})
     ask(place.address, "POST", "/logout", ann.headers)
     assert ann.ask("GET", "/config").status == 401
-    again = Visitor(place.address, "ann", "the password of ann")
+    again = Visitor(place.address, "ANN", "the password of ann")
     assert WORD in again.open()
-
-
-@pytest.mark.parametrize("how", ["passwd", "remove"])
-def test_a_login_ends_when_its_account_changes(place: Place, how: str) -> None:
-    """By `hierchat users` in another process."""
-    ann, ben = accounts(place, "ann", "ben")
-    if how == "passwd":
-        place.store.accounts.set_password("ben", hashed("another password"))
-    else:
-        place.store.accounts.remove("ben")
+    place.store.accounts.set_password("ben", hashed("another password"))
+    place.store.accounts.remove("cid")
     place.log_ins.sweep()
-    assert ben.ask("GET", "/config").status == 401
-    assert ann.ask("GET", "/config").status == 200
+    assert [one.ask("GET", "/config").status for one in (again, ben, cid)] == [200, 401, 401]
     assert names(place) == ["ann"]
 
 
-def test_only_the_owner_sees_who_is_connected_and_ends_sessions(place: Place) -> None:
+def test_only_the_owner_sees_who_is_connected_ends_sessions_changes_models_and_backs_up(place: Place) -> None:
     ann, ben, cid = accounts(place, "ann", "ben", "cid")
     ann.open()
     ben.open()
@@ -193,12 +168,6 @@ def test_only_the_owner_sees_who_is_connected_and_ends_sessions(place: Place) ->
     assert "The session of cid has ended." in ann.act("hc_end_session", {"text": session.id})
     assert cid.ask("GET", "/config").status == 401
     assert "It had ended already." in ann.act("hc_end_session", {"text": session.id})
-
-
-def test_only_the_owner_changes_models_and_backs_up(place: Place) -> None:
-    ann, ben = accounts(place, "ann", "ben")
-    ann.open()
-    ben.open()
     for act in ("fetch", "stop", "eject", "remove", "removed", "keep", "add"):
         assert "Only the owner" in ben.act(f"hc_model_{act}", {"text": "Qwen3 0.6B"}), act
         assert "Only the owner" not in ann.act(f"hc_model_{act}", {"text": "Qwen3 0.6B"}), act
