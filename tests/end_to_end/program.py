@@ -31,7 +31,7 @@ class Program:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self._command, self._cwd, self._environment = command, cwd, environment
+        self._command, self._cwd, self.environment = command, cwd, dict(environment)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,7 +43,7 @@ class Program:
         command = [*self._command, "--port", str(self.port), "--db", str(self.database)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, cwd=self._cwd, env=dict(self._environment), stdout=log, stderr=subprocess.STDOUT
+                command, cwd=self._cwd, env=self.environment, stdout=log, stderr=subprocess.STDOUT
             )
         give_up = time.monotonic() + START_SECONDS
         while until not in self.log.read_text(errors="replace"):

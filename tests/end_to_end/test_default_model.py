@@ -153,9 +153,7 @@ def test_nothing_is_left_to_compile_and_torch_is_not_there() -> None:
     assert done.stdout.split("\n")[-2] == "[] False"
 
 
-TEXTS = [
-    f"Step {n}: put {n} eggs into the bowl, and stir.\n\n```python\nprint({n})\n```" for n in range(3000)
-]
+TEXTS = [f"Step {n}: put {n} eggs into the bowl, and stir.\n\n```python\nprint({n})\n```" for n in range(400)]
 
 
 def test_a_corpus_for_the_default_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

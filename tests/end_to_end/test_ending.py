@@ -26,17 +26,10 @@ SERVES = "hierchat is at"
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
     places = {f"HIERCHAT_{name}": str(tmp_path / name) for name in ("DATA", "CONFIG")}
-    running = Program(
-        tmp_path,
-        [sys.executable, "-m", "tests.end_to_end.slow_program"],
-        environment={**os.environ, **places, "PYTHONPATH": str(ROOT)},
-    )
+    command = [sys.executable, "-m", "tests.end_to_end.slow_program"]
+    running = Program(tmp_path, command, environment={**os.environ, **places, "PYTHONPATH": str(ROOT)})
     yield running
     running.stop(signal.SIGKILL)
-
-
-def never_loads(program: Program, never: bool) -> None:
-    program._environment = {**program._environment, "NEVER_LOADS": "yes" if never else ""}
 
 
 def held(program: Program) -> list[str]:
@@ -70,7 +63,7 @@ def test_what_waits_and_what_is_written_outlives_a_kill_and_an_end_in_order(
     for file in left:
         file.parent.mkdir(parents=True)
         file.write_text("half")
-    never_loads(program, True)
+    program.environment["NEVER_LOADS"] = "yes"
     program.start(SERVES)
     assert not any(file.exists() for file in left)  # files on their way go at the next start
     with driving.visiting(chromium, program.address) as chat:
@@ -85,7 +78,7 @@ def test_what_waits_and_what_is_written_outlives_a_kill_and_an_end_in_order(
         program.stop(signal.SIGKILL)
         assert said(program) == [[("Its cousins", "complete")], [("About an okapi", "complete")]]
 
-        never_loads(program, False)
+        del program.environment["NEVER_LOADS"]
         program.start()
         chat.open()
         chat.titles.get_by_text("About an okapi").click()
