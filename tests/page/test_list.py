@@ -181,39 +181,6 @@ def in_file(service: FakeService, ids: dict[str, int]) -> set[str]:
 
 
 @pytest.mark.browser
-def test_a_deletion_can_be_taken_back_until_its_time_is_over_or_the_next_one(
-    visitor: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = stored(visitor, service, "A", "B", "C")
-    visitor.press("A")
-    expect(visitor.questions).to_have_text(["A, question 1"])
-    visitor.menu("A", "Delete")
-    expect(visitor.titles).to_have_text(["C", "B"])
-    line = visitor.page.locator("#hc-undo")
-    expect(line.get_by_role("status")).to_contain_text("Deleted “A”.")
-    with pytest.raises(NotFound):
-        service.store.chats.get(service.user, ids["A"])
-    line.get_by_role("button", name="Undo").click()
-    expect(visitor.questions).to_have_text(["A, question 1"])
-    expect(visitor.titles).to_have_text(["C", "B", "A"])
-    expect(line.get_by_role("button")).to_have_count(0)
-    visitor.titles.first.focus()
-    visitor.page.keyboard.press("Delete")
-    expect(visitor.titles).to_have_text(["B", "A"])
-    visitor.page.keyboard.press("Control+z")
-    expect(visitor.titles).to_have_text(["C", "B", "A"])
-    visitor.menu("C", "Delete")
-    expect(visitor.titles).to_have_text(["B", "A"])
-    assert in_file(service, ids) == {"A", "B", "C"}
-    monkeypatch.setattr(conversations, "UNDO_SECONDS", 1.0)
-    visitor.menu("B", "Delete")
-    expect(line).to_contain_text("Deleted “B”.")
-    expect(line).to_be_hidden()
-    visitor.until(lambda: in_file(service, ids) == {"A"})
-    expect(visitor.titles).to_have_text(["A"])
-
-
-@pytest.mark.browser
 def test_a_hit_is_marked_and_opens_where_it_stands(visitor: Chat, service: FakeService) -> None:
     store, user = service.store, service.user
     long = stored_chat(store, "Long", 12)
@@ -240,7 +207,9 @@ def test_a_hit_is_marked_and_opens_where_it_stands(visitor: Chat, service: FakeS
 
 
 @pytest.mark.browser
-def test_tags_are_given_in_a_dialog_and_filter_the_list(visitor: Chat, service: FakeService) -> None:
+def test_tags_filter_the_list_and_a_deletion_can_be_taken_back_until_its_time_is_over_or_the_next_one(
+    visitor: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = {title: stored_chat(service.store, title, 1) for title in "ABC"}
     service.store.chats.set_tags(service.user, ids["A"], ["work"])
     visitor.open()
@@ -275,6 +244,33 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(visitor: Chat, service: 
     visitor.page.get_by_role("textbox", name="New tags").fill("animals, fun")
     visitor.page.keyboard.press("Enter")  # saves
     expect(tags).to_have_text(["animals", "fun", "work"])
+
+    visitor.press("A")
+    expect(visitor.questions).to_have_text(["A, question 1"])
+    visitor.menu("A", "Delete")
+    expect(visitor.titles).to_have_text(["C", "B"])
+    line = visitor.page.locator("#hc-undo")
+    expect(line.get_by_role("status")).to_contain_text("Deleted “A”.")
+    with pytest.raises(NotFound):
+        service.store.chats.get(service.user, ids["A"])
+    line.get_by_role("button", name="Undo").click()
+    expect(visitor.questions).to_have_text(["A, question 1"])
+    expect(visitor.titles).to_have_text(["C", "B", "A"])
+    expect(line.get_by_role("button")).to_have_count(0)
+    visitor.titles.first.focus()
+    visitor.page.keyboard.press("Delete")
+    expect(visitor.titles).to_have_text(["B", "A"])
+    visitor.page.keyboard.press("Control+z")
+    expect(visitor.titles).to_have_text(["C", "B", "A"])
+    visitor.menu("C", "Delete")
+    expect(visitor.titles).to_have_text(["B", "A"])
+    assert in_file(service, ids) == {"A", "B", "C"}
+    monkeypatch.setattr(conversations, "UNDO_SECONDS", 1.0)
+    visitor.menu("B", "Delete")
+    expect(line).to_contain_text("Deleted “B”.")
+    expect(line).to_be_hidden()
+    visitor.until(lambda: in_file(service, ids) == {"A"})
+    expect(visitor.titles).to_have_text(["A"])
 
 
 @pytest.mark.browser

@@ -38,53 +38,9 @@ def wheel(chat: Chat, by: int) -> None:
     chat.page.mouse.wheel(0, by)
 
 
-def test_one_can_scroll_up_while_a_reply_is_written_and_come_back(chat: Chat, service: FakeService) -> None:
-    service.script.reply = LONG.replace("Paragraph", "Line")
-    chat.ask("Something long")
-    service.script.reply = LONG
-    service.script.hold(100)
-    chat.send("And once more")
-    expect(chat.page.locator("#hc-growing p")).not_to_have_count(0)
-    at_end(chat)
-    button = chat.page.get_by_role("button", name="To the end")
-    expect(button).to_have_count(0)
-    for way in ("wheel", "key"):
-        wheel(chat, -300) if way == "wheel" else chat.box.press("PageUp")
-        expect(button).to_be_visible()
-        chat.page.wait_for_timeout(300)
-        place = chat.page.locator("#hc-chat").evaluate("e => e.scrollTop")
-        away = gap(chat)
-        chat.until(lambda away=away: gap(chat) > away)  # it goes on below
-        assert chat.page.locator("#hc-chat").evaluate("e => e.scrollTop") == pytest.approx(place, abs=1)
-        button.focus()
-        chat.page.keyboard.press("Enter")
-        at_end(chat)
-        expect(button).to_have_count(0)
-        expect(chat.page.locator("#hc-chat")).to_be_focused()
-    before = chat.page.locator("#hc-chat").evaluate("e => e.scrollHeight")
-    chat.page.wait_for_function(f"(() => document.querySelector('#hc-chat').scrollHeight > {before} + 50)()")
-    at_end(chat)
-    wheel(chat, -300)
-    expect(button).to_be_visible()
-    for _ in range(20):  # back by hand: the end moves on while one turns the wheel
-        wheel(chat, 5000)
-        chat.page.wait_for_timeout(250)
-        if not button.count():
-            break
-    expect(button).to_have_count(0)
-    wheel(chat, -250)
-    chat.page.wait_for_timeout(400)
-    seen = chat.page.evaluate(
-        "[...document.querySelectorAll('#hc-growing p')].find((p) => p.getBoundingClientRect().top > 150).textContent"
-    )
-    before = top_of(chat, seen)
-    service.script.release()
-    chat.idle()
-    expect(chat.replies).to_have_count(2)
-    assert top_of(chat, seen) == pytest.approx(before, abs=2)  # the end of the reply leaves the place
-
-
-def test_a_long_chat_opens_at_its_end_and_is_drawn_in_parts(visitor: Chat, service: FakeService) -> None:
+def test_a_long_chat_opens_at_its_end_in_parts_and_who_scrolls_up_while_it_is_written_stays_there(
+    visitor: Chat, service: FakeService
+) -> None:
     stored_chat(service.store, "Long one", 12)
     stored_chat(service.store, "Other long one", 20, REPLY + "\n\n$$\\sum_{i=1}^n i$$\n")
     stored_chat(service.store, "Short", 1, "Brief.")
@@ -118,3 +74,50 @@ def test_a_long_chat_opens_at_its_end_and_is_drawn_in_parts(visitor: Chat, servi
     visitor.go_to("Endless")
     expect(turns).to_have_count(100)
     at_end(visitor)
+
+    visitor.new()
+    service.script.reply = LONG.replace("Paragraph", "Line")
+    visitor.ask("Something long")
+    service.script.reply = LONG
+    service.script.hold(100)
+    visitor.send("And once more")
+    expect(visitor.page.locator("#hc-growing p")).not_to_have_count(0)
+    at_end(visitor)
+    button = visitor.page.get_by_role("button", name="To the end")
+    expect(button).to_have_count(0)
+    for way in ("wheel", "key"):
+        wheel(visitor, -300) if way == "wheel" else visitor.box.press("PageUp")
+        expect(button).to_be_visible()
+        visitor.page.wait_for_timeout(300)
+        place = visitor.page.locator("#hc-chat").evaluate("e => e.scrollTop")
+        away = gap(visitor)
+        visitor.until(lambda away=away: gap(visitor) > away)  # it goes on below
+        assert visitor.page.locator("#hc-chat").evaluate("e => e.scrollTop") == pytest.approx(place, abs=1)
+        button.focus()
+        visitor.page.keyboard.press("Enter")
+        at_end(visitor)
+        expect(button).to_have_count(0)
+        expect(visitor.page.locator("#hc-chat")).to_be_focused()
+    before = visitor.page.locator("#hc-chat").evaluate("e => e.scrollHeight")
+    visitor.page.wait_for_function(
+        f"(() => document.querySelector('#hc-chat').scrollHeight > {before} + 50)()"
+    )
+    at_end(visitor)
+    wheel(visitor, -300)
+    expect(button).to_be_visible()
+    for _ in range(20):  # back by hand: the end moves on while one turns the wheel
+        wheel(visitor, 5000)
+        visitor.page.wait_for_timeout(250)
+        if not button.count():
+            break
+    expect(button).to_have_count(0)
+    wheel(visitor, -250)
+    visitor.page.wait_for_timeout(400)
+    seen = visitor.page.evaluate(
+        "[...document.querySelectorAll('#hc-growing p')].find((p) => p.getBoundingClientRect().top > 150).textContent"
+    )
+    before = top_of(visitor, seen)
+    service.script.release()
+    visitor.idle()
+    expect(visitor.replies).to_have_count(2)
+    assert top_of(visitor, seen) == pytest.approx(before, abs=2)  # the end of the reply leaves the place
