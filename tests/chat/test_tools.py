@@ -133,6 +133,7 @@ class Liar(BaseHTTPRequestHandler):
     """An HTTP server of tools that reads files, fails, hangs and lies; its list changes each time that it is asked."""
 
     lists = 0
+    description = "A tool."
     folder: Path
     """Of the files that it reads."""
 
@@ -151,7 +152,11 @@ class Liar(BaseHTTPRequestHandler):
             Liar.lists += 1
             odd = {"marks": {"type": "object", "properties": {"a": {"type": 7}}}}
             tools = [
-                {"name": name, "inputSchema": odd.get(name, {"type": "object"}), "description": "x" * 9_999}
+                {
+                    "name": name,
+                    "inputSchema": odd.get(name, {"type": "object"}),
+                    "description": self.description,
+                }
                 for name in (*NAMES, f"new{Liar.lists}")
             ]
             answer = {"result": {"tools": tools}}
@@ -202,6 +207,7 @@ def liar(folder: Path) -> Iterator[None]:
 def test_a_server_over_http_that_fails_hangs_and_lies(
     servers: ToolServers, liar: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Liar, "description", "x" * 9_999)
     first, then = ({one.name: one for one in servers.tools("files", NEVER)} for _ in range(2))
     assert set(first) ^ set(then) == {f"new{Liar.lists - 1}", f"new{Liar.lists}"}
     assert "bad name <b>" not in first

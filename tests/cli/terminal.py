@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hierchat", "chat"]
 SECONDS = 300
 """More than any machine needs: a test fails then."""
-CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
+CTRL_C, TAB, UP = "\x03", "\t", "\x1b[A"
 _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 

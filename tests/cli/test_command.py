@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,13 +52,22 @@ def stored(folder: Path) -> tuple[int, list[Message]]:
         return chat.id, store.messages.path(user, chat.id)
 
 
-def test_standard_output_holds_the_reply_alone(run: Run, script: Script) -> None:
+def test_standard_output_holds_the_reply_alone(run: Run, script: Script, places: Path) -> None:
     code, out, notes = run("hello")
     assert (code, out) == (0, "Hello there.\n")
     assert "2.0\N{MULTIPLICATION SIGN} faster than without drafts" in notes
     assert "\x1b" not in notes
     script.pieces = ("**a** \x1b[1m", "b\n")
-    assert run("hello")[1] == "**a** \x1b[1mb\n"
+    assert run("--no-history", "hello")[1] == "**a** \x1b[1mb\n"
+    script.pieces = ("Hello there.",)
+    code, out, notes = run("--json", "--seed", "11", "--continue", "more")
+    told = json.loads(out)
+    assert (code, notes) == (0, "")
+    assert (told["text"], told["model"], told["finish"]) == ("Hello there.", "scripted", "end")
+    assert told["figures"]["speedup"] == 2.0
+    assert told["figures"]["sources"] == {"context": 0.25, "target": 0.75}
+    chat, messages = stored(places)
+    assert (told["chat"], len(messages), len(script.asked[-1]["messages"])) == (chat, 4, 3)
 
 
 def test_what_is_piped_in_is_the_message_or_goes_with_it(run: Run, script: Script, places: Path) -> None:
@@ -67,25 +79,6 @@ def test_what_is_piped_in_is_the_message_or_goes_with_it(run: Run, script: Scrip
     assert message["content"] == "File: stdin\n```\nsome text\n```\n\nwhat is this?"
     question = stored(places)[1][0]
     assert (question.text, [file.name for file in question.attachments]) == ("what is this?", ["stdin"])
-
-
-def test_json(run: Run, places: Path) -> None:
-    code, out, notes = run("--json", "--seed", "11", "hello")
-    told = json.loads(out)
-    assert (code, notes) == (0, "")
-    assert (told["text"], told["model"], told["finish"]) == ("Hello there.", "scripted", "end")
-    assert told["chat"] == stored(places)[0]
-    assert told["figures"]["speedup"] == 2.0
-    assert told["figures"]["sources"] == {"context": 0.25, "target": 0.75}
-
-
-def test_continue_goes_on_with_the_last_chat(run: Run, script: Script) -> None:
-    code, out, notes = run("--continue", "hello")
-    assert (code, out) == (1, "")
-    assert "There is no chat to go on with yet" in notes
-    for more in ([], ["--continue"]):
-        assert run(*more, "hello")[0] == 0
-    assert [len(asked["messages"]) for asked in script.asked] == [1, 3]
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
@@ -101,87 +94,73 @@ def test_alone_its_answers_stand_with_the_chats_of_the_page(
 
     told = json.loads(answer("--json", "hello"))
     assert (told["model"], told["finish"], told["figures"]["tokens"]) == ("tiny", "length", 8)
-    with Store.open(
-        places / "DATA" / "hierchat.db"
-    ) as store:  # another program holds the same database meanwhile
+    with Store.open(places / "DATA" / "hierchat.db") as store:  # another program holds it meanwhile
         user = store.users.ids()[LOCAL_USER]
         empty = store.chats.create(user)
         second = answer("--continue", "--system", "Be brief.", "more")
         store.chats.discard(user, empty)
+        settings = store.chats.settings(user, told["chat"])
     chat, path = stored(places)
     assert [message.text for message in path] == ["hello", told["text"], "more", second.removesuffix("\n")]
     assert (chat, [message.state for message in path]) == (told["chat"], ["complete"] * 4)
-    with Store.open(places / "DATA" / "hierchat.db") as store:
-        settings = store.chats.settings(user, chat)
     assert settings
     assert (settings.system_prompt, settings.sampling["max_new_tokens"]) == ("Be brief.", 8)
 
 
-@pytest.mark.parametrize("how", ["nobody reads", "interrupt"])
-def test_what_ends_the_one_reply(url: str, script: Script, tmp_path: Path, how: str) -> None:
+def test_nobody_reads_the_reply_any_more(url: str, script: Script, tmp_path: Path) -> None:
     script.pieces, script.endless = ("a line\n",), True
-    process = subprocess.Popen(
-        [*COMMAND, "--url", url, "go on"],
-        env=environment(tmp_path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout
-    assert process.stderr
-    assert process.stdout.readline() == "a line\n"
-    if how == "interrupt":
-        process.send_signal(signal.SIGINT)
-        told = process.communicate(timeout=SECONDS)[1]
-        assert ("stopped" in told, "Traceback" in told) == (True, False)
-    else:
+    program = [*COMMAND, "--url", url, "go on"]
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(
+        program, env=environment(tmp_path), stdin=none, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == "a line\n"
         process.stdout.close()
         assert process.stderr.read() == ""
-    assert process.wait(SECONDS) == (130 if how == "interrupt" else 141)
+        assert process.wait(SECONDS) == 141
     assert script.hung_up.wait(SECONDS)
-    if how == "interrupt":
-        assert stored(tmp_path)[1][-1].state == "stopped"
+
+
+def test_ctrl_c_stops_the_one_reply(run: Run, script: Script, places: Path) -> None:
+    script.pieces, script.endless = ("a line\n",), True
+
+    def interrupt() -> None:
+        assert script.arrived.wait(SECONDS)
+        time.sleep(0.2)  # so that some of it has come
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=interrupt)
+    pressing.start()
+    code, _, told = run("go on")
+    pressing.join()
+    assert (code, "stopped" in told, "Traceback" in told) == (130, True, False)
+    assert script.hung_up.wait(SECONDS)
+    assert stored(places)[1][-1].state == "stopped"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--model", "nobody", "hello"], "No model is called 'nobody'. There are: other, scripted."),
+        (["--continue", "hello"], "There is no chat to go on with yet"),
         (["--continue", "--no-history", "hello"], "--continue needs what --no-history leaves out."),
         (["--alone", "hello"], "--alone and --url are opposites."),
         (["--project", "House", "hello"], "--project needs your chats, and a model in this process."),
         (["--url", "ftp://x", "hello"], "'ftp://x' is no address."),
         ([], "Nothing was asked"),
         (["--json"], "Nothing was asked"),
+        (["--temperature=11", "hello"], "not '11'"),
+        (["--temperature=nan", "hello"], "not 'nan'"),
+        (["--seed=-1", "hello"], "not '-1'"),
+        (["--max-new-tokens=0", "hello"], "not '0'"),
     ],
 )
 def test_what_cannot_be_done_is_said(run: Run, arguments: list[str], said: str) -> None:
     code, out, notes = run(*arguments)
-    assert (code, out) == (1, "")
-    assert notes.startswith(f"hierchat: {said}")
-
-
-def test_models_that_are_not_there(
-    run: Run, script: Script, places: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script.models = []
-    assert "There is no model at" in run("hello")[2]
-    (places / "CONFIG").mkdir()
-    (places / "CONFIG" / "models.yaml").write_text(
-        "models:\n  gone:\n    source: {folder: {path: /no/where}}\n    licence: none\n"
-    )
-    assert main(["chat", "--alone", "--model", "gone", "hello"]) == 1
-    assert "/no/where" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [("--temperature", "11"), ("--temperature", "nan"), ("--seed", "-1"), ("--max-new-tokens", "0")],
-)
-def test_numbers_out_of_bounds_are_refused(run: Run, flag: str, value: str) -> None:
-    code, _, notes = run(f"{flag}={value}", "hello")
-    assert (code, f"not '{value}'" in notes) == (2, True)
+    assert (code, out) == (2 if said.startswith("not") else 1, "")
+    assert said in notes
 
 
 def found(**flags: Any) -> str | None:

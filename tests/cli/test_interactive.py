@@ -5,46 +5,61 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hierchat.store import LOCAL_USER, Store
 from tests.testing.openai_server import Script
+from tests.testing.stores import replied
 
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_C, SECONDS, TAB, UP, Terminal, terminal
+from .terminal import CTRL_C, SECONDS, TAB, UP, terminal
 
 PROMPT = r"> $"
-
-
-@pytest.fixture
-def chat(url: str, tmp_path: Path) -> Iterator[Terminal]:
-    with terminal(tmp_path, "--url", url) as opened:
-        opened.until(PROMPT)
-        yield opened
 
 
 def stored(folder: Path) -> list[tuple[str, str]]:
     """Text and state of the messages of the last chat."""
     with Store.open(folder / "DATA" / "hierchat.db") as store:
         user = store.users.ids()[LOCAL_USER]
-        (chat,) = store.chats.find(user)
+        chat = store.chats.find(user)[0]
         return [(message.text, message.state) for message in store.messages.path(user, chat.id)]
 
 
-def test_a_chat(url: str, script: Script, tmp_path: Path) -> None:
+COMMANDS = {
+    "/help": r"/temperature \[N\]",
+    "/model": r"  other\n\* scripted\n",
+    "/model nobody": r"No model is called 'nobody'\. There are: other, scripted\.",
+    "/model other": r"other answers from now on\.",
+    "/system": r"This chat sets no system prompt\.",
+    "/system You are [bold]": r"System prompt: You are \[bold\]",
+    "/temperature": r"The server chooses the temperature\.",
+    "/temperature warm": r"A temperature is a number from 0 to 10, not 'warm'\.",
+    "/temperature 0.5": r"Temperature: 0\.5",
+    "/seed": r"A new seed for each reply\.",
+    "/seed 7": r"Seed: 7",
+    "/sources": r"Nothing is known of where",
+    "/save": r"Nothing was said yet\.",
+    "/sing": r"/sing is no command\. /help lists them\.",
+    "/mo" + TAB + "other": r"/model other.*other answers from now on\.",
+}
+
+
+def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> None:
     script.pieces = (
         "# Title\n\nSome **bold",
         " text** and <i>more</i>.\n\n- one\n",
         "- two\x1b[2J\n\n```\ncode\n```\n",
     )
-    with terminal(tmp_path, "--url", url, "--system", "Be brief.") as chat:
+    with terminal(tmp_path, "--url", url) as chat:
         assert f"scripted at {url}" in chat.until(PROMPT)
-        drawn = chat.type("hello\n", rf"tokens.*{PROMPT}")
+        for typed, answer in COMMANDS.items():
+            chat.type(f"{typed}\n", rf"{answer}.*{PROMPT}")
+        assert not script.asked
+        drawn = chat.type("/etc/hosts is what?\n", rf"tokens.*{PROMPT}")
         assert "\x1b[1m" in chat.raw  # bold
         assert "\x1b[2J" not in chat.raw  # a reply cannot clear the screen
         for whole in ("Title\n", "Some bold text and <i>more</i>.\n", " • one\n • two[2J\n", "\ncode\n"):
@@ -52,81 +67,85 @@ def test_a_chat(url: str, script: Script, tmp_path: Path) -> None:
         figures = " ".join(drawn.split())
         assert "2.0\N{MULTIPLICATION SIGN} faster than without drafts" in figures
         assert re.search(r"100 tokens in [\d.]+ s · this chat 25 %, the model itself 75 %", figures)
+        asked = script.asked[0]
+        assert (asked["model"], asked["temperature"], asked["seed"]) == ("other", 0.5, 7)
+        assert asked["messages"][0]["content"] == "You are [bold]"
+        out = tmp_path / "chat.md"
+        chat.type(f"/save {out}\n", rf"Written\s+to.*{PROMPT}")
+        assert "Some **bold text**" in out.read_text()
+        chat.type(f"/save {out}\n", rf"already\s+exists.*{PROMPT}")
+        chat.type(f"/save {tmp_path / 'no' / 'where.md'}\n", rf"There\s+is\s+no\s+folder.*{PROMPT}")
+        out.unlink()
         chat.type("again\n", rf"tokens.*{PROMPT}")
         assert [one["role"] for one in script.asked[1]["messages"]] == ["system", "user", "assistant", "user"]
         chat.type("/new\n", rf"A new chat\..*{PROMPT}")
         chat.type("third\n", rf"tokens.*{PROMPT}")
-        assert [one["content"] for one in script.asked[2]["messages"]] == ["Be brief.", "third"]
+        assert [one["content"] for one in script.asked[2]["messages"]] == ["You are [bold]", "third"]
         chat.type("/exit\n", "")
         assert chat.ended() == 0
-    with terminal(tmp_path, "--url", url) as after:  # earlier messages can be taken up again
-        after.until(PROMPT)
-        after.type(UP, "third$")
-        after.type("\n", rf"tokens.*{PROMPT}")
-    assert len(script.asked[3]["messages"]) == 1
     # Nothing is kept but in the database
     files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {"hierchat.db"}
 
 
-def test_ctrl_c_and_a_server_that_goes_away(chat: Terminal, script: Script, tmp_path: Path) -> None:
-    chat.type("half a question", "question$")
-    chat.type(CTRL_C, PROMPT)  # what was typed is taken back
-    chat.type("one\\\n", r"\. $")
-    chat.type("two\n", rf"tokens.*{PROMPT}")
-    assert [one["messages"][-1]["content"] for one in script.asked] == ["one\ntwo"]
-    script.refuses = (503, "No model is loaded.")
-    chat.type("hello\n", rf"No model is loaded\..*{PROMPT}")
-    script.refuses, script.silent = None, True
-    script.arrived.clear()
-    chat.type("hello\n", "…")
-    assert script.arrived.wait(SECONDS)
-    chat.type(CTRL_C, rf"nothing was asked.*{PROMPT}")
-    assert script.hung_up.wait(SECONDS)
-    script.silent, script.breaks = False, True
-    chat.type("hello\n", rf"broke off in mid-reply.*{PROMPT}")
-    script.breaks, script.endless = False, True
-    script.hung_up.clear()
-    chat.type("go on\n", r"there\.there\.")
-    drawn = chat.type(CTRL_C, rf"stopped.*{PROMPT}")
-    assert "Traceback" not in drawn
-    assert script.hung_up.wait(SECONDS)
-    chat.type(CTRL_C, "")
-    assert chat.ended() == 0
+def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: Path) -> None:
+    (tmp_path / "DATA").mkdir()
+    with Store.open(tmp_path / "DATA" / "hierchat.db") as store:
+        replied(store, store.users.ensure(LOCAL_USER), asked="earlier")
+    with terminal(tmp_path, "--url", url) as chat:
+        chat.until(PROMPT)
+        chat.type(UP, "earlier$")  # a message can be taken up again
+        chat.type(CTRL_C, PROMPT)  # what was typed is taken back
+        chat.type("one\\\n", r"\. $")
+        chat.type("two\n", rf"tokens.*{PROMPT}")
+        assert [one["messages"][-1]["content"] for one in script.asked] == ["one\ntwo"]
+        script.refuses = (503, "No model is loaded.")
+        chat.type("hello\n", rf"No model is loaded\..*{PROMPT}")
+        script.refuses, script.silent = None, True
+        script.arrived.clear()
+        chat.type("hello\n", "…")
+        assert script.arrived.wait(SECONDS)
+        chat.type(CTRL_C, rf"nothing was asked.*{PROMPT}")
+        assert script.hung_up.wait(SECONDS)
+        script.silent, script.breaks = False, True
+        chat.type("hello\n", rf"broke off in mid-reply.*{PROMPT}")
+        script.breaks, script.endless = False, True
+        script.hung_up.clear()
+        chat.type("go on\n", r"there\.there\.")
+        drawn = chat.type(CTRL_C, rf"stopped.*{PROMPT}")
+        assert "Traceback" not in drawn
+        assert script.hung_up.wait(SECONDS)
+        chat.type(CTRL_C, "")
+        assert chat.ended() == 0
     replies = stored(tmp_path)[1::2]
     assert [state for _, state in replies] == ["complete", "interrupted", "stopped"]
     assert replies[2][0].startswith("Hello there.")
 
 
-@pytest.mark.parametrize(
-    ("when", "how"),
-    [
-        ("writing", signal.SIGTERM),
-        ("waiting", signal.SIGKILL),
-        ("waiting", signal.SIGHUP),
-        ("at the prompt", signal.SIGTERM),
-    ],
-)
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_what_there_is_is_kept_where_it_is_ended(
-    chat: Terminal, script: Script, tmp_path: Path, when: str, how: signal.Signals
+    url: str, script: Script, tmp_path: Path, how: signal.Signals
 ) -> None:
-    script.endless, script.silent = when == "writing", when == "waiting"
-    seen = {"writing": r"there\.there\.", "waiting": "…", "at the prompt": rf"tokens.*{PROMPT}"}
-    chat.type("hello\n", seen[when])
-    assert script.arrived.wait(SECONDS)
-    chat.process.send_signal(how)
-    assert chat.ended() == (-how if how == signal.SIGKILL else 128 + how)
-    kept = stored(tmp_path)
-    assert kept[0] == ("hello", "complete")
-    if when == "writing":
+    """In mid-reply; before its first word."""
+    writing = how == signal.SIGTERM
+    script.endless, script.silent = writing, not writing
+    with terminal(tmp_path, "--url", url) as chat:
+        chat.until(PROMPT)
+        chat.type("hello\n", r"there\.there\." if writing else "…")
+        assert script.arrived.wait(SECONDS)
+        chat.process.send_signal(how)
+        assert chat.ended() == (128 + how if writing else -how)
+    question, *replies = stored(tmp_path)
+    assert question == ("hello", "complete")
+    if writing:
         assert chat.raw.rindex("\x1b[?25h") > chat.raw.rindex("\x1b[?25l")  # the cursor is shown again
         assert script.hung_up.wait(SECONDS)
-        assert kept[1][0].startswith("Hello there.")
-        assert kept[1][1] == "stopped"
-    elif when == "at the prompt":
+        ((text, state),) = replies
+        assert text.startswith("Hello there.")
+        assert state == "stopped"
         assert [file.name for file in (tmp_path / "DATA").glob("hierchat.db*")] == ["hierchat.db"]
     else:
-        assert kept[1:] == []
+        assert replies == []
 
 
 _MISSED = """
@@ -148,35 +167,3 @@ def test_a_signal_that_does_not_reach_the_waiting_thread_is_heard(tmp_path: Path
     with terminal(tmp_path, command=[sys.executable, "-c", _MISSED]) as alone:
         alone.until(PROMPT)
         assert alone.ended() == 128 + signal.SIGTERM
-
-
-def test_commands(chat: Terminal, script: Script, tmp_path: Path) -> None:
-    said = {
-        "/help": r"/temperature \[N\]",
-        "/model": r"  other\n\* scripted\n",
-        "/model nobody": r"No model is called 'nobody'\. There are: other, scripted\.",
-        "/model other": r"other answers from now on\.",
-        "/system": r"This chat sets no system prompt\.",
-        "/system You are [bold]": r"System prompt: You are \[bold\]",
-        "/temperature": r"The server chooses the temperature\.",
-        "/temperature warm": r"A temperature is a number from 0 to 10, not 'warm'\.",
-        "/temperature 0.5": r"Temperature: 0\.5",
-        "/seed": r"A new seed for each reply\.",
-        "/seed 7": r"Seed: 7",
-        "/sources": r"Nothing is known of where",
-        "/save": r"Nothing was said yet\.",
-        "/sing": r"/sing is no command\. /help lists them\.",
-        "/mo" + TAB + "other": r"/model other.*other answers from now on\.",
-    }
-    for typed, answer in said.items():
-        chat.type(f"{typed}\n", rf"{answer}.*{PROMPT}")
-    assert not script.asked
-    chat.type("/etc/hosts is what?\n", rf"tokens.*{PROMPT}")
-    assert script.asked[0]["model"] == "other"
-    assert (script.asked[0]["temperature"], script.asked[0]["seed"]) == (0.5, 7)
-    assert script.asked[0]["messages"][0]["content"] == "You are [bold]"
-    out = tmp_path / "chat.md"
-    chat.type(f"/save {out}\n", rf"Written to.*{PROMPT}")
-    assert "Hello there." in out.read_text()
-    chat.type(f"/save {out}\n", rf"already exists.*{PROMPT}")
-    chat.type(f"/save {tmp_path / 'no' / 'where.md'}\n", rf"There is no folder.*{PROMPT}")
