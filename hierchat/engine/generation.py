@@ -150,6 +150,8 @@ class Generation:
         self._drafter = drafter = request.drafter
         # Asked once: looking for a protocol's members takes a tenth of a millisecond.
         self._reader = drafter if isinstance(drafter, ReadsHidden) and drafter.reads_hidden else None
+        self._together = drafter if isinstance(drafter, DraftsTogether) else None
+        self._shares = drafter if isinstance(drafter, Shares) else None
         self._latency = latency
         asked = len(prompt) - request.begun
         self._stopping = Stopping(settings, detokenizer, prompt[asked:])
@@ -233,13 +235,13 @@ class Generation:
 
     def drafting(self, cost: DraftCost, most: int, replies: int) -> Drafting:
         """Propose drafts for a forward that `replies` share, at costs of that batch; at most `most` for all of them."""
-        drafter = self._drafter
-        if isinstance(drafter, DraftsTogether):
-            self._drafts = yield from drafter.drafting(cost, min(self._room, most))
-        elif isinstance(drafter, Shares):
-            self._drafts = drafter.propose_beside(cost, min(self._room, most))
-        else:
-            self._drafts = drafter.propose(min(self._room, most // replies)) if drafter else NO_DRAFTS
+        limit = min(self._room, most)
+        if self._together:
+            self._drafts = yield from self._together.drafting(cost, limit)
+        elif self._shares:
+            self._drafts = self._shares.propose_beside(cost, limit)
+        elif self._drafter:
+            self._drafts = self._drafter.propose(min(limit, most // replies))
         return self._drafts
 
     def root(self) -> Segment:
@@ -250,8 +252,8 @@ class Generation:
         """Return the segment of the next forward: the last committed token and the first `kept` of the drafts."""
         if kept is not None and kept < len(self._drafts):
             self._drafts = self._drafts.cut(kept)
-            if isinstance(self._drafter, Shares):
-                self._drafter.cut(kept)
+            if self._shares:
+                self._shares.cut(kept)
         drafts = self._drafts
         self._drafted = time.perf_counter()
         parents = (-1, *(parent + 1 for parent in drafts.parents))

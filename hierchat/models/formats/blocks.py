@@ -62,6 +62,10 @@ class Blocks:
         return from_floats(self.floats())
 
 
+MOST_KEPT = 2048
+"""Rows that an Embedding keeps."""
+
+
 class Embedding:
     """Return rows of a matrix as floats, and keep those of late: a text has the same tokens again and again."""
 
@@ -80,9 +84,6 @@ class Embedding:
             self._rows[begin : begin + len(missing)] = self._matrix.floats(np.array(missing, np.int64))
             self._places |= zip(missing, range(begin, begin + len(missing)), strict=True)
         return self._rows[[self._places[row] for row in rows]]
-
-
-MOST_KEPT = 2048
 
 
 def from_file(name: str, raw: Raw, order: NDArray[np.int64] | None = None) -> Blocks:
@@ -113,9 +114,8 @@ def pack(weights: Floats, bits: int) -> Blocks:
 def floats_of(name: str, data: Raw) -> Floats:
     """Return a matrix of a file, uint8 [rows, bytes of a row], as float32 [rows, columns]. Raises UnknownBlockType."""
     if name in WIDE:
-        raw = data.reshape(
-            len(data), -1, LAYOUTS[name].size
-        )  # what codebooks made, a scale for each 16 weights
+        # What codebooks made has a scale for each 16 weights.
+        raw = data.reshape(len(data), -1, LAYOUTS[name].size)
         scale = np.ascontiguousarray(raw[..., :2]).view(np.float16).astype(np.float32)
         scales = np.float32(WIDE[name]) * scale * np.ascontiguousarray(raw[..., 2:18]).view(np.int8)
         nibbles = raw[..., 18:].reshape(*raw.shape[:-1], 8, 16)
