@@ -1,5 +1,5 @@
-"""python -m tests: gets a browser where there is none, compiles the kernels once, then runs every test, two files at a
-time. Arguments go to pytest; `-n 0` runs one after the other."""
+"""python -m tests: gets a browser where there is none, compiles the kernels once, then runs every test, three files at
+a time. Arguments go to pytest; `-n 0` runs one after the other."""
 
 from __future__ import annotations
 
@@ -67,5 +67,6 @@ if __name__ == "__main__":
     get_browsers()
     for process in compiling:
         process.wait()
-    # Two: a browser test keeps a server and a browser busy, too. In alphabetical order the longest files come early.
-    sys.exit(pytest.main(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *sys.argv[1:]]))
+    # Three: on two cores, two left a quarter of the time unused, waiting for servers, browsers and timeouts. In
+    # alphabetical order the longest files come early.
+    sys.exit(pytest.main(["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *sys.argv[1:]]))

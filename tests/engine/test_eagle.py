@@ -248,15 +248,14 @@ def test_layers_are_counted_as_its_makers_do(said: dict[str, Any], tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("kind", RUNNERS)
-@pytest.mark.parametrize("speculators", [False, True])
+@pytest.mark.parametrize(("kind", "speculators"), [("torch", True), ("cuda", False)])
 def test_a_head_that_knows_nothing_changes_no_word(kind: str, speculators: bool, tmp_path: Path) -> None:
     model = target()
     runner = RUNNERS[kind](model)
     engine, proposed = LocalEngine(runner.open(), (), text_of), 0
     head = head_of(write(Reference(model, speculators=speculators), tmp_path), runner)
     for temperature in (0.0, 0.8):
-        settings = GenerationSettings(temperature=temperature, seed=1, max_new_tokens=30)
+        settings = GenerationSettings(temperature=temperature, seed=1, max_new_tokens=20)
         prompt = random_tokens(60, 2, VOCABULARY)
         engine.clear()
         plain = tokens_of(engine.generate(GenerationRequest(prompt, settings)))
@@ -266,7 +265,7 @@ def test_a_head_that_knows_nothing_changes_no_word(kind: str, speculators: bool,
         steps = list(engine.generate(GenerationRequest(prompt, settings, joint)))
         assert tokens_of(steps) == plain
         proposed += sum(step.proposed.get(SOURCE, 0) for step in steps)
-    assert proposed > 50
+    assert proposed > 30
 
 
 BEYOND = KNOWN - np.arange(OUTPUTS)

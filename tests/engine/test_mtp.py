@@ -226,12 +226,12 @@ def test_trees_stand_on_what_the_layer_says(tmp_path: Path) -> None:
             assert sorted(children) == sorted(best.tolist())
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["qwen3next", pytest.param("glm4moe", marks=pytest.mark.large)])
 def test_a_layer_that_knows_nothing_changes_no_word(name: str, tmp_path: Path) -> None:
     engine, head = head_of(write_file(name, *target_and_layer(name), tmp_path / "a.gguf", packed=True), None)
     proposed = 0
     for temperature in (0.0, 0.8):
-        settings = GenerationSettings(temperature=temperature, seed=1, max_new_tokens=30)
+        settings = GenerationSettings(temperature=temperature, seed=1, max_new_tokens=20)
         prompt = random_tokens(150, 2, VOCABULARY)
         engine.clear()
         plain = tokens_of(engine.generate(GenerationRequest(prompt, settings)))
@@ -243,7 +243,7 @@ def test_a_layer_that_knows_nothing_changes_no_word(name: str, tmp_path: Path) -
         steps = list(engine.generate(GenerationRequest(prompt, settings, joint)))
         assert tokens_of(steps) == plain
         proposed += sum(step.proposed.get(SOURCE, 0) for step in steps)
-    assert proposed > 50
+    assert proposed > 30
 
 
 @pytest.mark.gpu
