@@ -193,7 +193,8 @@ class Learned:
     def _load(self, key: tuple[int, str], deletions: int) -> LearnedState:
         state = LearnedState(deletions)
         for kind, (read, _) in _KINDS.items():
-            with suppress(ValueError, StoreError):  # damaged, or of another version: learned anew
+            # Damaged, or of another version: learned anew
+            with suppress(ValueError, TypeError, AttributeError, StoreError):
                 if value := self._store.learned.get(*key, kind):
                     setattr(state, kind, read(value))
         return state

@@ -12,6 +12,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from unittest import mock
 
 import psutil
 import pytest
@@ -122,10 +123,12 @@ def test_the_command_keeps_the_folders_that_are_in_force(
 
 
 def test_a_running_hierchat_is_found_and_another_program_is_not(tmp_path: Path) -> None:
-    manifest, me = tmp_path / "manifest.json", psutil.Process()
+    manifest, me = tmp_path / "manifest.json", mock.Mock(wraps=psutil.Process())
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
+        own = [one for one in psutil.Process().net_connections("tcp") if one.laddr.port == server.server_port]
+        me.net_connections.return_value = own  # other tests of this process may serve a hierchat, too
         manifest.write_text('{"name": "hierchat"}')
         assert desktop.find_running([me]) == f"http://127.0.0.1:{server.server_port}/"
         assert desktop.find_running([]) is None

@@ -40,8 +40,8 @@ def gone(chat: Chat, service: FakeService, conversation: int) -> None:
     chat.until(is_gone)
 
 
-def test_it_stands_in_no_list_and_no_address_and_goes_when_it_is_left_or_its_page_is(
-    visitor: Chat, second: Chat, service: FakeService
+def test_it_stands_in_no_list_and_no_address_and_goes_when_it_is_left(
+    visitor: Chat, service: FakeService
 ) -> None:
     stored_chat(service.store, "Other", 1)
     visitor.open()
@@ -67,10 +67,12 @@ def test_it_stands_in_no_list_and_no_address_and_goes_when_it_is_left_or_its_pag
     page.reload()
     expect(visitor.questions).to_contain_text(WORD)
 
+
+def test_it_goes_with_its_page(second: Chat, service: FakeService, chat: Chat) -> None:
     second.open()
     for leave in (lambda: second.view("Settings"), second.page.reload, second.page.close):
         second.new()
         secret = begin(second, service)
         second.idle()
         leave()
-        gone(visitor, service, secret)
+        gone(chat, service, secret)

@@ -188,7 +188,7 @@ def test_what_drafts_and_what_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     models.models["absent"] = ModelEntry(name="absent", source={"hub": {"repo": "nobody/small"}})  # type: ignore[arg-type]
     large = models.entry("small").model_copy(update={"name": "large", "size": Size(parameters=10**9)})
     packed = models.entry("distilled").model_copy(update={"name": "packed", "blocks": 8})
-    models.models |= {"large": large, "packed": packed}
+    models.models.update(large=large, packed=packed)
     monkeypatch.setattr(device_memory, "free_memory", lambda device: 10**9)
     served, levels = slot(models)
     names = levels.hierarchy.names
