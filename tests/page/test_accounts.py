@@ -151,4 +151,6 @@ def test_two_users_at_once_see_nothing_of_each_other_nor_the_other_what_is_the_o
         expect(ann.live).to_contain_text("The session of ben has ended.")
         expect(sessions).to_have_count(1)
         assert ben.page.request.get(f"{address}config").status == 401
+        # By itself: and a page that closes while it goes elsewhere may never be closed.
+        expect(ben.page.get_by_role("button", name="Log in")).to_be_visible()
         assert ann.foreign == ben.foreign == []
