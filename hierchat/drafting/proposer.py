@@ -235,6 +235,11 @@ class Partner:
     """Whether it was not asked in the step before: then it has to catch up, which costs more than asking each time."""
     tree: DraftTree | None = None
     """Its draft tree for this step."""
+    together: DraftsTogether | None = field(init=False)
+    """The proposer, where it can be asked in a batch."""
+
+    def __post_init__(self) -> None:
+        self.together = self.proposer if isinstance(self.proposer, DraftsTogether) else None
 
     def pays(self, first: DraftTree, token_ms: float, batched: bool = False) -> bool:
         """Tell whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
@@ -295,7 +300,6 @@ class JointDrafter:
         self.reads_hidden = bool(self._readers)
         self._others = others
         self._cost = self._priced = cost
-        self._together = {id(one): one for one in others if isinstance(one, DraftsTogether)}
         self._partners: list[Partner] = []
         self._tree = self._joint = DraftTree()
         self._judged: dict[int, list[tuple[int, int, float | None, float]]] = {}
@@ -340,10 +344,8 @@ class JointDrafter:
         """Propose for a batched forward: also by those of the others that share forwards of their own."""
         first, trees = self.propose_beside(cost, limit), list[DraftTree]()
         for partner in self._partners:
-            if (together := self._together.get(id(partner.proposer))) and (
-                partner.pays(first, cost.token_ms, True) or cost.free
-            ):
-                trees.append((yield from partner.drafting(together, cost, limit)))
+            if partner.together and (partner.pays(first, cost.token_ms, True) or cost.free):
+                trees.append((yield from partner.drafting(partner.together, cost, limit)))
         return self._join(trees, cost, limit)
 
     def _join(self, trees: Sequence[DraftTree], cost: DraftCost, limit: int | None) -> DraftTree:

@@ -7,6 +7,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
+from itertools import chain
 from math import exp
 from typing import NamedTuple
 
@@ -51,17 +52,15 @@ class HeadForward(NamedTuple):
     head: DraftHead
     sequence: CachedSequence
     tokens: Sequence[int]
-    """Of new cells."""
-    states: Floats
-    """[new cells, hidden]: the target's state before each, or the head's own."""
+    """The token of each cell: first those of `inputs`, then the new ones."""
     parents: Sequence[int]
-    """Of all cells, older ones first."""
+    """The cell that each cell follows, -1 what is committed."""
+    states: Floats
+    """[new cells, hidden]: the target's state before each new cell's token, or the head's own."""
     last: int
     """Cells at the end whose logits are read; 0: none are."""
-    older: Sequence[int] = ()
-    """Tokens of cells that were computed before, but not committed."""
     inputs: Floats | None = None
-    """[older cells, ...]: what the layer read of them."""
+    """[cells, ...]: what the layer read of cells that were computed before, but not committed."""
 
 
 class HeadRows(NamedTuple):
@@ -109,26 +108,21 @@ class DraftHead(ABC):
     def forward(self, wanted: Sequence[HeadForward]) -> list[HeadRows]:
         """Compute the cells of several replies in one forward."""
         began = time.perf_counter()
-        joined = self.joined(
-            [token for one in wanted for token in one.tokens], np.concatenate([one.states for one in wanted])
-        )
+        new = [one.tokens[len(one.tokens) - len(one.states) :] for one in wanted]
+        joined = self.joined(list(chain(*new)), np.concatenate([one.states for one in wanted]))
         segments, end = list[Segment](), 0
         for one in wanted:
-            begin, end = end, end + len(one.tokens)
+            begin, end = end, end + len(one.states)
             inputs = joined[begin:end]
             if one.inputs is not None:
                 inputs = np.concatenate([one.inputs, inputs])
-            cells = [*one.older, *one.tokens]
+            read = one.last or None
             segments.append(
-                Segment(
-                    one.sequence, cells, one.parents, one.last > 0, embeddings=inputs, last=one.last or None
-                )
+                Segment(one.sequence, one.tokens, one.parents, one.last > 0, embeddings=inputs, last=read)
             )
         rows = self.runner.forward(segments)
         ms = (time.perf_counter() - began) * 1e3 / len(wanted)
-        return [
-            HeadRows(found, segment.embeddings, ms) for found, segment in zip(rows, segments, strict=True)
-        ]
+        return [HeadRows(found, one.embeddings, ms) for found, one in zip(rows, segments, strict=True)]
 
     def numbers(self, tokens: Sequence[int]) -> list[int]:
         """Return the outputs of those of these tokens that it knows."""
@@ -288,14 +282,14 @@ class HeadDrafter:
         states = np.stack(self._states[: len(tokens)])
         del self._states[: len(tokens)]
         before = len(tokens) - 1 if len(tokens) > ROWS_AT_ONCE else 0
-        if before:
-            chain = range(-1, before - 1)
-            yield HeadForward(head, self._sequence, tokens[:before], states[:before], chain, 0)
-            self._sequence.commit(range(before))
-        chain = range(-1, len(tokens) - before - 1)
-        rows = (yield HeadForward(head, self._sequence, tokens[before:], states[before:], chain, 1)).rows
-        self._sequence.commit(range(len(tokens) - before))
-        return rows
+        for begin, end, last in ((0, before, 0), (before, len(tokens), 1)):
+            if count := end - begin:
+                path = range(-1, count - 1)
+                found = yield HeadForward(
+                    head, self._sequence, tokens[begin:end], path, states[begin:end], last
+                )
+                self._sequence.commit(range(count))
+        return found.rows
 
     def _branch(self, grown: _Growth, node: int, logits: Floats, state: Floats | None) -> None:
         """Add the likeliest tokens behind a node, -1 at the root; `state` [1, hidden] is the head's own there."""
@@ -333,7 +327,7 @@ class HeadDrafter:
     def _look_behind(self, grown: _Growth, chosen: Sequence[int]) -> Generator[HeadForward, HeadRows, None]:
         """Compute the cells of nodes, and add what may follow them."""
         assert self._sequence
-        older, before = list(grown.cell_tokens), list[Floats]()
+        before = list[Floats]()
         for node in chosen:
             parent = grown.parents[node]
             grown.cells[node] = len(grown.cell_tokens)
@@ -343,8 +337,8 @@ class HeadDrafter:
             assert state is not None
             before.append(state)
         rows, grown.joined, ms = yield HeadForward(
-            self._head, self._sequence, grown.cell_tokens[len(older) :], np.concatenate(before),
-            grown.cell_parents, len(chosen), older, grown.joined,
+            self._head, self._sequence, grown.cell_tokens, grown.cell_parents, np.concatenate(before),
+            len(chosen), grown.joined,
         )  # fmt: skip
         began = time.perf_counter()
         states = rows.hidden(range(len(rows)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from math import sqrt
 from typing import Any, cast
 
@@ -166,7 +165,7 @@ class CpuRunner(Runner):
         needed = max(len(sequence.pages) for sequence in sequences)
         texts = Texts(
             np.array([len(sequence.tokens) for sequence in sequences], np.int64),
-            np.array([*accumulate((len(block.tokens) for block in blocks), initial=0)], np.int64),
+            np.cumsum([0, *(len(block.tokens) for block in blocks)]),
             np.zeros((len(sequences), needed), np.int64),
         )
         work = self._work
