@@ -205,7 +205,9 @@ def train_head(store: "Store", minutes: float, model: str | None, user: str | No
             raise options.CommandError(str(error)) from error
         stop = Event()
         with stopped_by_signals(stop):
-            card = training.run(minutes, keep, report, stop)
+            training.run(minutes, keep, report, lambda: not stop.is_set())
+            card = training.judge()
+        keep(training.to_bytes())
     print(f"{served.name}: {head_words(card)}")
     print(
         _(

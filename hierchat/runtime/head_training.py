@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
-from threading import Event
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from hierchat.drafting.suffix_index import BREAK
+from hierchat.engine.cpu.forward import cores
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.head_files import (
@@ -43,6 +43,8 @@ from hierchat.texts.corpora import SEED_NAME
 
 WINDOW = 128
 """Tokens of a piece of text."""
+FORWARD = 32
+"""Tokens of it that the target reads at once: so long somebody may wait who wants the model."""
 BATCH = 8
 """Pieces of a step of training."""
 VOCABULARY = 8192
@@ -84,18 +86,38 @@ class Piece:
     scales: NDArray[np.float32]
 
 
-def look(sequence: CachedSequence, text: Sequence[int]) -> Piece:
-    """Let the target read a piece of text, and keep its choices and hidden states. Raises ValueError where its runner
-    brings no states."""
+class Interrupted(Exception):
+    """Training does not go on: somebody wants the model."""
+
+
+GoesOn = Callable[[], bool]
+"""Tells, before anything that takes long, whether training goes on."""
+
+
+def _always() -> bool:
+    return True
+
+
+def look(sequence: CachedSequence, text: Sequence[int], goes_on: GoesOn = _always) -> Piece:
+    """Let the target read a piece of text, and keep its choices and hidden states. Raises Interrupted, and ValueError
+    where its runner brings no states."""
     sequence.rollback(0)
-    rows = sequence.forward(tuple(text), tuple(range(-1, len(text) - 1)), padded=False)
-    states = rows.hidden(range(len(text)))
-    if states is None:
-        raise ValueError("What computes this model here brings no hidden states, so no head can be trained.")
-    labels = np.array([int(rows[node].argmax()) for node in range(len(text))])
-    scales = np.abs(states).max(1) / np.float32(127.0) + np.float32(1e-12)
-    rounded = np.rint(states / scales[:, None]).astype(np.int8)
-    return Piece(np.array(text, np.int64), labels, rounded, scales)
+    labels, rounded, scales = list[int](), list[NDArray[np.int8]](), list[NDArray[np.float32]]()
+    for begin in range(0, len(text), FORWARD):
+        if not goes_on():
+            raise Interrupted
+        part = tuple(text[begin : begin + FORWARD])
+        rows = sequence.forward(part, tuple(range(-1, len(part) - 1)), padded=False)
+        states = rows.hidden(range(len(part)))
+        if states is None:
+            raise ValueError(
+                "What computes this model here brings no hidden states, so no head can be trained."
+            )
+        labels += [int(rows[node].argmax()) for node in range(len(part))]
+        scales.append(np.abs(states).max(1) / np.float32(127.0) + np.float32(1e-12))
+        rounded.append(np.rint(states / scales[-1][:, None]).astype(np.int8))
+        sequence.commit(range(len(part)))
+    return Piece(np.array(text, np.int64), np.array(labels), np.concatenate(rounded), np.concatenate(scales))
 
 
 def texts_of(store: Store, user_id: int, served: ServedModel) -> list[list[int]]:
@@ -219,16 +241,19 @@ def rotated(x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.T
 
 
 class HeadTraining:
-    """Train a head for a model over texts, tokens of each. `begun`: a head to go on with, if it is of this model."""
+    """Train a head for a model over texts, tokens of each. `begun`: a head to go on with, if it is of this model;
+    `user`: whose sequences the target reads with."""
 
     def __init__(
-        self, served: ServedModel, texts: Sequence[Sequence[int]], begun: bytes | None = None, seed: int = 0
+        self,
+        served: ServedModel,
+        texts: Sequence[Sequence[int]],
+        begun: bytes | None = None,
+        user: int | None = None,
+        seed: int = 0,
     ) -> None:
-        """Cut the texts, choose the vocabulary and what is held out. Raises TooFewTexts.
-
-        A core is left to others: torch's threads wait for each other busily, which on a busy machine takes longer."""
-        torch.set_num_threads(max(torch.get_num_threads() - 1, 1))
-        self._sequence = served.local.sequence
+        """Cut the texts, choose the vocabulary and what is held out. Raises TooFewTexts."""
+        self._engine, self._user = served.local, user
         # A BlockModel, or transformers' module
         self._loaded: Any = getattr(served.local.runner, "model", None)
         self._random = random.Random(seed)
@@ -272,59 +297,75 @@ class HeadTraining:
     def run(
         self,
         minutes: float,
-        keep: Callable[[bytes], object],
+        keep: Callable[[bytes], object] = lambda head: None,
         report: Report = silent,
-        stop: Event | None = None,
-    ) -> HeadCard:
-        """Train for so many minutes or until `stop` is set; `keep` gets the head every SAVE_SECONDS and at the end.
-        `report` gets seconds, done and in all."""
+        goes_on: GoesOn = _always,
+    ) -> None:
+        """Train for so many minutes, or as long as it goes on; `keep` gets the head every SAVE_SECONDS. `report` gets
+        seconds, done and in all.
+
+        A core is left to others: torch's threads wait for each other busily, which on a busy machine takes longer."""
+        torch.set_num_threads(max(cores() - 1, 1))
         began, seconds, before = time.monotonic(), minutes * 60, self.card.minutes
         saved = began
-        while (passed := time.monotonic() - began) < seconds and not (stop and stop.is_set()):
-            share = passed / seconds
-            loss = self.round(RATE * min(share / WARM_UP + 0.1, 1.0) * max(1.0 - share, 0.02))
-            passed = min(time.monotonic() - began, seconds)
-            self.card = self.card.model_copy(update={"minutes": round(before + passed / 60, 2)})
-            report(
-                Progress(
-                    "training", int(passed), int(seconds), f"{self.card.tokens:,} tokens, loss {loss:.2f}"
-                )
-            )
-            if time.monotonic() - saved > SAVE_SECONDS:
-                keep(self.to_bytes())
-                saved = time.monotonic()
-        self.card = self.card.model_copy(update={"accuracy": self.accuracy()})
-        keep(self.to_bytes())
+        with suppress(Interrupted):
+            while (passed := time.monotonic() - began) < seconds and goes_on():
+                share = passed / seconds
+                rate = RATE * min(share / WARM_UP + 0.1, 1.0) * max(1.0 - share, 0.02)
+                loss = self.round(rate, goes_on)
+                passed = min(time.monotonic() - began, seconds)
+                self.card = self.card.model_copy(update={"minutes": round(before + passed / 60, 2)})
+                said = f"{self.card.tokens:,} tokens, loss {loss:.2f}"
+                report(Progress("training", int(passed), int(seconds), said))
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    keep(self.to_bytes())
+                    saved = time.monotonic()
+
+    def judge(self, goes_on: GoesOn = _always) -> HeadCard:
+        """Measure how good the head is, as far as it goes on, and return its card."""
+        with suppress(Interrupted):
+            self.card = self.card.model_copy(update={"accuracy": self.accuracy(goes_on)})
         return self.card
 
-    def round(self, rate: float) -> float:
-        """Have the target read a batch of pieces, and take REUSED steps over those that are held. Return the loss."""
-        fresh = [look(self._sequence, next(self._fresh)) for _ in range(BATCH)]
+    def round(self, rate: float, goes_on: GoesOn = _always) -> float:
+        """Have the target read a batch of pieces, and take REUSED steps over those that are held. Return the loss.
+        Raises Interrupted."""
+        fresh = self._looked_at([next(self._fresh) for _ in range(BATCH)], goes_on)
         most = HELD // (WINDOW * self.config["hidden_size"])
         self._held = [*self._held, *fresh][-most:]
         self._optimizer.param_groups[0]["lr"] = rate
+        # One by one on a processor, which takes as long: somebody may want it
+        at_once = 1 if self._device.type == "cpu" else BATCH
         for _ in range(REUSED):
-            loss = self._loss(self._random.choices(self._held, k=BATCH))
+            chosen, total = self._random.choices(self._held, k=BATCH), 0.0
             self._optimizer.zero_grad()
-            loss.backward()
+            for begin in range(0, BATCH, at_once):
+                if not goes_on():
+                    raise Interrupted
+                loss = self._loss(chosen[begin : begin + at_once]) * (at_once / BATCH)
+                loss.backward()
+                total += float(loss.detach())
             self._optimizer.step()
         tokens = self.card.tokens + sum(len(piece.tokens) for piece in fresh)
         self.card = self.card.model_copy(update={"tokens": tokens})
-        return float(loss.detach())
+        return total
+
+    def _looked_at(self, texts: Sequence[Sequence[int]], goes_on: GoesOn) -> list[Piece]:
+        with self._engine.lend(self._user) as sequence:
+            return [look(sequence, text, goes_on) for text in texts]
 
     def to_bytes(self) -> bytes:
         """Return the head as it stands."""
         return to_bytes(self.card, self.config, {**self.module.tensors(), KNOWN: self.known})
 
     @torch.no_grad()
-    def accuracy(self) -> tuple[float, ...]:
+    def accuracy(self, goes_on: GoesOn = _always) -> tuple[float, ...]:
         """Return the share of held-out places whose token the head has right: each place ahead, where all before it
-        were right."""
+        were right. Raises Interrupted."""
         right, seen = np.zeros(AHEAD), np.zeros(AHEAD)
-        for text in self._held_out:
-            piece = look(self._sequence, text)
+        for piece in self._looked_at(self._held_out, goes_on):
             tokens, labels, embedded, states = self._batch([piece])
-            going = np.ones(len(text), bool)
+            going = np.ones(len(piece.tokens), bool)
             for place, (_, logits) in enumerate(self.module(embedded, states, AHEAD)):
                 count = logits.shape[1]
                 going = going[:count]
@@ -372,6 +413,13 @@ class HeadTraining:
             total = total + weight * found
             weight *= LATER
         return total
+
+
+def bytes_to_train(loaded: Any) -> int:
+    """Return the bytes of memory that training a head takes at most: weights, gradients, two moments, and states."""
+    with torch.device("meta"):
+        module = HeadModule(layer_config(loaded), VOCABULARY)
+    return HELD + 16 * sum(one.numel() for one in module.state_dict().values())
 
 
 def layer_config(loaded: Any) -> dict[str, Any]:

@@ -93,6 +93,12 @@ class ServedModel:
         return isinstance(self.engine, LocalEngine)
 
     @property
+    def block_model(self) -> BlockModel | None:
+        """Return its weights where our own kernels compute it: there a head that was trained for a user drafts."""
+        model = getattr(self.local.runner, "model", None) if self.is_local else None
+        return model if isinstance(model, BlockModel) else None
+
+    @property
     def local(self) -> LocalEngine:
         """Return the engine on this machine, for what only that can do. Raises NotLocal."""
         if not isinstance(self.engine, LocalEngine):
@@ -156,8 +162,7 @@ class Learned:
     def head(self, user_id: int, served: ServedModel) -> "TrainedHead | None":
         """Return the draft head that was trained for a user and model; None where there is none, or, as the log then
         says, it cannot be used. It is dropped like all that was learned once something is deleted."""
-        model = getattr(served.local.runner, "model", None) if served.is_local else None
-        if not isinstance(model, BlockModel):
+        if not (model := served.block_model):
             return None
         with self._lock:
             deletions, held = self._store.users.deletions(user_id), served.heads.pop(user_id, None)
