@@ -35,7 +35,7 @@ from hierchat.models.formats.gguf_head import MOST_LAYERS, head_in
 from hierchat.models.load import add, tokenizer_files
 from hierchat.models.progress import BrokenFileError
 from hierchat.page import event_data, reply_handlers
-from hierchat.page.markdown import render
+from hierchat.page.markdown.drawing import render
 from hierchat.page.page_sessions import KeptFiles
 from hierchat.page.panels import transfer_panel
 from hierchat.runtime import template

@@ -234,7 +234,8 @@ async def take_model(request: Request) -> Response:
 
 
 def sweep() -> None:
-    """Remove unfinished uploads of models whose processes have ended."""
+    """Remove uploads that processes left that were killed: files of the page, and models."""
+    files.sweep()
     for part in models_dir().glob(".*.part"):
         if not in_use(part.name.removeprefix(".").removesuffix(".part")):
             with suppress(OSError):

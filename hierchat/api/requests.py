@@ -89,6 +89,7 @@ class ApiReply:
     def __init__(self, service: ChatService, request: ReplyRequest, caller: Caller, number: int = 0) -> None:
         """Prepare a reply; `number`: which of several to the same request, each with a seed of its own."""
         self._service = service
+        self.database = str(service.data.path)
         self.request = request
         self._caller = caller
         self._number = number
@@ -96,10 +97,6 @@ class ApiReply:
         """There once it began."""
         self.load_seconds = 0.0
         """How long it took to load the model."""
-
-    @property
-    def database(self) -> str:
-        return str(self._service.data.path)
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
         """Load the model and yield the reply's frames to its end, as Completions.answer does. Also raises ApiError."""

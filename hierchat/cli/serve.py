@@ -150,6 +150,7 @@ def serve(
     require_address(flags.host, flags.port)
     database = database_file(flags.db)
 
+    from hierchat.access.files import sweep
     from hierchat.access.hosts import is_loopback
     from hierchat.api.endpoint import Endpoint
     from hierchat.chat.in_progress import none_outlives
@@ -171,7 +172,7 @@ def serve(
         if name not in slot.names:
             raise options.CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
         service = ending.enter_context(closing(ChatService(store, slot)))
-        page_app.sweep()
+        sweep()
         login = page_app.login(flags.host, flags.share or bool(flags.public_url), flags.auth, store)
         log_ins = login[0] if login else None
         if log_ins:

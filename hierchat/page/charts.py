@@ -60,9 +60,9 @@ class ChartBar:
     said: str
 
 
-def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
+def upward(caption: str, highest: float, unit: str = "") -> Axis:
     """Return an axis from 0 to a round number that is at least `highest`."""
-    least = (highest or 1.0) / most
+    least = (highest or 1.0) / 4
     power = 10.0 ** math.floor(math.log10(least))
     step = next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
     count = max(math.ceil(highest / step - 1e-9), 1)

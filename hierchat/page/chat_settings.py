@@ -148,7 +148,12 @@ def _sentence(error: ValidationError) -> str:
 
 
 NO_PRESET = 0
-NOTES = later("Notes about me")
+
+
+def notes_box(lines: int, **more: Any) -> Any:
+    """Make the box for the user's notes about themselves, which stands in two places."""
+    label = _("Notes about me")
+    return gr.Textbox("", lines=lines, label=label, interactive=True, elem_classes=["hc-notes"], **more)
 
 
 class ChatSettingsComponents:
@@ -166,16 +171,7 @@ class ChatSettingsComponents:
                 "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
                 placeholder=example, elem_id="hc-system",
             )  # fmt: skip
-            info = _("For all chats; only you write them")
-            self.about = gr.Textbox(
-                "",
-                lines=2,
-                max_lines=8,
-                label=_(NOTES),
-                info=info,
-                interactive=True,
-                elem_classes=["hc-notes"],
-            )
+            self.about = notes_box(2, max_lines=8, info=_("For all chats; only you write them"))
             self.notes = gr.Checkbox(True, label=_("Tell the model my notes in this chat"))
             self.documents = still("hc-documents")
             self.reading = gr.Timer(1.0, active=False)

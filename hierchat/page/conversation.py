@@ -20,7 +20,7 @@ from hierchat.page import figures as figures_view
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
-from hierchat.page.markdown import in_pieces
+from hierchat.page.markdown.drawing import in_pieces
 from hierchat.page.page_sessions import PASTED, Session
 from hierchat.page.reply_text import GrowingReply, below_message, drawn
 from hierchat.page.reply_text import marked as marked_words

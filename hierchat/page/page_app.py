@@ -16,25 +16,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.access import limits
 from hierchat.access.files import files, give_out, take_in, take_model
-from hierchat.access.files import sweep as sweep_dropped
 from hierchat.access.hosts import AllowedHosts, SameOriginMiddleware, is_loopback
 from hierchat.access.login import USER, LoginMiddleware
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Member, Members
 from hierchat.chat.service import ChatService
 from hierchat.language import _, chosen, marked, spoken
+from hierchat.page import handlers
 from hierchat.page.buttons import ASSETS, style
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Page, PageEvents
-from hierchat.page.handlers import ChatHandlers, DocumentHandlers, PageHandlers, PresetHandlers
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.comparisons_panel import ComparisonsPanel
 from hierchat.page.panels.insights_panel import InsightsPanel
 from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.panels.settings_panel import SettingsPanel
-from hierchat.page.project_handlers import ProjectHandlers
 from hierchat.page.reply_handlers import AttachingHandlers, ReplyHandlers
 from hierchat.store import Store, StoreError
 
@@ -56,14 +54,13 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         parts = Components(service.models.names, place, log_ins is not None, panels)
         page = PageEvents(service, app, parts, panels)
         blocks.fresh = {parts.model._id: page.views.picker}
-        chats = (ChatHandlers, PresetHandlers, ProjectHandlers, DocumentHandlers)
-        for group in (PageHandlers, ReplyHandlers, AttachingHandlers, *chats):
+        for group in (*handlers.GROUPS, ReplyHandlers, AttachingHandlers):
             group(page).wire()
         for panel in panels:
             panel.wire(page)
         page.carry_controls()
         # Last: a test that tries all handlers in turn closes its page with it.
-        app.unload(page.guarded(PageHandlers(page).unload))
+        app.unload(page.guarded(handlers.PageHandlers(page).unload))
     if log_ins is not None:
         log_ins.on_end.append(partial(_forget_guest, page))
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
@@ -200,12 +197,6 @@ def login(host: str, public: bool, asked: bool, store: Store) -> tuple[LoginSess
         password = secrets.token_urlsafe(24)
         return LoginSessions(Members(store, password)), password
     return None
-
-
-def sweep() -> None:
-    """Remove uploads that processes left that were killed."""
-    files.sweep()
-    sweep_dropped()
 
 
 def serve(

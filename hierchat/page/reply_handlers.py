@@ -17,7 +17,7 @@ import gradio as gr
 
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.conversations import reply_settings
-from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, places_ahead
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import _, later, plural
@@ -45,7 +45,6 @@ _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
     later("hierchat was started again, and no longer has {names}. Attach them again."),
 )
-Draw = Callable[[Session, ReplyInProgress, State], Update]
 _STAYS = later(
     "A reply is still being written in this chat. Your message stays in the box: send it when the reply has ended, "
     "or stop the reply first."
@@ -273,8 +272,7 @@ class ReplyHandlers(HandlerGroup):
             yield {}
             return
         begun, views, told = False, self._views, time.monotonic()
-        columns = partial(self._columns, comparisons_panel.words())
-        draw = columns if reply.compared else self._drawn()
+        draw = self._drawn(session, reply)
         try:
             # The first update precedes anything slow, so that Gradio can cancel from here on.
             yield self._whole(session, reply)
@@ -286,7 +284,7 @@ class ReplyHandlers(HandlerGroup):
                     if on_screen:
                         shown |= views.heading(session) | views.busy(session)
                     yield shown | views.tray(session)
-                update = draw(session, reply, state) if on_screen else {}
+                update = draw(state) if on_screen else {}
                 if time.monotonic() - told > QUIET_SECONDS:
                     told = time.monotonic()
                     # Stop once more: what answers another event may have come behind the first update.
@@ -309,13 +307,16 @@ class ReplyHandlers(HandlerGroup):
         # One that has ended by now is drawn as such by its end alone: the foot below a reply is the last that comes.
         return chats if reply.wait(0) else whole
 
-    def _drawn(self) -> Draw:
+    def _drawn(self, session: Session, reply: ReplyInProgress) -> Callable[[State], Update]:
         """Return a function that draws the states of a reply one after the other."""
-        p, words = self._parts, GrowingReply()
+        p, words, sides = self._parts, GrowingReply(), comparisons_panel.words()
         said, above = "", None
 
-        def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
+        def draw(state: State) -> Update:
             nonlocal said, words, above
+            if reply.compared:
+                line = session.note + self._views.line(reply)
+                return self._views.columns(conversation.arms(state), sides) | {p.live: line}
             if reply.above != above or (isinstance(state, Frame) and state.phase == "calling"):
                 above, words = reply.above, GrowingReply()
                 return self._views.conversation(session)
@@ -330,13 +331,6 @@ class ReplyHandlers(HandlerGroup):
             }
 
         return draw
-
-    def _columns(
-        self, words: Mapping[Arm, GrowingReply], session: Session, reply: ReplyInProgress, state: State
-    ) -> Update:
-        """Draw a state of a comparison."""
-        line = session.note + self._views.line(reply)
-        return self._views.columns(conversation.arms(state), words) | {self._parts.live: line}
 
     def _ended(self, session: Session, reply: ReplyInProgress, on_screen: bool) -> Update:
         p, views = self._parts, self._views

@@ -13,7 +13,7 @@ from hierchat.engine.engine import TARGET
 from hierchat.language import _, plural
 from hierchat.page.buttons import KEY
 from hierchat.page.figures import legend, style_of
-from hierchat.page.markdown import GrowingMarkdown, render, render_marked
+from hierchat.page.markdown.drawing import GrowingMarkdown, render, render_marked
 from hierchat.page.templates import Macros
 from hierchat.reasoning import split_reasoning
 

@@ -16,7 +16,6 @@ from hierchat.page.components import OFF, Components, heading, model_choices
 from hierchat.page.conversation import ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
 from hierchat.page.panels import comparisons_panel
-from hierchat.page.panels.models_view import tiny_line
 from hierchat.page.panels.panel import Panel
 from hierchat.page.reply_text import GrowingReply
 from hierchat.page.templates import Macros
@@ -24,12 +23,10 @@ from hierchat.store import NotFound
 from hierchat.store.records import Message
 from hierchat.texts.attachments import fenced
 
-_DOCUMENTS = Macros("documents.html")
+_DOCUMENTS, _MODELS = Macros("documents.html"), Macros("models.html")
 Update = dict[Any, Any]
 GONE = "gone "
 """Before the number of a conversation that is not there any more, in place of what is on the screen."""
-Stage = str
-""""empty", "chat", "versus", or the name of a panel."""
 
 
 class Views:
@@ -194,8 +191,8 @@ class Views:
         growing = conversation.growing_reply(reply.latest, reply, GrowingReply())
         return update | self._stage("chat") | {p.thread: above, p.growing: growing}
 
-    def _stage(self, name: Stage) -> Update:
-        """Show the view that fills the middle of the page, and hide the others."""
+    def _stage(self, name: str) -> Update:
+        """Show "empty", "chat", "versus" or a panel in the middle of the page, and hide the others."""
         p = self._parts
         columns = {"empty": p.empty, "chat": p.chat, "versus": p.versus}
         shown = {
@@ -212,7 +209,7 @@ class Views:
         """Draw the offer of a better model if the loaded one is tiny, and how far its download is."""
         models = self._service.models
         better = models.better()
-        return tiny_line(better, models.downloads.of(better[1].name) if better else None)
+        return _MODELS.tiny_line(better, models.downloads.of(better[1].name) if better else None)
 
     def thread(self, session: Session) -> str:
         """Draw the stored messages of the open conversation."""

@@ -281,12 +281,8 @@ class Origin:
     def goes_on(self, before: "Origin", tokens: int) -> bool:
         """Return whether this origin continues a run of `tokens` tokens that began with `before`."""
         place = None if before.place is None else before.place + tokens
-        return (self.slot, self.origin_id, self.corpus, self.place) == (
-            before.slot,
-            before.origin_id,
-            before.corpus,
-            place,
-        )
+        behind = (before.slot, before.origin_id, before.corpus, place)
+        return (self.slot, self.origin_id, self.corpus, self.place) == behind
 
 
 UNKNOWN = Origin()

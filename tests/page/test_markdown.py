@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.page import buttons
-from hierchat.page.markdown import GrowingMarkdown, drawing, in_pieces, render, render_marked
+from hierchat.page.markdown import drawing
+from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
 from tests.page.hostile import hostile, innocent
 
 

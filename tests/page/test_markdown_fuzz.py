@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from hierchat.page.buttons import style
-from hierchat.page.markdown import render
+from hierchat.page.markdown.drawing import render
 from tests.page.hostile import hostile, innocent
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, expect
 from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
-from hierchat.page.panels.models_view import HUB, Present, models, tiny_line
+from hierchat.page.panels.models_panel import HUB, MODELS, Present, models
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, Judged, Look, Search
 from hierchat.runtime.model_manager import READABLE, ModelRow
@@ -56,13 +56,15 @@ def test_what_helps_stands_first_and_each_head_sorts_by_its_column() -> None:
 
 
 def test_in_place_of_a_tiny_model_a_better_one_is_offered_with_its_speed_by_one_click() -> None:
-    assert tiny_line(None) == ""
+    assert MODELS.tiny_line(None) == ""
     best = replace(row("best", 4), speed=Speed(12.0))
-    offered = tiny_line(("small", best))
+    offered = MODELS.tiny_line(("small", best))
     assert 'data-act="hc_model_take"' in offered
     assert "about 12 tokens a second expected" in offered
-    assert "<progress" in tiny_line(("small", best), Download("best", "downloading", 1_000_000, 2_000_000))
-    assert "best is here: load it" in tiny_line(("small", replace(best, state="here")))
+    assert "<progress" in MODELS.tiny_line(
+        ("small", best), Download("best", "downloading", 1_000_000, 2_000_000)
+    )
+    assert "best is here: load it" in MODELS.tiny_line(("small", replace(best, state="here")))
 
 
 def model(page: Visitor, name: str) -> str:

@@ -24,7 +24,7 @@ from hierchat.language import spoken
 from hierchat.page import buttons, chat_settings, reply_text, sidebar, status
 from hierchat.page.conversation import ShownMessage, thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
-from hierchat.page.markdown import render
+from hierchat.page.markdown.drawing import render
 from hierchat.page.panels.comparisons_panel import verdict_line
 from hierchat.page.reply_text import GrowingReply, marked, said
 from hierchat.page.sidebar import moment

@@ -264,8 +264,7 @@ _drawn = Macros(
     size_words=charts.size,
 )
 tiles, meters_card = _drawn.tiles, _drawn.meters
-RANGES = {"7 days": 7, "30 days": 30, "All": None}
-_RANGES = ((later("7 days"), "7 days"), (later("30 days"), "30 days"), (later("All"), "All"))
+RANGES = {later("7 days"): 7, later("30 days"): 30, later("All"): None}
 USUAL = "30 days"
 ALL_MODELS = later("All models")
 METER_SECONDS = 2.0
@@ -285,7 +284,7 @@ class InsightsPanel(Panel):
     def build(self) -> None:
         with gr.Row(elem_id="hc-insights-choice"):
             self._range = gr.Radio(
-                [(_(said), name) for said, name in _RANGES], value=USUAL, label=_("Days"), show_label=False,
+                [(_(name), name) for name in RANGES], value=USUAL, label=_("Days"), show_label=False,
                 container=False, elem_id="hc-range", min_width=0, scale=0,
             )  # fmt: skip
             self._model = gr.Dropdown(
