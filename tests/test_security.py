@@ -37,7 +37,7 @@ from hierchat.models.progress import BrokenFileError
 from hierchat.page import event_data, reply_handlers
 from hierchat.page.markdown.drawing import render
 from hierchat.page.page_sessions import KeptFiles
-from hierchat.page.panels import transfer_panel
+from hierchat.page.panels import settings_panel
 from hierchat.runtime import template
 from hierchat.runtime.user_documents import UserDocument
 from hierchat.store.chats import MOST_TAGS
@@ -157,7 +157,7 @@ def test_files_beyond_those_that_are_taken_at_once_stay_where_they_are(
     taken: list[str] = []
     monkeypatch.setattr(event_data.files, "take", lambda ticket, name: taken.append(ticket) or tmp_path)
     monkeypatch.setattr(event_data.files, "remove", lambda path: None)
-    for most in (reply_handlers.MOST_FILES, transfer_panel.MOST_FILES, event_data.MOST_FILES):
+    for most in (reply_handlers.MOST_FILES, settings_panel.MOST_FILES, event_data.MOST_FILES):
         taken.clear()
         with event_data.PageEvent.files(event, most) as paths:
             assert len(paths) == len(taken) == most

@@ -241,9 +241,9 @@ class InProgress:
         for reply in self.all_of(user_id):
             reply.stop.set()
 
-    def end(self, user_id: int, conversation_id: int | None = None) -> list[ReplyInProgress]:
+    def end(self, user_id: int, conversation_id: int | None = None) -> None:
         """Stop the reply in a conversation, or all of a user's, and wait for its end, some seconds at most.
-        Messages that waited there go out no more: they are returned."""
+        Messages that waited there go out no more."""
         with self._lock:
             places = [
                 place
@@ -258,7 +258,6 @@ class InProgress:
             self._drop(reply)
         for reply in ending:
             reply.wait(PATIENCE_SECONDS)
-        return dropped
 
     def _drop(self, reply: ReplyInProgress) -> None:
         """Remove the held question from the store. If that fails, a later start finds it in its conversation."""

@@ -338,8 +338,26 @@ _CLEAR = "\r\033[K"
 
 def follow_loading(slot: "ModelSlot") -> None:
     """Print the phases of loading a model until it is ready or has failed, from a thread of its own."""
-    shown = (slot, sys.stderr)
-    threading.Thread(target=_print_phases, args=shown, name="terminal", daemon=True).start()
+
+    def print_phases() -> None:
+        watched, last, phase = sys.stderr.isatty(), "", ""
+        while True:
+            status = slot.status
+            sentence = wording.slot_sentence(status)
+            if sentence != last and (watched or status.phase != phase):
+                # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
+                in_place = watched and status.phase == phase
+                lead = _CLEAR if in_place else "\n" if watched and phase else ""
+                sys.stderr.write(lead + sentence + ("" if watched else "\n"))
+                sys.stderr.flush()
+                last, phase = sentence, status.phase
+            if status.phase in ("ready", "failed"):
+                sys.stderr.write("\n" if watched else "")
+                sys.stderr.flush()
+                return
+            time.sleep(_POLL_SECONDS)
+
+    threading.Thread(target=print_phases, name="terminal", daemon=True).start()
 
 
 def wait_for_model(slot: "ModelSlot", out: TextIO) -> None:
@@ -359,22 +377,3 @@ def wait_for_model(slot: "ModelSlot", out: TextIO) -> None:
         if last:
             out.write(_CLEAR)
             out.flush()
-
-
-def _print_phases(slot: "ModelSlot", out: TextIO) -> None:
-    watched, last, phase = out.isatty(), "", ""
-    while True:
-        status = slot.status
-        sentence = wording.slot_sentence(status)
-        if sentence != last and (watched or status.phase != phase):
-            # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
-            in_place = watched and status.phase == phase
-            lead = _CLEAR if in_place else "\n" if watched and phase else ""
-            out.write(lead + sentence + ("" if watched else "\n"))
-            out.flush()
-            last, phase = sentence, status.phase
-        if status.phase in ("ready", "failed"):
-            out.write("\n" if watched else "")
-            out.flush()
-            return
-        time.sleep(_POLL_SECONDS)

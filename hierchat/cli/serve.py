@@ -157,7 +157,6 @@ def serve(
     from hierchat.chat.service import ChatService
     from hierchat.cli.screen import follow_loading
     from hierchat.page import page_app
-    from hierchat.page.page_app import build_app
     from hierchat.store import Store
 
     # Without these flags, the switch in Settings counts.
@@ -178,7 +177,7 @@ def serve(
         if log_ins:
             ending.callback(log_ins.close)
 
-        app = build_app(service, str(database), log_ins)
+        app = page_app.build_app(service, str(database), log_ins)
         try:
             local, public = page_app.serve(
                 app,

@@ -4,12 +4,10 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Phase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting", "training"]
 
@@ -69,8 +67,8 @@ def transformers_bars(report: Report, phase: Phase, message: str) -> Iterator[No
 
 
 @contextmanager
-def terminal_progress(console: "Console | None" = None) -> Iterator[Report]:
-    """Draw a bar for each phase, on standard error unless `console` is another one."""
+def terminal_progress() -> Iterator[Report]:
+    """Draw a bar for each phase, on standard error."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -79,7 +77,7 @@ def terminal_progress(console: "Console | None" = None) -> Iterator[Report]:
     from hierchat.models.cache import gigabytes
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[amount]}"))
-    with Bars(*columns, TimeRemainingColumn(), console=console or Console(stderr=True)) as drawn:
+    with Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as drawn:
         tasks: dict[Phase, TaskID] = {}
 
         def report(now: Progress) -> None:

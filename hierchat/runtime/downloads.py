@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from hierchat import logs
@@ -51,7 +52,7 @@ class Downloads:
     """Run downloads by name; what has ended stays listed until it is forgotten, or started again, where it goes on."""
 
     def __init__(self, bring: Bring | None = None, backend: Backend | None = None) -> None:
-        self._bring = bring or (lambda entry, report: bring_whole(entry, report, backend))
+        self._bring = bring or partial(bring_whole, backend=backend)
         self._lock = threading.Lock()
         self._known: dict[str, Download] = {}
         self._queue: deque[ModelEntry] = deque()
@@ -145,7 +146,7 @@ class Downloads:
         return Download(entry.name, "failed", message=message)
 
 
-def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None = None) -> None:
+def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None) -> None:
     """Fetch everything that loading needs, converted too; refuse before anything large comes where it cannot run."""
     device = best_device()
     require_worth_fetching(entry, device, backend, report, held_memory(device))

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from hierchat.access.files import files
-from hierchat.page.panels import transfer_panel
+from hierchat.page.panels import settings_panel
 from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -49,7 +49,7 @@ def test_files_of_several_programs_come_in_once(page: Visitor, service: FakeServ
 
 
 def test_an_import_is_cancelled(page: Visitor, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer_panel, "SHOW_SECONDS", 0.0)
+    monkeypatch.setattr(settings_panel, "SHOW_SECONDS", 0.0)
     many = json.dumps([gpt_sums(conversation_id=f"{number}") for number in range(20)]).encode()
     for count, _step in enumerate(page.steps("hc_import", tickets=[page.ticket("c.json", many)])):
         if count == 3:
