@@ -42,7 +42,7 @@ from hierchat.runtime import template
 from hierchat.runtime.user_documents import UserDocument
 from hierchat.store.chats import MOST_TAGS
 from hierchat.store.records import Attachment, ChatSettings, NewMessage, NewTurn, Project, TurnFigures
-from hierchat.texts import office, pdf, text_files
+from hierchat.texts import pdf, text_files
 from tests.models.test_hostile import gguf_of
 from tests.testing.fake_service import FakeService
 from tests.testing.office_files import packed
@@ -218,11 +218,11 @@ def test_names_that_are_markup_are_text(fresh: FakeService) -> None:
 
 def test_a_small_archive_that_unpacks_to_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = packed({"a": b"0" * 1_000})
-    monkeypatch.setattr(office, "_MOST_UNPACKED", 1_000)
-    office._opened(raw).close()
-    monkeypatch.setattr(office, "_MOST_UNPACKED", 999)
+    monkeypatch.setattr(pdf, "_MOST_UNPACKED", 1_000)
+    pdf._opened(raw).close()
+    monkeypatch.setattr(pdf, "_MOST_UNPACKED", 999)
     with pytest.raises(MemoryError):
-        office._opened(raw)
+        pdf._opened(raw)
 
 
 def test_addresses_together_have_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
-
 Phase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting", "training"]
 
 

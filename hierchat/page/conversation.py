@@ -1,9 +1,10 @@
-"""Draw stored messages as HTML, oldest first. They are for the eye only: the store is the truth."""
+"""Draw replies and stored messages as HTML, oldest first. They are for the eye only: the store is the truth."""
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -14,22 +15,123 @@ from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.tool_calls import before_call
 from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, percent
+from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
-from hierchat.language import _, later
+from hierchat.language import _, later, plural
 from hierchat.page import figures as figures_view
 from hierchat.page import status
-from hierchat.page.buttons import button
+from hierchat.page.buttons import KEY, button
 from hierchat.page.charts import size
-from hierchat.page.markdown.drawing import in_pieces
+from hierchat.page.figures import legend, style_of
+from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
 from hierchat.page.page_sessions import PASTED, Session
-from hierchat.page.reply_text import GrowingReply, below_message, drawn
-from hierchat.page.reply_text import marked as marked_words
 from hierchat.page.status import undrafted
 from hierchat.page.templates import Macros
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import SlotStatus
 from hierchat.store.records import Attachment, AttachmentHead, Message
 
+# A reply: what the model thought first, folded, and the answer. A call of a tool is shown as one.
+_CALL = re.compile(r"^[ \t]*<tool_call>\s*(\{.*?\})\s*</tool_call>[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = "`" * 8
+_reply = Macros("reply.html")
+Draw = Callable[[str, int], str]
+
+
+def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> Markup:
+    """Draw a reply that has ended. `seconds`: how long it thought; `key`: of its message, by which the page
+    keeps open what was opened; `draw`: makes HTML of a part, which begins there in `text`."""
+    parts = split_reasoning(text)
+    draw = draw or (lambda part, at: render(with_calls(part)))
+    thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
+    folded = _reply.fold(Markup(thought), _said(seconds), key) if thought else Markup()
+    return folded + Markup(draw(parts.answer, parts.answer_at))
+
+
+class GrowingReply:
+    """Draws a reply while it is written, frame by frame."""
+
+    def __init__(self) -> None:
+        self._thought, self._answer = GrowingMarkdown(), GrowingMarkdown()
+
+    def render(self, text: str, seconds: float | None, key: object, *, ended: bool = False) -> Markup:
+        """Return the HTML of `text`, which mostly continues the one before."""
+        parts = split_reasoning(text)
+        drawn = Markup()
+        if parts.thought or (parts.thinking and not ended):
+            inside = self._thought.render(parts.thought, ended=ended or not parts.thinking)
+            label = _("Thinking…") if parts.thinking and not ended else _said(seconds)
+            drawn = _reply.fold(Markup(inside), label, key)
+        return drawn + Markup(self._answer.render(with_calls(parts.answer), ended=ended))
+
+
+def with_calls(text: str) -> str:
+    """Return Markdown in which each call of a tool is a block of code named tool_call."""
+
+    def block(found: re.Match[str]) -> str:
+        try:
+            call = json.dumps(json.loads(found[1]), ensure_ascii=False, indent=2)
+        except ValueError:
+            call = found[1]
+        return f"\n{_FENCE}tool_call\n{call}\n{_FENCE}\n"
+
+    return _CALL.sub(block, text) if "<tool_call>" in text else text
+
+
+def _said(seconds: float | None) -> str:
+    if seconds is None:
+        return _("Thoughts")
+    if seconds < 60:
+        return plural("Thought for {n} second", "Thought for {n} seconds", max(1, round(seconds)))
+    return plural("Thought for {n} minute", "Thought for {n} minutes", round(seconds / 60))
+
+
+_HEADING = re.compile(r"<h([1-6])(?=[ >])")
+_LOWEST = 6
+
+
+def below_message(rendered: str) -> Markup:
+    """Return HTML whose headings begin at level 3 and skip none, whatever the model wrote."""
+    last = 2
+
+    def level(found: re.Match[str]) -> str:
+        nonlocal last
+        last = min(int(found[1]) + 2, last + 1, _LOWEST)
+        return f'<h{found[1]} aria-level="{last}"'
+
+    return Markup(_HEADING.sub(level, str(rendered)))  # of Markup it would escape the rest
+
+
+def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> Markup:
+    """Draw a reply from its runs by source, and their legend. The words are one tab stop, with arrow keys
+    from run to run (assets/page/origin.js). `seconds`, `key`: as in `drawn`."""
+    told: set[int] = set()
+
+    def wrap(number: int, piece: str) -> str:
+        run = runs[number]
+        facts = "" if number in told else _facts(run, first=not told)
+        told.add(number)
+        return f'<span class="hc-run hc-src-{style_of(run.source).slug}" data-run="{number}"{facts}>{piece}</span>'
+
+    ends = list(accumulate(len(run.text) for run in runs))
+
+    def draw(part: str, begin: int) -> str:
+        return render_marked(part, [min(max(end - begin, 0), len(part)) for end in ends], wrap)
+
+    inside = below_message(drawn(text, seconds, key, draw))
+    return _reply.marked(inside, legend(run.source for run in runs))
+
+
+def _facts(run: SourceRun, *, first: bool) -> Markup:
+    text = json.dumps({"message": str(run.origin.origin_id), "phrase": run.phrase})
+    return _origin.facts(run, first, text)
+
+
+_origin = Macros("origin.html", KEY=KEY, MAX_MATCH=MAX_MATCH, TARGET=TARGET)
+said = _origin.said
+
+
+# The messages of a chat.
 _CITED = re.compile(
     r"(?P<markup><(code|pre|a|math|button)\b.*?</\2>|<[^>]*>)|\[\d{1,6}(?:, ?\d{1,6})*\]", re.DOTALL
 )
@@ -103,7 +205,7 @@ def _body(shown: ShownMessage, no_runs: Markup) -> Markup:
     """Draw the text of a reply, its words marked by source if it has runs; else `no_runs` says why not."""
     message, seconds = shown.message, (shown.figures or Figures()).thought_seconds
     if shown.runs and "".join(run.text for run in shown.runs).startswith(message.text):
-        return marked_words(shown.runs, message.text, seconds, message.id)
+        return marked(shown.runs, message.text, seconds, message.id)
     text = before_call(message.text) if message.call else message.text
     words = below_message(drawn(text, seconds, message.id))
     return _drawn.words(words) + no_runs if text else Markup()

@@ -23,11 +23,11 @@ from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, conversation, status
 from hierchat.page.chat_settings import InvalidSettings
+from hierchat.page.conversation import GrowingReply
 from hierchat.page.event_data import PageEvent, fields, of_type, parsed, whole
 from hierchat.page.guard import HandlerGroup, Remark
 from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, open_conversation
 from hierchat.page.panels import comparisons_panel
-from hierchat.page.reply_text import GrowingReply
 from hierchat.page.views import Update, deleted
 from hierchat.runtime.model_slot import PLACES
 from hierchat.runtime.template import PromptError

@@ -13,11 +13,10 @@ from hierchat.chat.service import ChatService
 from hierchat.language import _
 from hierchat.page import chat_settings, conversation, sidebar, status
 from hierchat.page.components import OFF, Components, heading, model_choices
-from hierchat.page.conversation import ShownMessage
+from hierchat.page.conversation import GrowingReply, ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
 from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.panel import Panel
-from hierchat.page.reply_text import GrowingReply
 from hierchat.page.templates import Macros
 from hierchat.store import NotFound
 from hierchat.store.records import Message

@@ -15,8 +15,7 @@ from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedTe
 from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
 from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
-from hierchat.store.presets import Presets
-from hierchat.store.projects import Projects
+from hierchat.store.projects import Presets, Projects
 from hierchat.store.replies import Replies
 from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, Key, Keys, Users
 

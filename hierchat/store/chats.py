@@ -31,8 +31,7 @@ from hierchat.store.connection import (
 from hierchat.store.documents import copy_documents
 from hierchat.store.history import forget_learned, forget_texts
 from hierchat.store.messages import PATH
-from hierchat.store.presets import copy_settings, put_settings, settings_of
-from hierchat.store.projects import require_project
+from hierchat.store.projects import copy_settings, put_settings, require_project, settings_of
 from hierchat.store.records import ChatSettings, Conversation
 
 _ABANDONED_SECONDS = 86_400.0

@@ -10,8 +10,7 @@ from sqlite_utils import Database
 from hierchat.store.chats import add_tags, show_again, tags_of
 from hierchat.store.connection import NotFound, Repository, add_row, owned_conversation, storable, title_of
 from hierchat.store.messages import attach, attachments_of, call_of, put_summary, stored_call
-from hierchat.store.presets import preset_name, put_settings, settings_of
-from hierchat.store.projects import import_project
+from hierchat.store.projects import import_project, preset_name, put_settings, settings_of
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
 
 HERE = "hierchat:"

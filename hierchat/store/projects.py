@@ -1,7 +1,9 @@
-"""Store projects: folders of conversations, with the settings that new ones in them begin with."""
+"""Store presets and projects: named settings of a chat's replies, folders of chats, what new chats begin with."""
 
+import json
 import time
 from dataclasses import replace
+from typing import Any
 
 from sqlite_utils import Database
 
@@ -9,13 +11,149 @@ from hierchat.store.connection import (
     NotFound,
     Repository,
     StoreError,
+    add_row,
     owned_conversation,
     require_user,
     storable,
 )
-from hierchat.store.presets import preset_named
-from hierchat.store.records import Project
+from hierchat.store.records import ChatSettings, Preset, Project
 
+
+class Presets(Repository):
+    """Stores named settings, which a chat copies when it takes them: a preset that changes later changes no chat."""
+
+    def all(self, user_id: int) -> list[Preset]:
+        with self._connection.read() as db:
+            rows = db.query("SELECT * FROM presets WHERE user_id = ? ORDER BY name COLLATE NOCASE", [user_id])
+            return [_preset(row) for row in rows]
+
+    def get(self, user_id: int, preset_id: int) -> Preset:
+        """Return a preset by its id. Raises StoreError if it is gone."""
+        with self._connection.read() as db:
+            return _preset(_owned(db, user_id, preset_id))
+
+    def create(self, user_id: int, name: str, settings: ChatSettings) -> int:
+        """Add a preset and return its id. Raises StoreError if there is one of that name."""
+        with self._connection.write() as db:
+            _require_free(db, user_id, name)
+            preset = add_row(db, "presets", user_id=user_id, name=storable(name), **_values(settings))
+        self._changes.notify_settings(user_id)
+        return preset
+
+    def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
+        """Replace the settings of a preset. Raises StoreError if it is gone."""
+        with self._connection.write() as db:
+            _owned(db, user_id, preset_id)
+            db.execute(
+                "UPDATE presets SET system_prompt = ?, sampling = ? WHERE id = ?",
+                [*_values(settings).values(), preset_id],
+            )
+        self._changes.notify_settings(user_id)
+
+    def rename(self, user_id: int, preset_id: int, name: str) -> None:
+        """Rename a preset. Raises StoreError if it is gone, or another one has that name."""
+        with self._connection.write() as db:
+            _owned(db, user_id, preset_id)
+            _require_free(db, user_id, name, preset_id)
+            db.execute("UPDATE presets SET name = ? WHERE id = ?", [storable(name), preset_id])
+        self._changes.notify_settings(user_id)
+
+    def delete(self, user_id: int, preset_id: int) -> None:
+        """Delete a preset; chats keep the settings that they took from it. Raises StoreError if it is gone."""
+        with self._connection.write() as db:
+            _owned(db, user_id, preset_id)
+            db.execute("DELETE FROM presets WHERE id = ?", [preset_id])
+        self._changes.notify_settings(user_id)
+
+    def set_default(self, user_id: int, preset_id: int | None) -> None:
+        """Set the preset that new chats begin with; None: the model's own values. Raises StoreError if it is gone."""
+        with self._connection.write() as db:
+            if preset_id is not None:
+                _owned(db, user_id, preset_id)
+            # Two statements: at no moment may there be two defaults.
+            db.execute("UPDATE presets SET is_default = 0 WHERE user_id = ?", [user_id])
+            db.execute("UPDATE presets SET is_default = 1 WHERE id = ?", [preset_id])
+        self._changes.notify_settings(user_id)
+
+    def add_missing(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
+        """Add a preset from a file; return whether it is new. An existing one of that name stays as it is. It
+        becomes the default if there is none."""
+        with self._connection.write() as db:
+            if preset_named(db, user_id, name) is not None:
+                return False
+            default = "SELECT 1 FROM presets WHERE user_id = ? AND is_default"
+            values = _values(settings) | {
+                "is_default": is_default and not db.execute(default, [user_id]).fetchone()
+            }
+            add_row(db, "presets", user_id=user_id, name=storable(name), **values)
+            return True
+
+
+def settings_of(db: Database, conversation_id: int) -> ChatSettings | None:
+    """Return a chat's settings; None if it takes the model's own values."""
+    for row in db.query("SELECT * FROM chat_settings WHERE conversation_id = ?", [conversation_id]):
+        sampling, notes = json.loads(row["sampling"]), bool(row["notes"])
+        return ChatSettings(row["system_prompt"], sampling, row["preset_id"], notes)
+    return None
+
+
+def put_settings(
+    db: Database, user_id: int, conversation_id: int, settings: ChatSettings, preset: str = ""
+) -> None:
+    """Store a chat's settings. A preset that is gone counts as none; `preset` names one of the user's instead."""
+    preset_id = preset_named(db, user_id, preset) if preset else settings.preset_id
+    db.execute(
+        "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, notes, preset_id)"
+        " VALUES (?, ?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
+        [conversation_id, *_values(settings).values(), settings.notes, preset_id, user_id],
+    )
+
+
+def preset_name(db: Database, settings: ChatSettings | None) -> str:
+    """Return the name of the preset that settings were taken from, or an empty string."""
+    chosen = settings.preset_id if settings else None
+    row = db.execute("SELECT name FROM presets WHERE id = ?", [chosen]).fetchone()
+    return str(row[0]) if row else ""
+
+
+def preset_named(db: Database, user_id: int, name: str) -> int | None:
+    row = db.execute(
+        "SELECT id FROM presets WHERE user_id = ? AND name = ?", [user_id, storable(name)]
+    ).fetchone()
+    return row[0] if row else None
+
+
+def copy_settings(db: Database, source: int, target: int) -> None:
+    """Copy the settings of one chat to another."""
+    db.execute(
+        "INSERT INTO chat_settings (conversation_id, system_prompt, sampling, preset_id, notes)"
+        " SELECT ?, system_prompt, sampling, preset_id, notes FROM chat_settings WHERE conversation_id = ?",
+        [target, source],
+    )
+
+
+def _owned(db: Database, user_id: int, preset_id: int) -> dict[str, Any]:
+    for row in db.query("SELECT * FROM presets WHERE id = ? AND user_id = ?", [preset_id, user_id]):
+        return row
+    raise StoreError("This preset was deleted in another tab. Reload the page to see those that are there.")
+
+
+def _require_free(db: Database, user_id: int, name: str, but: int = 0) -> None:
+    if preset_named(db, user_id, name) not in (None, but):
+        raise StoreError(f"There is a preset called “{name}” already. Take another name.")
+
+
+def _preset(row: dict[str, Any]) -> Preset:
+    settings = ChatSettings(row["system_prompt"], json.loads(row["sampling"]), row["id"])
+    return Preset(row["id"], row["name"], settings, bool(row["is_default"]))
+
+
+def _values(settings: ChatSettings) -> dict[str, object]:
+    sampling = storable(json.dumps(dict(settings.sampling), ensure_ascii=False))
+    return {"system_prompt": storable(settings.system_prompt), "sampling": sampling}
+
+
+# Folders of conversations.
 LONGEST_NAME = 100
 """Characters."""
 

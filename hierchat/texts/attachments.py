@@ -7,8 +7,7 @@ from pathlib import PurePath
 
 from hierchat.store.connection import storable
 from hierchat.store.records import Attachment
-from hierchat.texts import office
-from hierchat.texts.pdf import PAGE, PdfError, text_of
+from hierchat.texts.pdf import OLE, PAGE, PdfError, text_of
 
 MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000
@@ -20,7 +19,7 @@ _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 _BINARY = frozenset(range(32)) - {*b"\t\n\r\f\x1b"}
 _KINDS = (
     (b"PK\x03\x04", "an Office document or an archive", "Save what you need of it as PDF or as text."),
-    (office.OLE, "an Office document", "Save it as .docx, as PDF or as text."),
+    (OLE, "an Office document", "Save it as .docx, as PDF or as text."),
     (b"\x89PNG", "a picture", "Only text can be read so far."),
     (b"\xff\xd8\xff", "a picture", "Only text can be read so far."),
     (b"GIF8", "a picture", "Only text can be read so far."),

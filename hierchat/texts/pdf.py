@@ -1,16 +1,19 @@
-"""Read a PDF, and what office.py reads, in a process of its own with bounds of memory and time: a file may be
-made to exhaust both."""
+"""Read PDF, Word documents, EPUB books and HTML pages in a process of its own with bounds of memory and time: a file
+may be made to exhaust both. All but PDF become Markdown."""
 
 import io
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from posixpath import dirname, join, normpath
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 from hierchat.config import process_environment
-from hierchat.texts import office
 
 _ENCRYPTED, _BROKEN, _TOO_MUCH = 3, 4, 5
 """What the process exits with where there is no text."""
@@ -24,7 +27,7 @@ class PdfError(ValueError):
 
 
 def text_of(raw: bytes, most: int, seconds: int, kind: str = ".pdf") -> str:
-    """Return up to `most` characters of a PDF, or of another `kind` (office.KINDS), read in up to `seconds`.
+    """Return up to `most` characters of a PDF, or of another `kind` (KINDS), read in up to `seconds`.
     Raises PdfError."""
     too_much = PdfError(
         f"could not be read in {seconds} seconds and in the memory set aside. Take fewer of its pages."
@@ -62,14 +65,14 @@ def _main(most: int, seconds: int, kind: str) -> int:
         os.nice(10)  # replies go first
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    left, read = most, _pages if kind == ".pdf" else partial(office.markdown_of, kind)
+    left, read = most, _pages if kind == ".pdf" else partial(markdown_of, kind)
     try:
         for text in read(sys.stdin.buffer.read()):
             sys.stdout.buffer.write(text[:left].encode("utf-8", "replace"))
             left -= len(text)
             if left <= 0:
                 break
-    except office.Protected:
+    except Protected:
         return _ENCRYPTED
     except MemoryError:
         return _TOO_MUCH
@@ -86,11 +89,80 @@ def _pages(raw: bytes) -> Iterator[str]:
         reader = PdfReader(io.BytesIO(raw))
         # Many files have no password for reading, only one for changing.
         if reader.is_encrypted and not reader.decrypt(""):
-            raise office.Protected
+            raise Protected
         for page in reader.pages:
             yield f"{page.extract_text().rstrip()}\n\n{PAGE}"
     except (DependencyError, FileNotDecryptedError) as error:
-        raise office.Protected from error
+        raise Protected from error
+
+
+# Word, EPUB and HTML.
+KINDS = frozenset((".docx", ".epub", ".html", ".htm"))
+_MOST_UNPACKED = 1 << 28
+"""Bytes of all that an archive holds: a small one may unpack to no end."""
+OLE = b"\xd0\xcf\x11\xe0"
+"""How a Word document begins that has a password, and how those of before 2007 do."""
+_UNSEEN = ["script", "style", "template", "noscript", "svg", "head"]
+
+
+class Protected(Exception):
+    """Raised if a file has a password, or may be read by one program only."""
+
+
+def markdown_of(kind: str, raw: bytes) -> Iterator[str]:
+    """Yield the Markdown of a file in pieces. Raises Protected, MemoryError, and whatever a broken file leads to."""
+    if kind == ".docx":
+        if raw.startswith(OLE):
+            raise Protected
+        _opened(raw).close()
+        import mammoth
+
+        pictures = mammoth.images.img_element(lambda picture: {})
+        yield _markdown(mammoth.convert_to_html(io.BytesIO(raw), convert_image=pictures).value)
+    elif kind == ".epub":
+        with _opened(raw) as book:
+            if "META-INF/rights.xml" in book.namelist():
+                raise Protected
+            for chapter in _chapters(book):
+                yield _markdown(book.read(chapter)) + "\n\n"
+    else:
+        yield _markdown(raw)
+
+
+def _opened(raw: bytes) -> zipfile.ZipFile:
+    archive = zipfile.ZipFile(io.BytesIO(raw))
+    if sum(file.file_size for file in archive.infolist()) > _MOST_UNPACKED:
+        raise MemoryError
+    return archive
+
+
+def _chapters(book: zipfile.ZipFile) -> Iterator[str]:
+    container = ElementTree.fromstring(book.read("META-INF/container.xml"))
+    package = next(root.attrib["full-path"] for root in container.iter() if root.tag.endswith("rootfile"))
+    listed = ElementTree.fromstring(book.read(package))
+    places = {item.get("id"): item.get("href", "") for item in listed.iterfind("{*}manifest/{*}item")}
+    for page in listed.iterfind("{*}spine/{*}itemref"):
+        name = normpath(join(dirname(package), unquote(places.get(page.get("idref"), ""))))
+        if name in book.namelist():
+            yield name
+
+
+def _markdown(page: str | bytes) -> str:
+    from bs4 import BeautifulSoup
+    from markdownify import ATX, MarkdownConverter
+
+    tree = BeautifulSoup(page, "html.parser")
+    for unseen in tree(_UNSEEN):
+        unseen.decompose()
+    converter = MarkdownConverter(
+        heading_style=ATX,
+        strip=["a", "img"],
+        escape_asterisks=False,
+        escape_underscores=False,
+        escape_misc=False,
+    )
+    text: str = converter.convert_soup(tree)
+    return text.strip()
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from hierchat.texts import office
-from hierchat.texts.pdf import PAGE, PdfError, text_of
+from hierchat.texts.pdf import KINDS, PAGE, PdfError, text_of
 
 
 class CorpusError(Exception):
@@ -317,7 +316,7 @@ class Reader:
             for row in _rows(raw):
                 yield from texts_of(row)
             return
-        if kind(file) in PDFS or (self._pages_as_text and kind(file) in office.KINDS):
+        if kind(file) in PDFS or (self._pages_as_text and kind(file) in KINDS):
             text = _converted(kind(file), raw)
             yield text if self._pages_as_text else text.replace(PAGE, "")
             return

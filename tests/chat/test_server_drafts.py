@@ -15,8 +15,8 @@ from hierchat.chat.origins import server_runs
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.config import GenerationSettings
 from hierchat.engine.remote.openai_client import _MARK
+from hierchat.page.conversation import said
 from hierchat.page.panels.comparisons_panel import repeated
-from hierchat.page.reply_text import said
 from hierchat.runtime.drafters import Drafting
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store

@@ -21,12 +21,11 @@ from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.language import spoken
-from hierchat.page import buttons, chat_settings, reply_text, sidebar, status
-from hierchat.page.conversation import ShownMessage, thread, user_message
+from hierchat.page import buttons, chat_settings, conversation, sidebar, status
+from hierchat.page.conversation import GrowingReply, ShownMessage, marked, said, thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown.drawing import render
 from hierchat.page.panels.comparisons_panel import verdict_line
-from hierchat.page.reply_text import GrowingReply, marked, said
 from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence, environment
 from hierchat.reasoning import join_reasoning
@@ -337,16 +336,16 @@ def test_the_plan_claims_nothing_that_was_not_measured() -> None:
 
 
 def test_a_thought_is_folded_above_the_answer() -> None:
-    shown = reply_text.drawn(THOUGHTFUL, 4.2, 7)
+    shown = conversation.drawn(THOUGHTFUL, 4.2, 7)
     fold, answer = shown.split("</details>")
     assert "<strong>short</strong>" in fold
     assert ANSWER in answer
     assert "think&gt;" not in shown
-    assert "<summary>Thoughts</summary>" in reply_text.drawn(THOUGHTFUL, None, 7)
+    assert "<summary>Thoughts</summary>" in conversation.drawn(THOUGHTFUL, None, 7)
     for seconds, told in ((0.2, "1 second"), (59.4, "59 seconds"), (125.0, "2 minutes")):
-        assert f"<summary>Thought for {told}</summary>" in reply_text.drawn(THOUGHTFUL, seconds, 7)
+        assert f"<summary>Thought for {told}</summary>" in conversation.drawn(THOUGHTFUL, seconds, 7)
     for plain in (ANSWER, "<think>\n\n</think>\n\n" + ANSWER):
-        assert "details" not in reply_text.drawn(plain, None, 7)
+        assert "details" not in conversation.drawn(plain, None, 7)
     growing = GrowingReply()
     assert "<summary>Thinking…</summary>" in growing.render("<think>", None, 7)
     assert "The user wants" in growing.render("<think>\nThe user wants", 1.0, 7)
@@ -355,7 +354,7 @@ def test_a_thought_is_folded_above_the_answer() -> None:
 
 def test_nothing_in_a_thought_can_press_a_button() -> None:
     thought = f"</div></details>{buttons.button('hc_delete', 'x')}"
-    shown = reply_text.drawn(join_reasoning(thought, ANSWER), None, '"><b>')
+    shown = conversation.drawn(join_reasoning(thought, ANSWER), None, '"><b>')
     assert "<button" not in shown
     assert shown.count("</details>") == 1
     assert "<b>" not in shown

@@ -16,12 +16,12 @@ from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.wording import in_order, number, pace, percent
 from hierchat.config import GenerationSettings
 from hierchat.language import _, error_words, later
-from hierchat.page import charts, reply_text, status
+from hierchat.page import charts, conversation, status
 from hierchat.page.charts import Ink, Line
+from hierchat.page.conversation import GrowingReply, below_message
 from hierchat.page.event_data import PageEvent, of_type, parsed
 from hierchat.page.figures import figures_line, known, style_of
 from hierchat.page.panels.panel import Panel, still
-from hierchat.page.reply_text import GrowingReply, below_message
 from hierchat.page.sidebar import dated
 from hierchat.page.templates import Macros
 from hierchat.store import StoredComparison
@@ -312,6 +312,6 @@ def _one(result: comparison.Comparison) -> Markup:
 _drawn = Macros(
     "comparisons.html", ARMS=comparison.ARMS, FROM=comparison.FROM, busy=busy, chart=chart, dated=dated,
     figures_line=figures_line, measured=_measured, repeated=repeated,
-    side_words=lambda side, arm: below_message(reply_text.drawn(side.text, side.figures.thought_seconds, arm)),
+    side_words=lambda side, arm: below_message(conversation.drawn(side.text, side.figures.thought_seconds, arm)),
 )  # fmt: skip
 verdict_line, asked = _drawn.verdict_line, _drawn.asked
