@@ -16,6 +16,7 @@ from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.chat.tool_calls import optional
 from hierchat.chat.tools import Tool
+from hierchat.chat.wording import NO_MODEL
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import in_order
@@ -75,9 +76,7 @@ class ModelTurn:
                 return
             status = self._slot.status
             if status.phase in ("none", "failed"):
-                raise NoModel(
-                    status.message or "No model is loaded. Choose one above, or download one under Models."
-                )
+                raise NoModel(status.message or NO_MODEL)
             self._ticket.step_aside()  # for what loads the model
             self._stop.wait(POLL_SECONDS)
 

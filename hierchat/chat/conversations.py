@@ -133,7 +133,6 @@ class Conversations:
         )
 
     def has(self, user_id: int, conversation_id: int) -> bool:
-        """Return whether this user has a chat with that id."""
         with suppress(NotFound):
             self._store.chats.get(user_id, conversation_id)
             return True

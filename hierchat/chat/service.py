@@ -17,8 +17,8 @@ from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import InProgress, Question
-from hierchat.chat.origins import SourceRun, runs_of, server_runs
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
+from hierchat.chat.statistics import SourceRun, runs_of, server_runs
 from hierchat.chat.titles import TitleWriter
 from hierchat.chat.tool_calls import first_call
 from hierchat.chat.tools import MOST_CALLS, Stopped, ToolServers

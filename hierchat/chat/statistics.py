@@ -1,9 +1,10 @@
-"""Add up the steps of a reply: its text, its figures, and the sources of its tokens."""
+"""Add up the steps of a reply: its text, its figures, and where its words came from."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from hierchat.chat.frames import Figures
@@ -16,7 +17,17 @@ from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import LeftOut
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store.records import Measured, NewTurn, SourceCount, TurnFigures
+from hierchat.store import Store
+from hierchat.store.records import (
+    UNKNOWN,
+    Measured,
+    NewTurn,
+    Origin,
+    SourceCount,
+    SourceSpan,
+    TurnFigures,
+    Whereabouts,
+)
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()
@@ -270,20 +281,6 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
     )
 
 
-def text_pieces(tokens: Sequence[int], lengths: Iterable[int], decode: Decode) -> list[str]:
-    """Return the text of each run of `lengths` tokens; joined they are the whole, and a character belongs to
-    the run that completes it."""
-    whole = decode(tokens)
-    pieces: list[str] = []
-    done = at = 0
-    for length in lengths:
-        done += length
-        end = len(whole) if done == len(tokens) else len(decode(tokens[:done]).rstrip("\ufffd"))
-        pieces.append(whole[at:end])
-        at = max(at, end)
-    return pieces
-
-
 def _seconds(ms: float | None) -> float | None:
     return None if ms is None else ms / 1e3
 
@@ -298,6 +295,105 @@ def _shares(counts: Counter[str], *, told: bool) -> dict[str, float]:
         counts = Counter()
     total = sum(counts.values())
     return {name: count / total for name, count in counts.most_common() if count}
+
+
+# Where the words of a stored reply came from: runs of its text, each with the place that drafted it.
+_PART = "\ufffd"
+"""Stands for a part of a character."""
+_SHARED = 4
+"""Characters that two runs may share: one, or several of a symbol that consists of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRun:
+    """Text of consecutive tokens that came from one source, and from one place of it."""
+
+    text: str
+    source: str
+    tokens: int = 1
+    origin: Origin = UNKNOWN
+    there: Whereabouts | None = None
+    """Where the message stands that its draft was found in; None where there is none, or where it is gone."""
+    phrase: str = ""
+    """What stands there word for word: the text that matched and this run, as far as it is of this reply."""
+
+    @property
+    def gone(self) -> bool:
+        """Return whether the run came from a message that was deleted since."""
+        return self.origin.origin_id is not None and self.there is None
+
+
+def text_pieces(tokens: Sequence[int], lengths: Iterable[int], decode: Decode) -> list[str]:
+    """Return the text of each run of `lengths` tokens; joined they are the whole, and a character belongs to
+    the run that completes it."""
+    whole = decode(tokens)
+    pieces: list[str] = []
+    done = at = 0
+    for length in lengths:
+        done += length
+        end = len(whole) if done == len(tokens) else len(decode(tokens[:done]).rstrip("\ufffd"))
+        pieces.append(whole[at:end])
+        at = max(at, end)
+    return pieces
+
+
+def runs_of(
+    store: Store, user_id: int, message_id: int, tokens: Sequence[int], decode: Decode
+) -> list[SourceRun]:
+    """Return the runs by source of a stored reply; joined they are its whole text. Runs without text are left out."""
+    spans = store.replies.spans(user_id, message_id)
+    pieces = text_pieces(tokens, (span.length for span in spans), decode)
+    edges = pairwise(accumulate(map(len, pieces), initial=0))
+    whole = "".join(pieces)
+    conversation = store.messages.get(user_id, message_id).conversation_id
+    before = store.messages.path(user_id, conversation, message_id)[-2::-1]
+    there = store.messages.whereabouts(
+        user_id, {*(span.origin.origin_id or 0 for span in spans), *(one.id for one in before)}
+    )
+    runs = []
+    for span, piece, (begin, end) in zip(spans, pieces, edges, strict=True):
+        matched = decode(tokens[max(span.start - span.origin.matched, 0) : span.start])
+        phrase = whole[max(begin - len(matched), 0) : end]
+        origin = span.origin
+        if origin.slot == "context" and origin.place is not None and origin.place < 0:
+            # Which message it was is not kept, for the prompt is one text: the newest that holds the phrase.
+            holds = (one.id for one in before if phrase.strip() and phrase in one.text)
+            origin = replace(origin, origin_id=next(holds, None))
+        if piece:
+            place = there.get(origin.origin_id or 0)
+            runs.append(SourceRun(piece, span.source, span.length, origin, place, phrase))
+    return runs
+
+
+def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
+    """Return the runs by source of a reply that a server wrote. `texts`: what it says of the spans' tokens.
+    Empty if these are not the reply's `text`."""
+    pieces = _pieces(texts, text)
+    return [
+        SourceRun(piece, span.source, span.length, span.origin)
+        for span, piece in zip(spans, pieces, strict=False)
+        if piece
+    ]
+
+
+def _pieces(texts: Sequence[str], text: str) -> list[str]:
+    """Split `text` into parts as `texts` begin and end; empty if they are not its own. A character that two share is in
+    the later one, and what stands behind the text's end is left out: the token that ended it, a stop string."""
+    pieces: list[str] = []
+    at, shared = 0, False
+    for one in texts:
+        inside = one.strip(_PART)
+        if inside and inside.startswith(text[at:]):
+            pieces.append(text[at:])
+            return [*pieces, *[""] * (len(texts) - len(pieces))]
+        shared = shared or one.startswith(_PART)
+        begins = text.find(inside, at, at + len(inside) + _SHARED) if shared and inside else at
+        if begins < 0 or not text.startswith(inside, begins):
+            return []
+        ends = begins + len(inside)
+        pieces.append(text[at:ends])
+        at, shared = ends, one.endswith(_PART)
+    return pieces if at == len(text) else []
 
 
 # What there is to know of the loaded model and of the texts that draft, beside what the store has.

@@ -19,7 +19,7 @@ from rich.theme import Theme
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.origins import SourceRun
+from hierchat.chat.statistics import SourceRun
 from hierchat.engine.engine import TARGET
 from hierchat.language import error_words
 from hierchat.reasoning import split_reasoning

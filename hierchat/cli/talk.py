@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from hierchat.chat.conversations import own_sampling, reply_settings
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import Question
-from hierchat.chat.origins import SourceRun
 from hierchat.chat.service import ChatService
+from hierchat.chat.statistics import SourceRun
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import PromptMessage

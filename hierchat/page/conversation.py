@@ -12,7 +12,7 @@ from markupsafe import Markup
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
-from hierchat.chat.origins import SourceRun
+from hierchat.chat.statistics import SourceRun
 from hierchat.chat.tool_calls import before_call
 from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, percent
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH

@@ -69,8 +69,6 @@ def day_of(updated_at: float, today: date) -> str:
 
 
 class _Entry(NamedTuple):
-    """Chat as one entry of the list."""
-
     chat: Conversation
     title: str
     current: bool

@@ -267,17 +267,11 @@ class HubSearch:
         except Exception as error:
             return Look(repo, "failed", model, chosen, message=logs.error_message(error))
 
-    def leave_look(self) -> None:
-        """End the closer look, whether it was answered or not."""
+    def leave(self, *, look: bool = False) -> None:
+        """End the search, or only its closer `look`, whether it was answered or not."""
         with self._lock:
             self._asked += 1
-            self.now = replace(self.now, look=None) if self.now else None
-
-    def leave(self) -> None:
-        """End the search, whether it was answered or not."""
-        with self._lock:
-            self._asked += 1
-            self.now = None
+            self.now = replace(self.now, look=None) if look and self.now else None
 
     def _ask(self, meanwhile: Search, answered: Callable[[], Search]) -> None:
         with self._lock:

@@ -195,7 +195,7 @@ class ModelManager:
         """Clear failures that the user has `seen`, as far as they are still the same."""
         search, downloads = seen
         if search and self.hub.now is search:
-            self.hub.leave_look() if search.phase == "done" else self.hub.leave()
+            self.hub.leave(look=search.phase == "done")
         for download in downloads:
             if self.downloads.of(download.name) is download:
                 self.downloads.forget(download.name)

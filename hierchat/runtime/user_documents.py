@@ -117,7 +117,6 @@ class UserDocuments:
         return self._slot.reading
 
     def rows(self) -> list[UserDocument]:
-        """List all corpora, by name."""
         found = [
             self._row(name, list(builds)) for name, builds in groupby(corpora.listed(), lambda one: one.name)
         ]

@@ -55,10 +55,6 @@ class DatabaseUnwritable(StoreError):
     """Raised if the file or its folder cannot be written: permissions, a read-only disk, a full disk."""
 
 
-def locked(path: Path) -> DatabaseLocked:
-    return DatabaseLocked(f"{path} is locked by another program. Close that program, then try again.")
-
-
 def corrupt(path: Path, what: str = "it is damaged, or no database") -> DatabaseCorrupt:
     return DatabaseCorrupt(
         f"{path} cannot be read: {what}. It was left as it is: restore a backup, or choose another file with --db."
@@ -83,7 +79,8 @@ def translated(path: Path) -> Iterator[None]:
         # The low byte is the primary code; the rest tells e.g. the kinds of SQLITE_IOERR apart.
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                raise locked(path) from error
+                said = f"{path} is locked by another program. Close that program, then try again."
+                raise DatabaseLocked(said) from error
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                 log.error("the database is damaged", exc_info=error)
                 raise corrupt(path) from error

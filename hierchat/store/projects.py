@@ -124,7 +124,6 @@ def preset_named(db: Database, user_id: int, name: str) -> int | None:
 
 
 def copy_settings(db: Database, source: int, target: int) -> None:
-    """Copy the settings of one chat to another."""
     db.execute(
         "INSERT INTO chat_settings (conversation_id, system_prompt, sampling, preset_id, notes)"
         " SELECT ?, system_prompt, sampling, preset_id, notes FROM chat_settings WHERE conversation_id = ?",

@@ -180,7 +180,7 @@ class Accounts(Repository):
     def all(self) -> list[Account]:
         """Return all accounts, the oldest first."""
         with self._connection.read() as db:
-            return [_account(row) for row in db.query("SELECT * FROM accounts ORDER BY created_at, rowid")]
+            return sorted(_accounts(db), key=lambda account: account.created_at)
 
     def find(self, name: str) -> Account | None:
         """Return the account with that name, however it is capitalised, or None."""
@@ -214,9 +214,7 @@ class Accounts(Repository):
         be left without an owner."""
         with self._connection.write() as db:
             account = _required(db, name)
-            left = [
-                _account(row) for row in db.query("SELECT * FROM accounts") if row["name"] != account.name
-            ]
+            left = [one for one in _accounts(db) if one.name != account.name]
             if left and not any(one.owner for one in left):
                 raise StoreError(
                     f"{account.name} is the only owner. Remove the other accounts first, or make another owner with "
@@ -227,14 +225,14 @@ class Accounts(Repository):
 
 
 def _find(db: Database, name: str) -> Account | None:
-    rows = list(db.query("SELECT * FROM accounts"))
+    accounts = _accounts(db)
     # SQLite knows capitals of ASCII alone. What is spelled just so comes first: names of earlier versions may differ
     # in nothing else.
     ways = ((name, str), (name.lower(), str.lower), (normal(name), normal))
     for wanted, spelled in ways:
-        for row in rows:
-            if spelled(row["name"]) == wanted:
-                return _account(row)
+        for account in accounts:
+            if spelled(account.name) == wanted:
+                return account
     return None
 
 
@@ -245,10 +243,10 @@ def _require_free(db: Database, name: str) -> None:
         raise StoreError(
             f"{name!r} mixes letters of several scripts, so that it can be taken for another name. Take letters of one."
         )
-    for row in db.query("SELECT * FROM accounts"):
-        if skeleton(row["name"]) == skeleton(name):
+    for account in _accounts(db):
+        if skeleton(account.name) == skeleton(name):
             raise StoreError(
-                f"{name!r} looks like {row['name']!r}, which is an account already. Take another name."
+                f"{name!r} looks like {account.name!r}, which is an account already. Take another name."
             )
 
 
@@ -258,8 +256,9 @@ def _required(db: Database, name: str) -> Account:
     return account
 
 
-def _account(row: dict[str, object]) -> Account:
-    return Account(**row | {"owner": bool(row["owner"])})  # type: ignore[arg-type]
+def _accounts(db: Database) -> list[Account]:
+    rows = db.query("SELECT * FROM accounts")
+    return [Account(**row | {"owner": bool(row["owner"])}) for row in rows]
 
 
 class Guests(Repository):

@@ -20,12 +20,10 @@ EVERY = 30.0
 
 
 def is_watched(name: str) -> bool:
-    """Return whether the user wants this corpus to be watched for changes."""
     return _file(name).is_file()
 
 
 def any_watched() -> bool:
-    """Return whether any corpus is watched for changes."""
     return any(corpora_dir().glob("*/watched.json"))
 
 

@@ -11,8 +11,8 @@ import pytest
 from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Configuration, Pair
 from hierchat.chat.in_progress import Question
-from hierchat.chat.origins import server_runs
 from hierchat.chat.service import ChatService, NotBegun
+from hierchat.chat.statistics import server_runs
 from hierchat.config import GenerationSettings
 from hierchat.engine.remote.openai_client import _MARK
 from hierchat.page.conversation import said

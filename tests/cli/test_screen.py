@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.origins import SourceRun
+from hierchat.chat.statistics import SourceRun
 from hierchat.cli.screen import (
     MarkdownScreen,
     PlainScreen,

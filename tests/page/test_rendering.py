@@ -17,8 +17,7 @@ from markupsafe import Markup
 from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList, own_sampling, reply_settings
 from hierchat.chat.frames import Figures
-from hierchat.chat.origins import SourceRun
-from hierchat.chat.statistics import LevelView, PlanView
+from hierchat.chat.statistics import LevelView, PlanView, SourceRun
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.language import spoken
 from hierchat.page import buttons, chat_settings, conversation, sidebar, status

@@ -180,7 +180,7 @@ def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
     assert look.judged.fit.needed
     assert look.judged.fit.needed > 10**9
     hub.told = {"safetensors": {"parameters": {"BF16": 10**14}, "total": 10**14}}
-    manager.hub.leave_look()
+    manager.hub.leave(look=True)
     huge = looked(manager.hub)
     assert huge.judged.fit.verdict == "no"
     with pytest.raises(ModelError, match="Choose a model"):

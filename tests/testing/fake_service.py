@@ -17,9 +17,8 @@ from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import InProgress, Question
-from hierchat.chat.origins import SourceRun
 from hierchat.chat.service import ChatService
-from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
+from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView, SourceRun
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings

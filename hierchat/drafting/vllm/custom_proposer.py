@@ -315,11 +315,8 @@ class HierchatProposer:
         }
 
     def _figures_of(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        user, name, first = (
-            text_of(asked, "user", empty=True),
-            text_of(asked, "reply"),
-            number_of(asked, "from"),
-        )
+        user, name = text_of(asked, "user", empty=True), text_of(asked, "reply")
+        first = number_of(asked, "from")
         with self._lock:
             self._end_those_gone()
             if (reply := self._remembered.get((user, name))) is None:
@@ -328,9 +325,8 @@ class HierchatProposer:
 
     def _forget(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         user, replies = text_of(asked, "user"), asked.get("replies")
-        if asked.get("all") is True and replies is None:
-            pass
-        elif (
+        everything = asked.get("all") is True and replies is None
+        if not everything and (
             not isinstance(replies, list)
             or len(replies) > MOST_FORGOTTEN
             or not all(isinstance(name, str) for name in replies)

@@ -5,7 +5,6 @@ import re
 import shlex
 import textwrap
 import time
-from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
@@ -207,17 +206,6 @@ def line(pair: comparison.Pair) -> Markup:
     return _drawn.against(named["first"], named["second"])
 
 
-def form(models: Sequence[str]) -> Markup:
-    """Draw the form of a pair, folded, with the usual pair. Its values reach the server as JSON (comparisons.js)."""
-    return _drawn.form(comparison.USUAL, models)
-
-
-def pair_of(text: str) -> comparison.Pair:
-    """Read the pair that the form sends. Raises WrongConfiguration and Foreign."""
-    given = parsed(text, dict)
-    return {arm: comparison.configuration(of_type(given.get(arm), dict)) for arm in comparison.ARMS}
-
-
 def words() -> dict[Arm, GrowingReply]:
     """Return an empty growing text for each side of a comparison."""
     return {arm: GrowingReply() for arm in comparison.ARMS}
@@ -264,7 +252,8 @@ class ComparisonsPanel(Panel):
         setup, comparisons = page.parts.setup, self._service.comparisons
 
         def opened(event: PageEvent) -> dict[Any, Any]:
-            return {self._view: _one(_read(comparisons.get(event.user, event.id)))}
+            result = _read(comparisons.get(event.user, event.id))
+            return {self._view: _drawn.opened(result, drawn(result, _drawn.delete(result)))}
 
         def delete(event: PageEvent) -> dict[Any, Any]:
             if event.id:
@@ -275,9 +264,10 @@ class ComparisonsPanel(Panel):
 
         def choose(event: PageEvent) -> dict[Any, Any]:
             """Set the pair for the next comparison of this page. A wrong value leaves it as it was."""
-            session, trouble = event.session, ""
+            session, trouble, given = event.session, "", parsed(event.text, dict)
+            sides = {arm: of_type(given.get(arm), dict) for arm in comparison.ARMS}
             try:
-                session.pair = pair_of(event.text)
+                session.pair = {arm: comparison.configuration(side) for arm, side in sides.items()}
             except comparison.WrongConfiguration as error:
                 trouble = status.error(_("{error} The pair stays as above.").format(error=error_words(error)))
             return {setup: line(session.pair) + trouble}
@@ -305,13 +295,9 @@ def _row(result: comparison.Comparison) -> tuple[int | None, str, str]:
     return result.id, question, f"{headline(result)}. {sides}. {models}, {dated(result.at)}"
 
 
-def _one(result: comparison.Comparison) -> Markup:
-    return _drawn.opened(result, drawn(result, _drawn.delete(result)))
-
-
 _drawn = Macros(
-    "comparisons.html", ARMS=comparison.ARMS, FROM=comparison.FROM, busy=busy, chart=chart, dated=dated,
-    figures_line=figures_line, measured=_measured, repeated=repeated,
+    "comparisons.html", ARMS=comparison.ARMS, FROM=comparison.FROM, USUAL=comparison.USUAL, busy=busy, chart=chart,
+    dated=dated, figures_line=figures_line, measured=_measured, repeated=repeated,
     side_words=lambda side, arm: below_message(conversation.drawn(side.text, side.figures.thought_seconds, arm)),
 )  # fmt: skip
-verdict_line, asked = _drawn.verdict_line, _drawn.asked
+verdict_line, asked, form = _drawn.verdict_line, _drawn.asked, _drawn.form

@@ -181,7 +181,7 @@ class ModelsPanel(Panel):
             "hc_model_add": lambda text: MODELS.added(*self._manager.add(text)),
             "hc_hub_search": lambda words: self._manager.hub.search(words),
             "hc_hub_look": self._look,
-            "hc_hub_less": lambda said: self._manager.hub.leave_look(),
+            "hc_hub_less": lambda said: self._manager.hub.leave(look=True),
             "hc_hub_leave": lambda said: self._manager.hub.leave(),
             "hc_hub_take": lambda said: self._manager.add_and_load(),
             "hc_model_draft": partial(self._let_draft, wanted=True),
