@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from hierchat.page.markdown.parser import DEEPEST, Env, draw, parse, sanitise
+from hierchat.page.markdown.parser import DEEPEST, Env, markdown, sanitise
 
 # Marks runs of a reply's source in its HTML: each piece of text is wrapped by what its run says.
 # Markdown-it's inline tokens do not say where they stood, and a mark inside the source would change how it
@@ -232,7 +232,7 @@ def _blocks(text: str, env: Env, growing: bool = False) -> list[_Block]:
     if any(text.count(part) > most for part, most in _MOST.items()):
         return [_Block(0, _plain(text))]
     try:
-        tokens = parse(text, env)
+        tokens = markdown.parse(text, env)
     except Exception as error:
         return [_Block(0, _failed(text, error))]
     groups: list[list[Token]] = []
@@ -256,7 +256,7 @@ def _drawn(tokens: Sequence[Token], lines: Sequence[str], env: Env) -> str:
     if any(token.level >= DEEPEST - 1 for token in tokens):
         return _plain("\n".join(lines))
     try:
-        return sanitise(draw(tokens, env))
+        return sanitise(str(markdown.renderer.render(tokens, markdown.options, env)))
     except Exception as error:
         return _failed("\n".join(lines), error)
 

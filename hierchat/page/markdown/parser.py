@@ -330,14 +330,5 @@ def _build() -> MarkdownIt:
     return made
 
 
-_markdown = _build()
-
-
-def parse(text: str, env: Env) -> list[Token]:
-    """Parse Markdown into tokens; `env["references"]` grows by the addresses that it defines."""
-    return _markdown.parse(text, env)
-
-
-def draw(tokens: Sequence[Token], env: Env) -> str:
-    """Return the HTML of tokens, not yet sanitised."""
-    return str(_markdown.renderer.render(tokens, _markdown.options, env))
+markdown = _build()
+"""Parses Markdown, and draws it as HTML that is not yet sanitised."""
