@@ -16,8 +16,7 @@ from jinja2 import Environment, nodes
 from benchmarks.makers.catalogues import formed_below, template, text_of
 from hierchat import language
 from hierchat.config import shipped
-from hierchat.page.buttons import said, script
-from hierchat.page.templates import TEMPLATES
+from hierchat.page.templates import TEMPLATES, said, script
 from tests.testing.parsing import parse
 
 ROOT = Path(language.__file__).parent

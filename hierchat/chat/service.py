@@ -9,7 +9,6 @@ from functools import partial
 
 from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
-from hierchat.chat.compaction import Compaction, NotSummarised, summary_of, unsummarised
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
@@ -19,7 +18,7 @@ from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import InProgress, Question
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
-from hierchat.chat.titles import TitleWriter
+from hierchat.chat.summaries import Compaction, NotSummarised, TitleWriter, summary_of, unsummarised
 from hierchat.chat.tool_calls import first_call
 from hierchat.chat.tools import MOST_CALLS, Stopped, ToolServers
 from hierchat.chat.user_data import UserData

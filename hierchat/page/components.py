@@ -10,10 +10,9 @@ from hierchat.chat.comparison import ARMS, USUAL
 from hierchat.chat.frames import Arm
 from hierchat.language import _
 from hierchat.page import chat_settings, sidebar
-from hierchat.page.buttons import button, script
 from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.panel import Panel, still
-from hierchat.page.templates import Macros
+from hierchat.page.templates import Macros, button, script
 
 _drawn = Macros("page.html")
 heading = _drawn.heading

@@ -20,13 +20,12 @@ from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page import figures as figures_view
 from hierchat.page import status
-from hierchat.page.buttons import KEY, button
 from hierchat.page.charts import size
 from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
 from hierchat.page.page_sessions import PASTED, Session
 from hierchat.page.status import undrafted
-from hierchat.page.templates import Macros
+from hierchat.page.templates import KEY, Macros, button
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import SlotStatus
 from hierchat.store.records import Attachment, AttachmentHead, Message

@@ -23,7 +23,6 @@ from hierchat.access.members import Member, Members
 from hierchat.chat.service import ChatService
 from hierchat.language import _, chosen, marked, spoken
 from hierchat.page import handlers
-from hierchat.page.buttons import ASSETS, style
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Page, PageEvents
@@ -34,6 +33,7 @@ from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.panels.settings_panel import SettingsPanel
 from hierchat.page.reply_handlers import AttachingHandlers, ReplyHandlers
+from hierchat.page.templates import ASSETS, style
 from hierchat.store import Store, StoreError
 
 # After every event Gradio would sum up the last 10,000, for a view that is switched off here.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.compaction import ASK, NotSummarised
+from hierchat.chat.summaries import SUMMARISE, NotSummarised
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.reasoning import join_reasoning
 from hierchat.store import Mark, Store
@@ -35,7 +35,7 @@ class Summarising(ScriptedEngine):
     loops = False
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        self.text = self.summary if ASK in self.words.decode(request.prompt_ids) else ANSWER
+        self.text = self.summary if SUMMARISE in self.words.decode(request.prompt_ids) else ANSWER
         for number, step in enumerate(super().generate(request)):
             if self.text == self.summary and number == self.fails_at:
                 raise MemoryError
@@ -43,7 +43,7 @@ class Summarising(ScriptedEngine):
 
     @property
     def asked_for_summaries(self) -> list[str]:
-        return [prompt for prompt in self.prompts if ASK in prompt]
+        return [prompt for prompt in self.prompts if SUMMARISE in prompt]
 
 
 def talking(store: Store, words: Any = None) -> Talk:
@@ -100,7 +100,7 @@ def test_a_summary_stands_in_place_of_the_turns_that_would_fall_out(talk: Talk) 
     assert {frame.text for frame in frames} == {""}
     assert (frames[-1].phase, frames[-1].finish) == ("done", "end")
     (for_summary,) = talk.model.engine.asked_for_summaries
-    read, _, rest = for_summary.partition(f"<|im_start|>user\n{ASK}")
+    read, _, rest = for_summary.partition(f"<|im_start|>user\n{SUMMARISE}")
     assert prompt.startswith(read)
     assert rest == f", in at most {MOST // 20 * 10} words.<|im_end|>\n<|im_start|>assistant\n"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat import titles
-from hierchat.chat.titles import clean_title
+from hierchat.chat import summaries
+from hierchat.chat.summaries import clean_title
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.store import Mark, Store
 from tests.testing.scripted_engine import WORDS, ScriptedEngine, served
@@ -60,7 +60,7 @@ class Scripted(ScriptedEngine):
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         self.text = WORDS
-        if titles.ASK in self.words.decode(request.prompt_ids):
+        if summaries.ASK in self.words.decode(request.prompt_ids):
             self.text = self.title
             self.titles_asked += 1
             if self.meanwhile is not None:
@@ -71,8 +71,8 @@ class Scripted(ScriptedEngine):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
+    monkeypatch.setattr(summaries, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(summaries, "_POLL_SECONDS", 0.005)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_the_prompt_begins_as_the_chat_s_next_one_will(store: Store) -> None:
 def test_of_a_chat_that_does_not_fit_the_beginnings_count(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, part: int, asked: int
 ) -> None:
-    monkeypatch.setattr(titles, "_PART", part)
+    monkeypatch.setattr(summaries, "_PART", part)
     talk.send("Where does it end? " * 32, max_new_tokens=128)
     talk.service.titles.wait()
     assert talk.model.engine.titles_asked == asked

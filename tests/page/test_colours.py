@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.page import buttons, figures
+from hierchat.page import figures, templates
 from hierchat.page.markdown.parser import CLASSES
 
-STYLE = Path(buttons.ASSETS) / "style"
+STYLE = Path(templates.ASSETS) / "style"
 
 
 def variables(sheet: Path, dark: bool) -> dict[str, str]:

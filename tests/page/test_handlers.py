@@ -15,10 +15,10 @@ import pytest
 from gradio.state_holder import SessionState
 
 from benchmarks.page.tab import Tab
-from hierchat.page.buttons import script
 from hierchat.page.guard import Page, PageEvents
 from hierchat.page.page_app import build_app, login
 from hierchat.page.page_sessions import Sessions, Stale
+from hierchat.page.templates import script
 from hierchat.store.records import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService

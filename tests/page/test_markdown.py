@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.page import buttons
+from hierchat.page import templates
 from hierchat.page.markdown import drawing
 from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
 from tests.page.hostile import hostile, innocent
@@ -126,7 +126,7 @@ def test_code_has_a_head_with_its_language_and_the_button_that_no_text_can_ask_f
     drawn = render("```python\nx = 1\n```\n\n    y\n\n``` <b>\"'&amp;\nz\n```")
     heads = re.findall(r'<div class="hc-code-head">(.*?)</div>', drawn)
     assert len(heads) == 3
-    assert all('data-act="hc_copy_code"' in head and buttons.KEY in head for head in heads)
+    assert all('data-act="hc_copy_code"' in head and templates.KEY in head for head in heads)
     assert '<span class="hc-language">python</span>' in heads[0]
     assert '<span class="hc-language"></span>' in heads[1]
     assert "&lt;b&gt;" in heads[2]
@@ -134,7 +134,7 @@ def test_code_has_a_head_with_its_language_and_the_button_that_no_text_can_ask_f
     assert "hc-keyword" not in render("```\ndef f(): pass\n```")
     place = '<span class="hc-place"></span>'
     for text, times in ((place, 0), (f"`{place}`", 0), (f"```{place}\nx\n```", 1), (f"```\n{place}", 1)):
-        assert render(text).count(buttons.KEY) == times
+        assert render(text).count(templates.KEY) == times
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from hierchat.page.buttons import style
 from hierchat.page.markdown.drawing import render
+from hierchat.page.templates import style
 from tests.page.hostile import hostile, innocent
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService

@@ -20,7 +20,7 @@ from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import LevelView, PlanView, SourceRun
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.language import spoken
-from hierchat.page import buttons, chat_settings, conversation, sidebar, status
+from hierchat.page import chat_settings, conversation, sidebar, status, templates
 from hierchat.page.conversation import GrowingReply, ShownMessage, marked, said, thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown.drawing import render
@@ -189,11 +189,11 @@ def test_the_list_has_headings_marks_what_was_found_and_escapes_all() -> None:
 
 
 def test_buttons_carry_the_key_and_escape_their_text() -> None:
-    drawn = buttons.button("hc_edit", "Edit", id=3, text='"><script>')
-    assert buttons.KEY in drawn
+    drawn = templates.button("hc_edit", "Edit", id=3, text='"><script>')
+    assert templates.KEY in drawn
     assert "<script>" not in drawn
-    assert "__KEY__" not in buttons.script()
-    assert 'data-text="a&#13;\nb"' in buttons.button("hc_copy", "Copy", text="a\r\nb")
+    assert "__KEY__" not in templates.script()
+    assert 'data-text="a&#13;\nb"' in templates.button("hc_copy", "Copy", text="a\r\nb")
     assert "**x** &lt;b&gt;" in user_message("**x** <b>")
 
 
@@ -352,7 +352,7 @@ def test_a_thought_is_folded_above_the_answer() -> None:
 
 
 def test_nothing_in_a_thought_can_press_a_button() -> None:
-    thought = f"</div></details>{buttons.button('hc_delete', 'x')}"
+    thought = f"</div></details>{templates.button('hc_delete', 'x')}"
     shown = conversation.drawn(join_reasoning(thought, ANSWER), None, '"><b>')
     assert "<button" not in shown
     assert shown.count("</details>") == 1

@@ -22,7 +22,7 @@ QUESTION = "Question {}: where does the longest river of this country end, and w
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatService]:
-    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
+    monkeypatch.setattr("hierchat.chat.summaries.IDLE_SECONDS", float("inf"))
     made = served(Summarising(ANSWER))
     with (
         Store.open(tmp_path / "chat.db") as store,

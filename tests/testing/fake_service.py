@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from hierchat.chat.chat_documents import ChatDocuments, quotes
-from hierchat.chat.compaction import NotSummarised
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
@@ -19,6 +18,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import InProgress, Question
 from hierchat.chat.service import ChatService
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView, SourceRun
+from hierchat.chat.summaries import NotSummarised
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings

@@ -24,8 +24,8 @@ from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Str
 from pygments.util import ClassNotFound
 
 from hierchat.language import _
-from hierchat.page.buttons import button
 from hierchat.page.markdown import mathematics
+from hierchat.page.templates import button
 
 # Tables as GitHub reads them, but with every cell: what a row has beyond the head's columns stays in its
 # last one.

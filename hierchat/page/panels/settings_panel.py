@@ -19,7 +19,6 @@ from hierchat.config import cache_dir, data_dir
 from hierchat.language import _, catalogues, later, name_of, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
-from hierchat.page.buttons import KEY, button
 from hierchat.page.charts import size
 from hierchat.page.chat_settings import notes_box
 from hierchat.page.event_data import PageEvent
@@ -28,7 +27,7 @@ from hierchat.page.page_sessions import Session
 from hierchat.page.panels.documents_panel import DocumentsPart
 from hierchat.page.panels.panel import Panel, PanelPart, still
 from hierchat.page.sidebar import GUEST, is_guest, moment
-from hierchat.page.templates import Macros
+from hierchat.page.templates import KEY, Macros, button
 from hierchat.store import Access
 from hierchat.store.records import DraftsFrom, IdleSettings
 from hierchat.texts.corpora import corpora_dir

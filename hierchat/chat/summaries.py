@@ -1,0 +1,275 @@
+"""Have the model name new chats, while nobody needs it, and summarise the oldest turns of one that outgrows the context.
+
+The question for a title stands behind the chat itself. So its prompt is in the slots already, and stays there for the
+chat's next message. Nothing of it is stored but the title, and nothing is learned from it. A summary stands in place of
+the turns in the prompt. The turns themselves stay in the chat, and so do their files in the prompt."""
+
+import logging
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hierchat import logs
+from hierchat.chat.completions import Completions, ReplyOptions
+from hierchat.chat.frames import Frame
+from hierchat.chat.reply_stream import ReplyStream
+from hierchat.chat.spare_time import SpareTimeThread
+from hierchat.config import GenerationSettings, Reasoning
+from hierchat.engine.engine import GenerationRequest
+from hierchat.language import _
+from hierchat.reasoning import split_reasoning
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import Prompt, PromptMessage, turns_of
+from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.template import PromptError
+from hierchat.store import Store
+from hierchat.store.connection import TITLE_CHARACTERS
+from hierchat.store.records import Attachment, Message
+from hierchat.texts.attachments import with_files
+
+Said = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
+"""Turns a user's messages into those of the prompt."""
+IDLE_SECONDS = 4.0
+"""So long nobody must have wanted the model."""
+NEW_SECONDS = 86_400.0
+"""How old a chat may be."""
+ASK = (
+    "Write a short title for this conversation: two to six words that name its subject, in the language of the "
+    "conversation. Answer with the title alone."
+)
+_SETTINGS = GenerationSettings(max_new_tokens=40)
+_PART = 1_000
+"""Characters of the question and of the reply, where the chat does not fit the context window."""
+_POLL_SECONDS = 0.25
+
+_REASONING = re.compile(r"<(think|thinking|reasoning|reflection)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_REASONS = re.compile(r"<(?:think|thinking|reasoning|reflection)>", re.IGNORECASE)
+_TAG = re.compile(r"<\|[^<>]*\|>|</?(?:title|answer|b|i|em|strong|p|h\d)>", re.IGNORECASE)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_BEFORE = re.compile(
+    r"^(?:#+\s*|[-*+>]\s+|\d+[.)]\s+|(?:short |suggested )?title\s*[:\-]\s*)+", re.IGNORECASE
+)
+_MARKS = re.compile(r"\*\*+|^\*|\*$|`+|~~+")
+_QUOTES = "\"'\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u2039\u203a"
+_CHATTER = re.compile(
+    r"sure|certainly|of course|okay|ok\b|here\b|i\s|i['\u2019]m|sorry|as an|the (?:short )?title\b|title$|untitled",
+    re.IGNORECASE,
+)
+
+_log = logging.getLogger("hierchat.titles")
+
+
+@dataclass(eq=False)
+class TitleWriter:
+    """Writes titles of new chats, one after the other. Its thread lives as long as there is one to name."""
+
+    _store: Store
+    _slot: ModelSlot
+    _said: Said
+
+    def __post_init__(self) -> None:
+        self._came: Counter[int] = Counter()
+        self._thread = SpareTimeThread("titles", _POLL_SECONDS, self._go_on, self._failed)
+        self.wake, self.wait = self._thread.wake, self._thread.wait
+
+    def came(self, user_id: int) -> int:
+        """Return how many titles were written for this user since the start."""
+        return self._came[user_id]
+
+    def close(self) -> None:
+        """Stop the thread, and the title that it is writing."""
+        self._thread.closed.set()
+        with self._slot.scheduler.turn(0, first=True):  # whoever joins the queue stops it
+            pass
+        self.wait()
+
+    @staticmethod
+    def _failed(error: Exception) -> None:
+        # The first words are a title, too.
+        _log.info("No title could be written. %s", logs.error_message(error))
+
+    def _go_on(self) -> bool:
+        """Write the next chat's title if the machine has been idle long enough; return whether there may be more."""
+        served = self._slot.model
+        if served is None:
+            return False
+        if self._slot.scheduler.idle_seconds < IDLE_SECONDS:
+            return True
+        chats = self._store.chats.untitled(served.model_key, time.time() - NEW_SECONDS)
+        if not chats:
+            return False
+        with self._slot.scheduler.spare() as wanted:
+            if wanted is not None and self._slot.model is served:
+                chat, messages = chats[0], self._store.messages
+                path = [one for one in messages.path(chat.user_id, chat.id) if one.role != "system"]
+                prompt = self._prompt(served, chat.user_id, path)
+                title = _written(served, prompt, wanted, chat.user_id) if prompt else None
+                if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
+                    self._came[chat.user_id] += 1
+        return True
+
+    def _prompt(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> Prompt | None:
+        """Return the prompt that asks for a title: the chat as it is in the slots, and the question behind
+        it; if that is too long, the beginnings of its first question and reply. None if these are too long."""
+        beginnings = [PromptMessage(message.role, message.text[:_PART]) for message in path[:2]]
+        for said in (self._said(served, user_id, path), beginnings):
+            with suppress(PromptError):
+                asked = [*said, PromptMessage("user", ASK)]
+                # A thought would be longer than the title may be.
+                off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
+                prompt = served.prompts.build(asked, _SETTINGS.max_new_tokens, served.end_ids, off)
+                if not prompt.dropped_turns:
+                    return prompt
+        return None
+
+
+def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
+    """Have the model answer the prompt for a title, and return the title; None if the answer holds none."""
+    tokens: list[int] = []
+    text, finish, told = "", None, False
+    for step in served.engine.generate(
+        GenerationRequest(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user)
+    ):
+        tokens += step.tokens
+        finish = step.finish
+        if step.text is not None:
+            text, told = text + step.text, True
+        elif not told:
+            text = served.prompts.thinking.text(tokens, opened=prompt.thinking)
+        if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
+            break
+    return clean_title(text, cut=finish == "length")
+
+
+def clean_title(text: str, *, cut: bool = False) -> str | None:
+    """Extract the title from a model's text: one plain line. None if there is none. `cut`: its end is missing."""
+    text = _REASONING.sub("", text)
+    text = "" if _REASONS.search(text) else _TAG.sub("", text)  # reasoning that has not ended
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        lines = lines[1:]
+    if not lines or (cut and len(lines) == 1):
+        return None
+    line = _BEFORE.sub("", _LINK.sub(r"\1", _MARKS.sub("", lines[0]).strip(_QUOTES + " ")))
+    line = "".join(sign if sign.isprintable() else " " for sign in line)
+    line = " ".join(line.split()).strip(_QUOTES + " ").removesuffix(".").rstrip(":;, ")
+    line = line.strip(_QUOTES + " ")
+    plain = 0 < len(line) <= TITLE_CHARACTERS and any(map(str.isalpha, line))
+    return line if plain and not _CHATTER.match(line) and line.casefold() not in ASK.casefold() else None
+
+
+# Summaries.
+SUMMARISE = (
+    "Summarise the conversation so far, so that it can go on without its text: what was asked, found and decided, and "
+    "the names, numbers and code that are still needed. Answer in its language, with the summary alone"
+)
+_LENGTH = ", in at most {words} words."
+_SUMMARY = "Summary of the conversation so far:\n\n{text}"
+_MOST_TOKENS = 2048
+"""Bounds a summary, with what a model that cannot be kept from it thinks before."""
+_MOST_WORDS = 300
+_CLOSING = "[\"')\\]*\u201d\u2019\u00bb\u300d\u300f\uff09]*"
+_END = re.compile(
+    rf"(?:(?<!\b\d)(?<!\b\d\d)[.!?\u2026\u061f]{_CLOSING}(?!\S)|[\u3002\uff01\uff1f]{_CLOSING}|\n)\s*"
+)
+"""Finds the ends of sentences and lines. A point behind one or two digits numbers a line."""
+
+
+class NotSummarised(Exception):
+    """Raised when no summary was written, and the chat is as it was. The message is for the page."""
+
+
+def summary_of(path: Sequence[Message], files: Sequence[Attachment]) -> PromptMessage:
+    """Return the message that replaces a part of a chat in the prompt: the summary at its end, and its files."""
+    return PromptMessage("user", with_files(_SUMMARY.format(text=path[-1].summary), files), stays=True)
+
+
+def unsummarised(path: Sequence[Message]) -> int:
+    """Return the index in a path of the first message that no summary replaces."""
+    return next((at for at in range(len(path), 0, -1) if path[at - 1].summary), 0)
+
+
+class Compaction:
+    """Writes summaries of chats."""
+
+    def __init__(self, store: Store, completions: Completions, said: Said) -> None:
+        self._store = store
+        self._completions = completions
+        self._said = said
+
+    def frames(
+        self, user_id: int, conversation_id: int, stop: threading.Event, leaf: int | None = None
+    ) -> Generator[Frame, None, None]:
+        """Have the model summarise the turns that are left out next, above `leaf` or the current one. Yields
+        frames without text. Raises NotSummarised, and as Completions.complete."""
+        path = self._store.messages.path(user_id, conversation_id, leaf)
+        until = 0
+
+        def begin(served: ServedModel) -> ReplyStream:
+            nonlocal until
+            off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
+            most = min(_MOST_TOKENS, served.prompts.context_length // 4)
+            settings = GenerationSettings(max_new_tokens=most, end_loops=True, reasoning=off)
+            until, prompt = self._oldest(served, user_id, path, settings)
+            allowed = self._store.users.drafts_from(user_id, conversation_id)
+            options = ReplyOptions(user_id, settings, stop, drafts_from=allowed, learns=False)
+            return self._completions.reply_to(served, prompt, options)
+
+        last, doing = Frame("waiting"), Frame("reading", notice=_("The oldest turns are being summarised."))
+        with closing(self._completions.answer(begin, stop)) as written:
+            for last in written:
+                if last.phase in ("reading", "writing"):
+                    yield replace(doing, prompt_read=last.prompt_read, prompt_tokens=last.prompt_tokens)
+        text, cut = split_reasoning(last.text).answer.strip(), last.finish in ("length", "loop")
+        text = _whole_sentences(text, once=last.finish == "loop") if cut else text
+        if stop.is_set() or not (cut or last.finish in ("end", "stop")) or not text:
+            why = (
+                last.notice if last.finish == "error" and last.notice else _("The summary was not finished.")
+            )
+            raise NotSummarised(_("{why} The chat is as it was.").format(why=why))
+        self._store.messages.set_summary(user_id, until, text)
+        ended = _("The summary came to its limit and ends with its last whole sentence. You can edit it.")
+        yield Frame("done", finish="end", notice=ended if cut else None)
+
+    def _oldest(
+        self, served: ServedModel, user_id: int, path: Sequence[Message], settings: GenerationSettings
+    ) -> tuple[int, Prompt]:
+        """Return the index of the last message to summarise, and the prompt that asks for the summary."""
+        turns = turns_of(message for message in path[unsummarised(path) :] if message.role != "system")
+        said, quarter = self._said(served, user_id, path), served.prompts.context_length // 4
+        ask = SUMMARISE + _LENGTH.format(words=min(_MOST_WORDS, settings.max_new_tokens // 20 * 10))
+        count = len(turns) - 1  # where the last one alone leaves no quarter free
+        with suppress(PromptError):
+            count = served.prompts.build(said, quarter, served.end_ids, spare=quarter).dropped_turns
+        if count <= 0:
+            raise NotSummarised(_("Nothing has to be summarised: the chat fits the context window."))
+        while count:
+            until: int = turns[count - 1][-1].id
+            part = [message for message in path if message.id <= until]  # along a path ids only grow
+            asked = [*map(_answered, self._said(served, user_id, part)), PromptMessage("user", ask)]
+            with suppress(PromptError):
+                prompt = served.prompts.build(
+                    asked, settings.max_new_tokens, served.end_ids, settings.reasoning
+                )
+                if not prompt.dropped_turns:
+                    return until, prompt
+            count //= 2
+        raise NotSummarised(_("The oldest turn and its files are too long to be summarised."))
+
+
+def _whole_sentences(text: str, *, once: bool) -> str:
+    """Return the sentences and lines of a text that has no end; `once`: each one that comes again only once."""
+    text += " "
+    whole = [text[begin:end] for begin, end in pairwise([0, *(found.end() for found in _END.finditer(text))])]
+    return "".join(dict.fromkeys(whole) if once else whole).strip()
+
+
+def _answered(message: PromptMessage) -> PromptMessage:
+    """Return a message for the prompt; of a reply that begins with a thought, only the answer."""
+    answer = split_reasoning(message.text).answer if message.role == "assistant" else message.text
+    return message if answer == message.text else replace(message, text=answer, tokens=())
