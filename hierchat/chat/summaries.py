@@ -1,4 +1,4 @@
-"""Have the model name new chats, while nobody needs it, and summarise the oldest turns of one that outgrows the context.
+"""Have the model name new chats, in spare time, and summarise the oldest turns of one that outgrows the context.
 
 The question for a title stands behind the chat itself. So its prompt is in the slots already, and stays there for the
 chat's next message. Nothing of it is stored but the title, and nothing is learned from it. A summary stands in place of

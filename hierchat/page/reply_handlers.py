@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import gradio as gr
 
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.conversations import reply_settings
-from hierchat.chat.frames import Frame
+from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, places_ahead
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import _, later, plural
@@ -309,7 +310,7 @@ class ReplyHandlers(HandlerGroup):
 
     def _drawn(self, session: Session, reply: ReplyInProgress) -> Callable[[State], Update]:
         """Return a function that draws the states of a reply one after the other."""
-        p, words, sides = self._parts, GrowingReply(), comparisons_panel.words()
+        p, words, sides = self._parts, GrowingReply(), defaultdict[Arm, GrowingReply](GrowingReply)
         said, above = "", None
 
         def draw(state: State) -> Update:

@@ -1,5 +1,6 @@
 """Build updates of the page, dictionaries from component to value: what every handler answers with."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
@@ -332,7 +333,7 @@ class Views:
 
     def columns(self, arms: Mapping[Arm, Frame], words: Mapping[Arm, GrowingReply] | None = None) -> Update:
         update: Update = {}
-        words = words or comparisons_panel.words()
+        words = words or defaultdict(GrowingReply)
         for arm, (text, figures) in self._parts.columns.items():
             update[text], update[figures] = comparisons_panel.column(arms.get(arm), words[arm])
         return update

@@ -206,11 +206,6 @@ def line(pair: comparison.Pair) -> Markup:
     return _drawn.against(named["first"], named["second"])
 
 
-def words() -> dict[Arm, GrowingReply]:
-    """Return an empty growing text for each side of a comparison."""
-    return {arm: GrowingReply() for arm in comparison.ARMS}
-
-
 def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
     """Draw name and text of one side, and its figures."""
     if frame is None:
