@@ -134,7 +134,8 @@ class ChatService:
         self.store.chats.get(user_id, question.conversation_id)
         options, begin = ReplyOptions(user_id, settings, stop), partial(self._ask, question)
         try:
-            if self.store.users.compacts(user_id) and self._outgrows(user_id, question, settings):
+            compacts = self.store.users.chosen(user_id, "compacts", False)
+            if compacts and self._outgrows(user_id, question, settings):
                 with suppress(NotSummarised):  # the oldest turns are left out, then
                     for frame in self.summarise(user_id, question.conversation_id, stop, question.parent_id):
                         yield replace(frame, phase="waiting")  # the question is not stored yet

@@ -476,11 +476,11 @@ Tell = Callable[[str, int], None]
 
 
 @contextmanager
-def bar(total: int, done: int = 0, console: Console | None = None) -> Iterator[Tell]:
+def bar(total: int, done: int = 0) -> Iterator[Tell]:
     """Draw a progress bar over `total` units of work, `done` of them before; between measurements only, so
     that it takes nothing from them."""
     columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn())
-    console = console or Console(stderr=True)
+    console = Console(stderr=True)
     period = 3600  # seconds: questions take long
     with Progress(*columns, console=console, auto_refresh=False, speed_estimate_period=period) as drawn:
         task = drawn.add_task("", total=total, completed=done)

@@ -10,14 +10,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from hierchat.access.members import AccountError, hashed
+from hierchat.access.members import GUEST_LOGIN, AccountError, hashed
 from hierchat.cli.options import Group, chats, limit, table, with_store
 from hierchat.language import _
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.users import skeleton
 
-_GUEST = "guest"
-"""How guests log in, and how the names of their users begin."""
 _NAME = re.compile(r"\w[\w.@-]{0,39}")
 
 users_command = Group("users")
@@ -34,8 +32,8 @@ keys_command = Group("keys")
 @with_store
 def add_account(store: Store, name: str, owner: bool) -> None:
     name = unicodedata.normalize("NFC", name)
-    if not _NAME.fullmatch(name) or skeleton(name).startswith(_GUEST):
-        form = f"take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
+    if not _NAME.fullmatch(name) or skeleton(name).startswith(GUEST_LOGIN):
+        form = f"take up to 40 letters, digits and . _ - @, not beginning with {GUEST_LOGIN}."
         raise AccountError(f"{name!r} cannot be a name: {form}")
     if store.accounts.find(name):  # before a password is typed for nothing
         change = f"`hierchat users passwd {name}` changes its password."

@@ -104,7 +104,7 @@ def serve_vllm_command(
     if tensor_parallel < 1:
         raise options.CommandError("--tensor-parallel counts GPUs: give 1 or more.")
     from hierchat.models.device_memory import best_device
-    from hierchat.runtime.vllm import Vllm, has_drafter, prepare, python_of
+    from hierchat.runtime.vllm import Vllm, prepare, python_of
 
     cuda = best_device().startswith("cuda")
     say = partial(click.echo, err=True)
@@ -112,7 +112,7 @@ def serve_vllm_command(
     launch, like = prepare(
         model,
         cuda=cuda,
-        drafts=has_drafter() and not no_drafts,
+        drafts=not no_drafts,
         tensor_parallel=tensor_parallel,
         more=shlex.split(vllm),
     )

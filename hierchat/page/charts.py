@@ -13,7 +13,6 @@ from hierchat.language import number as written
 from hierchat.page.figures import style_of
 from hierchat.page.templates import Macros
 
-ACCENT = "var(--hc-accent)"
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -21,7 +20,7 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 class Ink:
     """How something is drawn: a CSS colour, and a style of line that tells it apart without the colour."""
 
-    colour: str = ACCENT
+    colour: str = "var(--hc-accent)"
     line: str = "solid"
     """As sources.Style.underline."""
 

@@ -94,7 +94,7 @@ class PageHandlers(HandlerGroup):
         user, service = session.user, self._service
         if self._page.sessions.any_of(user) or not service.in_progress.all_of(user):
             return
-        if not service.users.keeps_writing(user):
+        if not service.users.chosen(user, "keep_writing", True):
             timer = threading.Timer(GRACE_SECONDS, self._stop_if_gone, [user])
             timer.daemon = True
             timer.start()

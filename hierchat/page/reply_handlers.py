@@ -358,7 +358,8 @@ class ReplyHandlers(HandlerGroup):
 
     def _lesson(self, reply: ReplyInProgress) -> str:
         """Return the explanation that belongs to one of the user's first replies, and note that it was shown."""
-        users, told = self._service.users, self._service.users.told(reply.user_id)
+        users = self._service.users
+        told = users.chosen(reply.user_id, "told", 0)
         if lesson := conversation.lesson(reply.latest, told, self._service.model_status):
             users.choose(reply.user_id, told=told + 1)
         return lesson

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -71,13 +70,6 @@ def python_of(cuda: bool, say: Say) -> Path:
                 )
         whole.touch()
     return python
-
-
-def has_drafter() -> bool:
-    """Tell whether this hierchat brings the drafter that vLLM loads."""
-    with suppress(ModuleNotFoundError):
-        return find_spec(DRAFTER) is not None
-    return False
 
 
 def path_of_drafter() -> Path:

@@ -92,11 +92,11 @@ class Users(Repository):
     def deletions(self, user_id: int) -> int:
         """Return how often texts of this user were deleted: after one more, what was learned is to be
         dropped. -1 once the user was deleted."""
-        return self._chosen(user_id, "deletions", -1)
+        return self.chosen(user_id, "deletions", -1)
 
     def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:
         """Return which texts may draft a reply; in an incognito conversation, only its own. Raises NotFound."""
-        chosen: DraftsFrom = self._chosen(user_id, "drafts_from", "all")
+        chosen: DraftsFrom = self.chosen(user_id, "drafts_from", "all")
         if chosen == "all" and conversation_id is not None:
             with self._connection.read() as db:
                 incognito = owned_conversation(db, user_id, conversation_id)["incognito"]
@@ -120,7 +120,7 @@ class Users(Repository):
 
     def notes(self, user_id: int) -> str:
         """Return the user's notes about themselves for all chats; empty if there are none."""
-        return self._chosen(user_id, "notes", "")
+        return self.chosen(user_id, "notes", "")
 
     def set_notes(self, user_id: int, notes: str) -> None:
         """Replace the user's notes. Raises StoreError if they are too long."""
@@ -131,30 +131,16 @@ class Users(Repository):
             )
         self.choose(user_id, notes=storable(notes).strip())
 
-    def model_titles(self, user_id: int) -> bool:
-        """Return whether a model may name this user's new chats."""
-        return bool(self._chosen(user_id, "model_titles", False))
-
-    def keeps_writing(self, user_id: int) -> bool:
-        """Return whether this user's replies go on after the last page was closed."""
-        return bool(self._chosen(user_id, "keep_writing", True))
-
-    def compacts(self, user_id: int) -> bool:
-        """Return whether the model summarises the oldest turns of this user's chats before they are left out."""
-        return bool(self._chosen(user_id, "compacts", False))
-
     def tool_servers(self, user_id: int) -> set[str]:
         """Return the tool servers that the user switched on; empty unless the user is the owner."""
         return (
-            set(json.loads(self._chosen(user_id, "tool_servers", "[]"))) if self.is_owner(user_id) else set()
+            set(json.loads(self.chosen(user_id, "tool_servers", "[]"))) if self.is_owner(user_id) else set()
         )
 
-    def told(self, user_id: int) -> int:
-        """Return how many explanations of first replies this user has seen."""
-        return self._chosen(user_id, "told", 0)
-
-    def _chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
-        """Return a column of a user; `otherwise` where the user was deleted."""
+    def chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
+        """Return what a user chose, by the column of the table; `otherwise` where the user was deleted. `model_titles`:
+        a model names new chats; `keep_writing`: replies go on after the last page was closed; `compacts`: the oldest
+        turns are summarised before they are left out; `told`: how many explanations of first replies were seen."""
         chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
         return chosen[0][0] if chosen else otherwise
 

@@ -261,11 +261,6 @@ class Import:
         self.reasons: list[str] = []
         """Conversations and files that could not be read, with the reason: the first NAMED."""
 
-    @property
-    def taken(self) -> int:
-        """Return how many conversations could be read, including those that were here already."""
-        return sum(self.outcomes.values())
-
     def __iter__(self) -> Iterator[None]:
         before = 0
         for path, inside in groupby(self._sources, attrgetter("path")):

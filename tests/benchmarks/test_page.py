@@ -24,7 +24,7 @@ def test_the_made_up_chats_are_chats(tmp_path: Path) -> None:
         user = store.users.ensure("ann")
         importing = Import(store, user, [path])
         list(importing)
-        assert (importing.taken, importing.messages, importing.bad) == (chats, messages, 0)
+        assert (importing.outcomes.total(), importing.messages, importing.bad) == (chats, messages, 0)
         long = scripted.add_chat(store, user, "Long", 12)
         assert len(store.messages.path(user, long)) == 12
 

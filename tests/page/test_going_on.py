@@ -113,7 +113,7 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
     page = Visitor(fresh, view="settings")
     assert page.value("Replies go on when the page is closed") is True
     page.give("Replies go on when the page is closed", False, "input")
-    assert not fresh.users.keeps_writing(fresh.user)
+    assert not fresh.users.chosen(fresh.user, "keep_writing", True)
     page.click("hc-new")
     fresh.script.hold()
     next(page.steps("hc_example", text="Long story"))

@@ -128,7 +128,7 @@ def test_the_first_replies_of_a_user_show_once_what_drafts_do(fresh: FakeService
     assert said[1].startswith("22 % of this reply came from your earlier chats")
     assert said[2] == ""
     assert Visitor(fresh).ask("Elsewhere")
-    assert fresh.users.told(fresh.user) == 2
+    assert fresh.users.chosen(fresh.user, "told", 0) == 2
 
 
 def test_which_chats_the_pages_of_a_user_show() -> None:

@@ -103,9 +103,9 @@ def test_each_user_can_switch_titles_off(store: Store, user: int) -> None:
     bob = store.users.ensure("bob")
     chats = [chatted(store, user, "One?"), chatted(store, bob, "Two?")]
     for number, owner in enumerate((user, bob)):
-        assert store.users.model_titles(owner)
+        assert store.users.chosen(owner, "model_titles", False)
         store.users.choose(owner, model_titles=False)
-        assert not store.users.model_titles(owner)
+        assert not store.users.chosen(owner, "model_titles", False)
         assert waiting(store) == [chats[1 - number]]
         store.users.choose(owner, model_titles=True)
     assert waiting(store) == chats

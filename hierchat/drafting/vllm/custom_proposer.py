@@ -143,14 +143,6 @@ def text_of(asked: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
     return value
 
 
-def number_of(asked: Mapping[str, Any], name: str) -> int:
-    """Read a field that may be a whole number, 0 where it is missing. Raises ChannelRefusal."""
-    value = asked.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ChannelRefusal("bad_request", f"The field {name} must be a whole number, 0 or more.")
-    return value
-
-
 class HierchatProposer:
     """Draft for one vLLM engine. Of several tensor parallel workers one drafts."""
 
@@ -316,7 +308,9 @@ class HierchatProposer:
 
     def _figures_of(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         user, name = text_of(asked, "user", empty=True), text_of(asked, "reply")
-        first = number_of(asked, "from")
+        first = asked.get("from", 0)
+        if not isinstance(first, int) or isinstance(first, bool) or first < 0:
+            raise ChannelRefusal("bad_request", "The field from must be a whole number, 0 or more.")
         with self._lock:
             self._end_those_gone()
             if (reply := self._remembered.get((user, name))) is None:

@@ -124,7 +124,7 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
     rows = []
     for model, one in ranked:
         speed = against_plain(one.speedup) if one.speedup else _("not measured")
-        said = f"{speed}, {_replies(one.replies)}"
+        said = f"{speed}, {plural('{n:,} reply', '{n:,} replies', one.replies)}"
         rows.append(charts.ChartBar(names.get(model, "?"), charts.Ink(), (one.speedup or 0.0) / most, said))
     return charts.card(
         _("Speed by model"), charts.bars(rows) + charts.note(_("Each against itself without drafts."))
@@ -154,10 +154,6 @@ def _shares(days: Mapping[date, DraftingFigures], begin: date, end: date) -> dic
         for name, count in one.sources.items():
             found[name] = found.get(name, 0.0) + count.accepted / tokens
     return found
-
-
-def _replies(count: int) -> str:
-    return plural("{n:,} reply", "{n:,} replies", count)
 
 
 _MATCHES = (1, 2, 3, 5, 9, 17)

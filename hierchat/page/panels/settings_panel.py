@@ -476,10 +476,10 @@ class SettingsPanel(Panel):
         update = {
             self._drafts: users.drafts_from(user),
             self._notes: users.notes(user),
-            self._keep: users.keeps_writing(user),
+            self._keep: bool(users.chosen(user, "keep_writing", True)),
             self._proof: status.model_proof(self._service.model_status),
-            self._titles: users.model_titles(user),
-            self._compacts: users.compacts(user),
+            self._titles: bool(users.chosen(user, "model_titles", False)),
+            self._compacts: bool(users.chosen(user, "compacts", False)),
             self._places: _places(data.path, data.backups) if owner else "",
             self._backup: gr.update(visible=True if owner else "hidden"),
             self._forget: button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else "",

@@ -154,7 +154,7 @@ def test_a_project_comes_alone_and_from_folders_of_other_programs(
     hostile = ["<script>alert(1)</script>", "x" * 500, "", 5, None]
     values = [chat | {"id": str(at), "project": name} for at, name in enumerate(hostile)]
     broken = [{"hierchat": 1, "project": name, "system_prompt": 7, "model": []} for name in hostile]
-    assert imported(other, there, saved(tmp_path / "c.json", [*values, *broken])).taken == 5
+    assert imported(other, there, saved(tmp_path / "c.json", [*values, *broken])).outcomes.total() == 5
     assert {"<script>alert(1)</script>": 1, "x" * 100: 1}.items() <= projects().items()
     assert len(projects()) == 4
 
