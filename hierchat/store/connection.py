@@ -79,8 +79,9 @@ def translated(path: Path) -> Iterator[None]:
         # The low byte is the primary code; the rest tells e.g. the kinds of SQLITE_IOERR apart.
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                said = f"{path} is locked by another program. Close that program, then try again."
-                raise DatabaseLocked(said) from error
+                raise DatabaseLocked(
+                    f"{path} is locked by another program. Close that program, then try again."
+                ) from error
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                 log.error("the database is damaged", exc_info=error)
                 raise corrupt(path) from error

@@ -229,11 +229,9 @@ def _require_free(db: Database, name: str) -> None:
         raise StoreError(
             f"{name!r} mixes letters of several scripts, so that it can be taken for another name. Take letters of one."
         )
-    for account in _accounts(db):
-        if skeleton(account.name) == skeleton(name):
-            raise StoreError(
-                f"{name!r} looks like {account.name!r}, which is an account already. Take another name."
-            )
+    for row in (account.name for account in _accounts(db)):
+        if skeleton(row) == skeleton(name):
+            raise StoreError(f"{name!r} looks like {row!r}, which is an account already. Take another name.")
 
 
 def _required(db: Database, name: str) -> Account:
