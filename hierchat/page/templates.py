@@ -70,6 +70,7 @@ def style() -> str:
     return "\n".join((ASSETS / "style" / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 
+TEMPLATES = ASSETS / "templates"
 _BESIDE_TAGS = re.compile(r"(?<![^>])\s*\n\s*|\s*\n\s*(?![^<])")
 _BREAK = re.compile(r"\s*\n\s*")
 
@@ -118,7 +119,7 @@ class _Compiled(FileSystemBytecodeCache):
 
 
 environment = Environment(
-    loader=FileSystemLoader(ASSETS / "templates"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
+    loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False,
     extensions=[_Folded], bytecode_cache=_Compiled(str(cache_dir() / "templates" / __version__)),
 )  # fmt: skip
 environment.globals |= {"_": lambda text: Sentence(_(text)), "plural": _plural, "button": button}
