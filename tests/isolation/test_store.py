@@ -85,7 +85,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
         "chat": Chat("x", "x", 0.0, 0.0, [], None), "idle": IdleSettings(), "key": "x", "origin": ids["asked"],
         "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x", "project": ids["project"], "notes": "x",
-        "call": ToolCall("x", "x", "{}"),
+        "call": ToolCall("x", "x", "{}"), "column": "notes", "otherwise": "",
     }  # fmt: skip
     if kind == "Sequence[str]" and spelled == "before":
         return [["x"]]

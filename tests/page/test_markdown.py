@@ -212,8 +212,10 @@ def test_a_growing_text_ends_as_the_whole(text: str, data: st.DataObject) -> Non
 def test_what_is_finished_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f"Paragraph {n}.\n\n" for n in range(50))
     seen: list[int] = []
-    real = drawing.parse
-    monkeypatch.setattr(drawing, "parse", lambda text, env: seen.append(len(text)) or real(text, env))
+    real = drawing.markdown.parse
+    monkeypatch.setattr(
+        drawing.markdown, "parse", lambda text, env: seen.append(len(text)) or real(text, env)
+    )
     words = GrowingMarkdown(clock=lambda: 0.0)
     for end in range(0, len(text), 7):
         words.render(text[:end])
@@ -261,14 +263,14 @@ def test_half_characters_and_nul_can_be_sent() -> None:
         assert GrowingMarkdown().render(text, ended=True) == drawn
 
 
-@pytest.mark.parametrize("broken", ["parse", "draw", "sanitise"])
+@pytest.mark.parametrize("broken", ["markdown.parse", "markdown.renderer.render", "sanitise"])
 def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
     broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> str:
         raise RecursionError("SECRET words of the reply")
 
-    monkeypatch.setattr(drawing, broken, fail)
+    monkeypatch.setattr(f"{drawing.__name__}.{broken}", fail)
     with caplog.at_level(logging.DEBUG):
         assert words(render("**SECRET** <b>\n\n- two")).split() == ["**SECRET**", "<b>", "-", "two"]
     assert "RecursionError" in caplog.text

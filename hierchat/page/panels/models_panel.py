@@ -28,7 +28,7 @@ from hierchat.page.page_sessions import UNKNOWN, Session
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros
 from hierchat.page.views import Update
-from hierchat.runtime.model_manager import READABLE, TINY, Failures, ModelRow
+from hierchat.runtime.model_manager import READABLE, TINY, Failures, ModelManager, ModelRow
 from hierchat.runtime.model_slot import CANCELLABLE, SlotStatus
 
 _FITS = {
@@ -133,9 +133,13 @@ class ModelsPanel(Panel):
 
     def __init__(self, service: ChatService, shared: Callable[[], bool]) -> None:
         super().__init__(service)
-        self._manager, self._shared = service.models, shared
+        self._shared = shared
         self._seen: Failures = (None, ())
         """What had gone wrong when the view was drawn last."""
+
+    @property
+    def _manager(self) -> ModelManager:
+        return self._service.models
 
     def build(self) -> None:
         self._said = gr.HTML("", elem_id="hc-models-said")
