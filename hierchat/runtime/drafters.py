@@ -34,7 +34,7 @@ from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
-from hierchat.models.fetch.bring import folder_of, has_blocks, status
+from hierchat.models.fetch.bring import folder_of, gguf_file, has_blocks, status
 from hierchat.models.formats.eagle_files import says_eagle
 from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import read_known, same_tokens
@@ -145,17 +145,17 @@ def load_levels(
 
     def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> None:
         source = candidate.source
-        local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
-        if not local and not status(candidate).present:
-            get = f"python -m hierchat models get {candidate.name}"
-            raise UnsupportedModel(f"not on this machine; `{get}` fetches it")
-        if (folder := folder_of(source)) and (said := says_eagle(folder)):
+        if (place := folder_of(source) or gguf_file(source)) and (said := says_eagle(place)):
             from hierchat.engine.torch.eagle_head import EagleHead
 
             if heads:
                 raise UnsupportedModel(later("another head drafts already: name one"))
-            heads.append(EagleHead(name, folder, said, engine.runner))
+            heads.append(EagleHead(name, place, said, engine.runner))
             return
+        local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
+        if not local and not status(candidate).present:
+            get = f"python -m hierchat models get {candidate.name}"
+            raise UnsupportedModel(f"not on this machine; `{get}` fetches it")
         length = min(candidate.context_length or loaded.context_length, loaded.context_length)
         draft = load(candidate.model_copy(update={"context_length": length}), beside, report, backend)
         if reason := same_tokens(loaded.tokenizer, draft.tokenizer):

@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -34,8 +36,10 @@ from hierchat.models.formats.eagle_files import says_eagle
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Drafting, Memory, chosen_drafter, reply_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
+from tests.gguf_files.writer import add_value
+from tests.testing.architectures import finish
 from tests.testing.tiny import random_tokens, text_of, tiny_engine, tokens_of
-from tests.testing.tiny_files import of_folder, tiny_config, tiny_tokenizer
+from tests.testing.tiny_files import of_folder, of_gguf, tiny_config, tiny_tokenizer
 
 Tensor = torch.Tensor
 Floats = NDArray[np.float32]
@@ -161,10 +165,50 @@ def write(layer: Reference, folder: Path, said: Mapping[str, Any] = {}, **change
     return folder
 
 
-def head_of(folder: Path, runner: Runner) -> EagleHead:
-    said = says_eagle(folder)
+Q8 = gguf.GGMLQuantizationType.Q8_0
+IN_GGUF = {
+    "fc": "fc", "input_norm": "enc.output_norm", "norm": "output_norm", "lm_head": "output",
+    "embed_tokens": "token_embd", "layers.0.hidden_norm": "blk.0.attn_norm_2",
+}  # fmt: skip
+"""As llama.cpp's converter calls them (conversion/llama.py, gguf-py/gguf/constants.py); others as Llama's."""
+SAID: dict[str, Any] = {
+    "block_count": 1, "context_length": 128, "feed_forward_length": 80, "attention.head_count": 4,
+    "attention.head_count_kv": 2, "attention.key_length": 16, "attention.value_length": 16,
+    "attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": 16, "rope.freq_base": 10_000.0,
+    "vocab_size": VOCABULARY, "target_hidden_size": HIDDEN, "target_layers": list(TAPS),
+}  # fmt: skip
+
+
+def fits_blocks(floats: Floats) -> bool:
+    return floats.ndim == 2 and floats.shape[1] % 32 == 0
+
+
+def write_file(layer: Reference, path: Path, *, packed: bool = False, **changed: Any) -> Path:
+    """As llama.cpp's converter writes it; `changed`: values and tensors, None for those to leave out."""
+    options = dict.fromkeys(("norm_before_fc", "norm_before_residual"), layer.speculators)
+    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 1)
+    found = {**SAID, "embedding_length": layer.size, **options, "d2t": KNOWN}
+    for name, tensor in layer.tensors.items():
+        stem, floats = name.removesuffix(".weight"), tensor.numpy()
+        if stem.endswith(("q_proj", "k_proj")):  # rotary positions pair neighbours
+            floats = floats.reshape(-1, 2, 8, floats.shape[-1]).swapaxes(1, 2).reshape(floats.shape)
+        found[f"{IN_GGUF.get(stem) or table.get_name(f'model.{stem}')}.weight"] = floats
+    writer = gguf.GGUFWriter(path, "eagle3")
+    for name, value in {**found, **changed}.items():
+        if not isinstance(value, np.ndarray):
+            add_value(writer, f"eagle3.{name}", value)
+        elif packed and fits_blocks(value):
+            writer.add_tensor(name, gguf.quants.quantize(value, Q8), raw_dtype=Q8)
+        else:
+            writer.add_tensor(name, np.ascontiguousarray(value))
+    finish(writer)
+    return path
+
+
+def head_of(path: Path, runner: Runner) -> EagleHead:
+    said = says_eagle(path)
     assert said
-    return EagleHead("eagle", folder, said, runner)
+    return EagleHead("eagle", path, said, runner)
 
 
 def run(
@@ -176,6 +220,10 @@ def run(
     own = rows.hidden(range(len(rows)))
     assert own is not None
     return np.array(rows), own
+
+
+def states_of(tokens: int) -> Floats:
+    return np.random.default_rng(1).normal(size=(tokens, len(TAPS) * HIDDEN)).astype(np.float32)
 
 
 def assert_near(found: Floats, expected: Floats, most: float = 1e-3) -> None:
@@ -191,7 +239,7 @@ def test_it_computes_what_is_defined(speculators: bool, tmp_path: Path) -> None:
     assert head.known is not None
     assert head.known.tolist() == KNOWN.tolist()
     text = random_tokens(12, vocabulary=VOCABULARY)
-    seen = np.random.default_rng(1).normal(size=(12, len(TAPS) * HIDDEN)).astype(np.float32)
+    seen = states_of(12)
     sequence = head.open()
     for kept in (0, 7):
         sequence.rollback(kept)
@@ -210,6 +258,41 @@ def test_it_computes_what_is_defined(speculators: bool, tmp_path: Path) -> None:
         for token, row in zip((7, 8), logits, strict=True):  # as if the other were not there
             expected, _ = layer([*tokens, token], torch.cat([states, after[-1:]]))
             assert_near(row, expected[-1])
+
+
+@pytest.mark.parametrize(("speculators", "packed"), [*product([False, True], repeat=2)])
+def test_a_gguf_file_is_the_same_head(speculators: bool, packed: bool, tmp_path: Path) -> None:
+    """Bit for bit: in blocks of eight bits, that of the numbers which they hold."""
+    model = target()
+    layer = Reference(model, speculators=speculators)
+    for name, tensor in layer.tensors.items() if packed else ():
+        if fits_blocks(tensor.numpy()):
+            blocks = gguf.quants.quantize(tensor.numpy(), Q8)
+            layer.tensors[name] = torch.from_numpy(gguf.quants.dequantize(blocks, Q8))
+    folder = write(layer, tmp_path / "eagle", {"norm_output": False})
+    text, rows = random_tokens(12, vocabulary=VOCABULARY), []
+    for place in (folder, write_file(layer, tmp_path / "eagle.gguf", packed=packed)):
+        head = head_of(place, TorchRunner(model, packed=False, quantum=1))
+        assert head._config.layers == TAPS
+        assert np.array_equal(head.known, KNOWN)
+        rows.append(np.concatenate(run(head, head.open(), text, states_of(12), range(-1, 11)), axis=1))
+    assert np.array_equal(*rows)
+
+
+def test_rotary_factors_of_a_gguf_file_are_llamas(tmp_path: Path) -> None:
+    """llama.cpp writes what frequencies are divided by, and not how that came about."""
+    layer = Reference(target(), speculators=False)
+    runner = TorchRunner(layer.model, packed=False, quantum=1)
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 64
+    folder = head_of(write(layer, tmp_path / "eagle", {"rope_scaling": scaling}), runner)
+    turned = folder._layer.model.rotary_emb.inv_freq.numpy()
+    factors = (10_000.0 ** (-np.arange(8) / 8) / turned).astype(np.float32)
+    assert factors.max() > 7
+    file = head_of(write_file(layer, tmp_path / "a.gguf", **{"rope_freqs.weight": factors}), runner)
+    text = random_tokens(90, vocabulary=VOCABULARY)
+    expected, found = (run(one, one.open(), text, states_of(90), range(-1, 89))[0] for one in (folder, file))
+    assert_near(found, expected)
 
 
 RUNNERS: dict[str, Callable[[Any], Runner]] = {
@@ -274,8 +357,8 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "for 300 tokens and states of 64, not for 272 and 64": ({"vocab_size": 300}, {}),
     "behind layers 2, 5, 9, the model has 7": ({"eagle_aux_hidden_state_layer_ids": [2, 5, 9]}, {}),
     "layers.1.norm.weight, which is not computed": ({}, {"layers.1.norm.weight": torch.ones(HIDDEN)}),
-    "config.json makes no sense": ({"vocab_size": "many"}, {}),
-    "json makes no sense": ({"num_attention_heads": "many"}, {}),
+    "its configuration makes no sense": ({"vocab_size": "many"}, {}),
+    "configuration makes no sense": ({"num_attention_heads": "many"}, {}),
     "lacks fc.weight": ({}, {"fc.weight": None}),
     "lacks layers.0.self_attn.q_proj.weight": ({}, {"layers.0.self_attn.q_proj.weight": None}),
     "lacks lm_head.weight": ({}, {"lm_head.weight": None}),
@@ -302,6 +385,33 @@ def test_what_does_not_fit_is_refused_in_a_sentence(why: str, tmp_path: Path) ->
         head_of(folder, TorchRunner(model, packed=False, quantum=1))
 
 
+ONES = np.ones((HIDDEN, 3 * HIDDEN), np.float32)
+WRONG_FILES: dict[str, dict[str, Any]] = {
+    "for 272 tokens and states of 32, not for 272 and 64": {"target_hidden_size": 32},
+    "behind layers 2, 5, 9, the model has 7": {"target_layers": [2, 5, 9]},
+    "its configuration makes no sense": {"attention.head_count": None},
+    "configuration makes no sense": {"attention.head_count": 0},
+    "makes no sense": {"fc.weight": ONES[:0]},
+    "lacks fc.weight": {"fc.weight": None},
+    "lacks d2t": {"d2t": None},
+    "d2t, t2d": {"d2t": KNOWN + VOCABULARY},
+    "does not list tokens": {"d2t": -KNOWN},
+    "does not list tokens in order": {"d2t": KNOWN - np.arange(OUTPUTS)},
+    "layers.0.self_attn.q_proj.weight has the shape": {"blk.0.attn_q.weight": ONES[:30]},
+    "its tensors are in I32": {"fc.weight": ONES.astype(np.int32)},
+    "fc.weight holds what is no number": {"fc.weight": ONES * np.float32(np.nan)},
+    "blk.0.hidden_norm.weight, which is not computed": {"blk.0.hidden_norm.weight": ONES},
+}
+
+
+@pytest.mark.parametrize("why", WRONG_FILES)
+def test_a_file_that_does_not_fit_is_refused_in_a_sentence(why: str, tmp_path: Path) -> None:
+    layer = Reference(target(), speculators=False)
+    file = write_file(layer, tmp_path / "eagle.gguf", **WRONG_FILES[why])
+    with pytest.raises(ModelError, match=why):
+        head_of(file, TorchRunner(layer.model, packed=False, quantum=1))
+
+
 def test_our_kernels_refuse_it(tmp_path: Path) -> None:
     folder = write(Reference(target(), speculators=False), tmp_path)
     with pytest.raises(ModelError, match="only where transformers compute"):
@@ -312,25 +422,28 @@ def catalogue_of(model: Any, head: Path, folder: Path) -> tuple[ModelEntry, Cata
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     entry = of_folder(folder, drafts=("eagle",), default=True)
-    beside = of_folder(head, name="eagle", draft_only=True)
+    beside = (of_gguf if head.is_file() else of_folder)(head, name="eagle", draft_only=True)
     return entry, Catalogue(models={"tiny": entry, "eagle": beside}, default="tiny")
 
 
-def test_the_catalogue_names_it_and_it_drafts_or_says_why_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["folder", "file"])
+def test_the_catalogue_names_it_and_it_drafts_or_says_why_not(form: str, tmp_path: Path) -> None:
     model = target()
-    head = write(Reference(model, speculators=True), tmp_path / "eagle")
+    make, why = {"folder": (write, "header"), "file": (write_file, "no whole GGUF file")}[form]
+    head = make(Reference(model, speculators=True), tmp_path / "eagle")
     entry, catalogue = catalogue_of(model, head, tmp_path / "tiny")
     served = load_served_model(entry, LoadOptions(device="cpu", catalogue=catalogue))
     assert served.levels
     assert served.levels.head
     assert not served.levels.left_out
-    (head / "model.safetensors").write_bytes(b"\xff" * 64)
+    weights = head if head.is_file() else head / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
     lacking = load_served_model(entry, LoadOptions(device="cpu", catalogue=catalogue))
     assert lacking.levels
     assert not lacking.levels.head
     ((name, reason),) = [(one.name, one.reason) for one in lacking.levels.left_out]
     assert name == "eagle"
-    assert "header" in reason
+    assert why in reason
     settings, stop, replies = GenerationSettings(max_new_tokens=8), Event(), []
     assert isinstance(chosen_drafter(served, Memory(), settings, stop, Drafting(draft_models=False)), Drafter)
     prompt = random_tokens(30, vocabulary=VOCABULARY)

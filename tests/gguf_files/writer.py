@@ -43,7 +43,7 @@ def write_family(
     writer = gguf.GGUFWriter(path, architecture)
     guessing = int(name in GUESSING or mtp is not None)
     for key, value in {**head_of(architecture, config, guessing), **changed}.items():
-        _add(writer, f"{architecture}.{key}", value)
+        add_value(writer, f"{architecture}.{key}", value)
     if architecture == "gemma3n":
         _add_characters(config, writer)
     else:
@@ -83,7 +83,7 @@ def _eight_bits(floats: Floats) -> NDArray[np.uint8]:
     return np.concatenate([scales, numbers], axis=-1).reshape(*floats.shape[:-1], -1)
 
 
-def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+def add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

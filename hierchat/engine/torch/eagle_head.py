@@ -17,9 +17,9 @@ from hierchat.engine.draft_head import Floats
 from hierchat.engine.torch.block_linear import PackedLinear, can_pack, multiplier_of, pack
 from hierchat.engine.torch.mtp_head import ModuleHead
 from hierchat.language import later
-from hierchat.models.formats.eagle_files import EagleConfig, own_name, read_config, take_known
+from hierchat.models.formats.eagle_files import EagleConfig, head_tensors, read_config, take_known
 from hierchat.models.formats.gguf_module import filled, stored
-from hierchat.models.formats.mtp_layer import fitting, read_tensors
+from hierchat.models.formats.mtp_layer import fitting
 from hierchat.models.progress import BrokenFileError, UnsupportedError
 
 _IN_FILES = {"lm_head.0.weight": "norm.weight", "lm_head.1.weight": "lm_head.weight"}
@@ -48,9 +48,9 @@ class EagleLayer(LlamaDecoderLayer):
 class EagleHead(ModuleHead):
     """Draft by an EAGLE-3 head; once it is made, its target's runner brings the states that it reads."""
 
-    def __init__(self, name: str, folder: Path, said: dict[str, Any], runner: Any) -> None:
-        """Take the head of a folder with its configuration, and the target's runner. Raises UnsupportedError where it
-        does not fit the target, BrokenFileError, and what safetensors raise."""
+    def __init__(self, name: str, path: Path, said: dict[str, Any], runner: Any) -> None:
+        """Take the head of a folder or a GGUF file with its configuration, and the target's runner. Raises
+        UnsupportedError where it does not fit the target, BrokenFileError, and what safetensors raise."""
         target, through_modules = runner.model, isinstance(runner.model, nn.Module)
         if not through_modules or not hasattr(target.get_decoder(), "layers"):
             raise UnsupportedError(
@@ -58,7 +58,7 @@ class EagleHead(ModuleHead):
             )
         self.name, self._config = name, read_config(said, target.config.get_text_config(decoder=True))
         self._states = len(self._config.layers) * self._config.state
-        tensors = read_tensors(folder, own_name)
+        tensors = head_tensors(path, self._config, target.dtype)
         known, layer = take_known(tensors, self._config), _layer(self._config, tensors, target.dtype)
         packed = multiplier_of(target) or any(isinstance(part, PackedLinear) for part in target.modules())
         if packed and can_pack(layer):
@@ -86,7 +86,7 @@ def _layer(config: EagleConfig, tensors: dict[str, Any], dtype: torch.dtype) -> 
     try:
         layer = _empty(config, "embed_tokens.weight" in tensors, dtype)
     except Exception as error:  # transformers' classes raise whatever odd values lead them to
-        raise BrokenFileError(later("its config.json makes no sense")) from error
+        raise BrokenFileError(later("its configuration makes no sense")) from error
     wanted = {name: _IN_FILES.get(name, name.removeprefix("model.")) for name in stored(layer)}
     if more := min(tensors.keys() - wanted.values(), default=None):
         raise UnsupportedError(later(f"it has {more}, which is not computed here"))

@@ -1,8 +1,9 @@
-"""Read EAGLE-3 heads (arXiv 2503.01840) from folders as SpecForge and speculators write them.
+"""Read EAGLE-3 heads (arXiv 2503.01840) from folders of SpecForge and speculators, and llama.cpp's GGUF files.
 
 A head is a layer like Llama's whose attention reads a token's embedding and a state side by side. `fc` makes that state
 of the target's own behind some of its layers; further ahead it is what the layer itself computed. `d2t` tells by how
-much a token's number is higher in the target than among the head's outputs; `t2d` marks the same tokens."""
+much a token's number is higher in the target than among the head's outputs; `t2d` marks the same tokens. In GGUF files
+`d2t` has the target's numbers themselves, and rotary positions pair neighbours in queries and keys."""
 
 from __future__ import annotations
 
@@ -17,6 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.language import later
+from hierchat.models.architectures.families import ARCHITECTURES, HEAD, ROPE_FACTORS
+from hierchat.models.architectures.model_config import tensors
+from hierchat.models.formats.blocks import TYPES
+from hierchat.models.formats.gguf_families import Family, halves
+from hierchat.models.formats.gguf_head import Head, read_head
+from hierchat.models.formats.gguf_module import raw_rows, unpacked
+from hierchat.models.formats.mtp_layer import read_tensors
 from hierchat.models.progress import NONSENSE, BrokenFileError, UnsupportedError
 
 _SHAPE = (
@@ -24,7 +32,19 @@ _SHAPE = (
     "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "attention_bias",
     "mlp_bias",
 )  # fmt: skip
-_NUMBERS = "eagle_aux_hidden_state_layer_ids"
+_NUMBERS, _MAP = "eagle_aux_hidden_state_layer_ids", "d2t"
+_GGUF = Family(
+    "eagle3",
+    ("llama",),
+    needs={name: name for name in ("target_hidden_size", "vocab_size")},
+    may={name: name for name in ("norm_before_fc", "norm_before_residual")},
+)
+_LLAMA = tensors(ARCHITECTURES["llama"], {"num_hidden_layers": 1})
+_OWN_NAMES = {name.gguf: name.transformers.removeprefix("model.") for name in _LLAMA} | {
+    "enc.output_norm.weight": "input_norm.weight",
+    "blk.0.attn_norm_2.weight": "layers.0.hidden_norm.weight",
+}
+"""What speculators calls the tensors of a GGUF file; others have the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +62,30 @@ class EagleConfig:
 
 
 def says_eagle(folder: Path) -> dict[str, Any] | None:
-    """Return the configuration of a folder that holds an EAGLE-3 head; None for any other."""
+    """Return the configuration of an EAGLE-3 head in a folder or a file; None for others. Raises BrokenFileError."""
+    if folder.is_file():
+        return _said_in(folder, head) if (head := read_head(folder)).architecture == _GGUF.gguf else None
     with suppress(OSError, ValueError, AttributeError):
         said: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if "eagle3" in f"{said.get('speculators_model_type')} {said.get('architectures')}".lower():
             return said
     return None
+
+
+def _said_in(gguf: Path, head: Head) -> dict[str, Any]:
+    """Read the configuration of a GGUF file's head; what rotary frequencies are divided by there becomes LongRoPE."""
+    parts = {tensor.name: tensor for tensor in head.tensors}
+    try:
+        said = _GGUF.config(head)
+        said[_NUMBERS] = head.of_layers("target_layers") or head.of_layers("extract_layers")  # older files
+        said["draft_vocab_size"] = parts[HEAD.gguf].shape[-1] if HEAD.gguf in parts else None
+        if ROPE_FACTORS in parts:
+            factors = unpacked(gguf, parts[ROPE_FACTORS]).tolist()
+            scaled = {"short_factor": factors, "long_factor": factors, "attention_factor": 1.0}
+            said["rope_parameters"] |= {"rope_type": "longrope", **scaled}
+    except NONSENSE as error:
+        raise BrokenFileError(later("its configuration makes no sense")) from error
+    return said
 
 
 def read_config(said: Mapping[str, Any], target: Any) -> EagleConfig:
@@ -72,7 +110,7 @@ def read_config(said: Mapping[str, Any], target: Any) -> EagleConfig:
         )
         fits = len(numbers) > 1 and 0 <= min(found.layers) <= max(found.layers) <= layers
     except NONSENSE as error:
-        raise BrokenFileError(later("its config.json makes no sense")) from error
+        raise BrokenFileError(later("its configuration makes no sense")) from error
     if (known := found.vocabulary, state := found.state) != (tokens, size):
         raise UnsupportedError(
             later(f"it was made for {known} tokens and states of {state}, not for {tokens} and {size}")
@@ -83,16 +121,42 @@ def read_config(said: Mapping[str, Any], target: Any) -> EagleConfig:
     return found
 
 
-def own_name(name: str) -> str | None:
+def head_tensors(path: Path, config: EagleConfig, dtype: Any) -> dict[str, Any]:
+    """Read the tensors of a head by speculators' names, those of a GGUF file unpacked to a dtype. Raises
+    UnsupportedError, BrokenFileError, and what safetensors raise."""
+    if not path.is_file():
+        return read_tensors(path, _own_name)
+    import torch
+
+    found = dict[str, Any]()
+    for tensor in read_head(path).tensors:
+        name = _OWN_NAMES.get(tensor.name, tensor.name)
+        if name == _MAP and tensor.type == "I64":
+            numbers = raw_rows(path, tensor).view("<i8").reshape(-1)
+            found[name] = torch.from_numpy(numbers - np.arange(len(numbers)))
+        elif tensor.type not in TYPES:
+            raise UnsupportedError(later(f"its tensors are in {tensor.type}"))
+        elif name != ROPE_FACTORS:
+            try:
+                floats = unpacked(path, tensor)
+                if name.endswith(("q_proj.weight", "k_proj.weight")):
+                    floats = halves(len(floats) // config.shape["head_dim"]).make(floats)
+            except NONSENSE as error:
+                raise BrokenFileError(later("its configuration makes no sense")) from error
+            found[name] = torch.from_numpy(floats).to(dtype)
+    return found
+
+
+def _own_name(name: str) -> str | None:
     """Return what speculators calls a tensor; None for one that is computed anew."""
     own = name.removeprefix("model.").replace("midlayer.", "layers.0.")
     return None if own.endswith("inv_freq") else own
 
 
-def take_known(tensors: dict[str, Any], config: EagleConfig) -> NDArray[np.int64] | None:
+def take_known(found: dict[str, Any], config: EagleConfig) -> NDArray[np.int64] | None:
     """Take the map of the vocabulary out of a head's tensors: the target's token of each output; None where the two
     are the same. Raises BrokenFileError."""
-    offsets, mask = tensors.pop(name := "d2t", None), tensors.pop("t2d", None)
+    offsets, mask = found.pop(name := _MAP, None), found.pop("t2d", None)
     if offsets is None:
         if config.outputs == config.vocabulary:
             return None

@@ -40,6 +40,22 @@ class _Made:
     of: tuple[Tensor, ...]
 
 
+def raw_rows(gguf: Path, tensor: Tensor) -> NDArray[np.uint8]:
+    """Map a tensor's rows as they lie in a model's files, uint8 [rows, bytes of a row]."""
+    raw = np.memmap(shards(gguf)[tensor.shard], np.uint8, "r", tensor.begin, tensor.size)
+    return np.asarray(raw).reshape(math.prod(tensor.shape[1:]), -1)
+
+
+def unpacked(gguf: Path, tensor: Tensor) -> Floats:
+    """Read a tensor of a model as float32, the row's length last. Raises UnknownBlockType."""
+    packed, floats = raw_rows(gguf, tensor), np.empty(tensor.shape[::-1], np.float32)
+    rows = floats.reshape(len(packed), -1)
+    step = max(_AT_ONCE // rows.shape[1], 1)
+    for first in range(0, len(packed), step):
+        rows[first : first + step] = floats_of(tensor.type, packed[first : first + step])
+    return floats
+
+
 class GgufModule:
     """Make the tensors `wanted` by a module of one of FAMILIES, by their names, out of a GGUF file. `config`: as the
     family reads it there. Raises BrokenFileError where one cannot be made, UnsupportedError where the file has what the
@@ -48,7 +64,6 @@ class GgufModule:
     def __init__(self, gguf: Path, head: Head, config: Config, wanted: Mapping[str, Shape]) -> None:
         self._gguf, self._wanted = gguf, wanted
         self._made = self._plan(head, config)
-        self._files = [np.memmap(file, np.uint8, "r") for file in shards(gguf)]
 
     def write(self, file: Path, report: Report) -> None:
         """Write safetensors in float32. Raises BrokenFileError."""
@@ -132,26 +147,13 @@ class GgufModule:
     def _misfit(self, said: str) -> BrokenFileError:
         return BrokenFileError(f"{self._gguf.name} does not fit what it says of the model: {said}.")
 
-    def _raw(self, tensor: Tensor) -> NDArray[np.uint8]:
-        """Return a tensor's rows as they lie in the file, uint8 [rows, bytes of a row]."""
-        raw = np.asarray(self._files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
-        return raw.reshape(math.prod(tensor.shape[1:]), -1)
-
     def _floats(self, one: _Made) -> Floats:
-        pieces = []
-        for tensor in one.of:
-            packed, floats = self._raw(tensor), np.empty(tensor.shape[::-1], np.float32)
-            unpacked = floats.reshape(len(packed), -1)
-            step = max(_AT_ONCE // unpacked.shape[1], 1)
-            for first in range(0, len(packed), step):
-                unpacked[first : first + step] = floats_of(tensor.type, packed[first : first + step])
-            pieces.append(floats)
-        return self._put(one, pieces, one.shape)
+        return self._put(one, [unpacked(self._gguf, tensor) for tensor in one.of], one.shape)
 
     def _matrix(self, one: _Made) -> Matrix:
         """Make a matrix of blocks, in the order that the rule makes of the numbers of its rows, or of its columns."""
         outputs, inputs = one.shape[-2:]
-        rows, types = [self._raw(tensor) for tensor in one.of], [tensor.type for tensor in one.of]
+        rows, types = [raw_rows(self._gguf, tensor) for tensor in one.of], [tensor.type for tensor in one.of]
         for tensor in one.of:
             if tensor.shape[0] != inputs:
                 said = f"rows of {tensor.name} have {tensor.shape[0]} numbers for {inputs} of {one.name}"
