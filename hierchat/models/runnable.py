@@ -168,7 +168,7 @@ def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
     """Return the Step that computes a model of which only transformers' name of its kind is known."""
     if own and model_config.KINDS.get(kind, kind) in families.ARCHITECTURES:
         return "kernels"
-    return "slots" if slotted({"model_type": kind}, device) else "plain"
+    return "slots" if slotted({"model_type": families.RENAMED.get(kind, kind)}, device) else "plain"
 
 
 def _states_and_experts(text: Mapping[str, Any]) -> bool:

@@ -156,7 +156,7 @@ def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
             return None, ""
         from hierchat.engine.torch.mtp_head import MtpHead
 
-        return MtpHead(layer, runner.model, runner.context_length), ""
+        return MtpHead(layer, runner), ""
     except (ModelError, SafetensorError, OSError, MemoryError, RuntimeError) as error:
         name, reason = loaded.name, first_line(error)
         return None, later(f"{name} brings a layer that drafts (MTP), which cannot be used: {reason}.")

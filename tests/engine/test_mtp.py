@@ -45,6 +45,11 @@ KINDS = ("qwen35", "qwen3next", "glm4moe")
 """By the names of tests/gguf_files/models.py: dense, with experts, and DeepSeek's names; the first two are hybrids."""
 TOKENIZER = tiny_tokenizer(("ab",))
 AROUND = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "norm": "norm"}
+MIMO = "qwen2"
+"""Whose layer is MiMo's (modeling_mimo.py; vLLM's mimo.py and mimo_mtp.py have from where its states are)."""
+AROUND_MIMO = dict(
+    zip(AROUND, ("input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm"), strict=True)
+)
 
 
 class Reference(nn.Module):
@@ -69,13 +74,16 @@ class Reference(nn.Module):
         """Logits and the layer's own states of tokens [n] that stand behind states [n, hidden]."""
         (target,) = self.target
         embedded = target.model.embed_tokens(torch.tensor([tokens]))
-        joined = torch.cat([self.enorm(embedded), self.hnorm(torch.from_numpy(before)[None])], dim=-1)
+        parts = [self.enorm(embedded), self.hnorm(torch.from_numpy(before)[None])]
+        mimo = target.config.model_type == MIMO
+        joined = torch.cat(parts[::-1] if mimo else parts, dim=-1)
         places = torch.arange(len(tokens))[None]
         unseen = torch.full((len(tokens), len(tokens)), -torch.inf).triu(1)[None, None]
         x = self.eh_proj(joined)
         turns = target.model.rotary_emb(x, places)
-        own = self.norm(self.layer(x, attention_mask=unseen, position_embeddings=turns, position_ids=places))
-        return target.lm_head(own)[0].numpy(), own[0].numpy()
+        x = self.layer(x, attention_mask=unseen, position_embeddings=turns, position_ids=places)
+        own = self.norm(x)
+        return target.lm_head(own)[0].numpy(), (x if mimo else own)[0].numpy()
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """By DeepSeek's names, experts one by one."""
@@ -94,17 +102,20 @@ class Reference(nn.Module):
 
 
 def target_and_layer(name: str) -> tuple[Any, Reference]:
-    target = tiny_module(name) if name in FAMILIES else tiny_family(name)
+    target = tiny_module(name) if name in FAMILIES else tiny_family(name, vocab_size=VOCABULARY)
     target.set_attn_implementation("eager")
     return target, Reference(target)
 
 
-def as_qwen(tensors: Mapping[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
+def as_published(name: str, tensors: Mapping[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
     found = {}
-    for name, tensor in tensors.items():
-        rest = name.removeprefix(f"model.layers.{layers}.").replace("shared_head.norm", "norm")
+    around, outside, inside = AROUND, "mtp.", "mtp.layers.0."
+    if name == MIMO:
+        around, outside, inside = AROUND_MIMO, *["model.mtp_layers.0."] * 2
+    for said, tensor in tensors.items():
+        rest = said.removeprefix(f"model.layers.{layers}.").replace("shared_head.norm", "norm")
         part = rest.removesuffix(".weight")
-        found[f"mtp.{AROUND[part]}.weight" if part in AROUND else f"mtp.layers.0.{rest}"] = tensor
+        found[f"{outside}{around[part]}.weight" if part in around else f"{inside}{rest}"] = tensor
     return found
 
 
@@ -118,13 +129,15 @@ def write_folder(name: str, target: Any, layer: Reference, folder: Path, **chang
         (which,) = [one for one in tensors if one.endswith(f"{end}.weight")]
         tensors[which] = tensor
     tensors = {which: tensor for which, tensor in tensors.items() if tensor is not None}
-    if name in QWEN:
-        tensors = as_qwen(tensors, layers)
+    if name in (*QWEN, MIMO):
+        tensors = as_published(name, tensors, layers)
     file = folder / "model.safetensors"
     whole = {**load_file(file), **{which: one.contiguous().clone() for which, one in tensors.items()}}
     save_file(whole, file, {"format": "pt"})
     said = json.loads((folder / "config.json").read_text())
     said["mtp_num_hidden_layers" if name in QWEN else "num_nextn_predict_layers"] = 1
+    if name == MIMO:
+        said |= {"model_type": "mimo", "architectures": ["MiMoForCausalLM"]}
     (folder / "config.json").write_text(json.dumps(said))
     return of_folder(folder)
 
@@ -139,7 +152,7 @@ def head_of(entry: ModelEntry, backend: Backend | None, device: str = "cpu") -> 
     runner: Any = make_runner(loaded)
     layer = loaded.read_mtp()
     assert isinstance(layer, BlockModule) == (backend is None and entry.source.gguf is not None)
-    return LocalEngine(runner.open(), (), text_of), MtpHead(layer, runner.model, runner.context_length)
+    return LocalEngine(runner.open(), (), text_of), MtpHead(layer, runner)
 
 
 def assert_near(found: Floats, expected: Floats, most: float) -> None:
@@ -190,7 +203,7 @@ FROM: dict[str, tuple[Callable[..., ModelEntry], Backend | None, float]] = {
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [*product(KINDS, FROM), *((name, "safetensors") for name in ("qwen35moe", "deepseek_v3"))],
+    [*product(KINDS, FROM), *((name, "safetensors") for name in ("qwen35moe", "deepseek_v3", MIMO))],
 )
 def test_it_computes_what_the_model_defines(name: str, form: str, tmp_path: Path) -> None:
     write, backend, most = FROM[form]
@@ -226,9 +239,14 @@ def test_trees_stand_on_what_the_layer_says(tmp_path: Path) -> None:
             assert sorted(children) == sorted(best.tolist())
 
 
-@pytest.mark.parametrize("name", ["qwen3next", pytest.param("glm4moe", marks=pytest.mark.large)])
+def write_either(name: str, *model: Any) -> ModelEntry:
+    """MiMo as a folder, others as a GGUF file."""
+    return write_folder(name, *model) if name == MIMO else write_file(name, *model, packed=True)
+
+
+@pytest.mark.parametrize("name", ["qwen3next", MIMO, pytest.param("glm4moe", marks=pytest.mark.large)])
 def test_a_layer_that_knows_nothing_changes_no_word(name: str, tmp_path: Path) -> None:
-    engine, head = head_of(write_file(name, *target_and_layer(name), tmp_path / "a.gguf", packed=True), None)
+    engine, head = head_of(write_either(name, *target_and_layer(name), tmp_path / "a.gguf"), None)
     proposed = 0
     for temperature in (0.0, 0.8):
         settings = GenerationSettings(temperature=temperature, seed=1, max_new_tokens=20)
@@ -246,14 +264,31 @@ def test_a_layer_that_knows_nothing_changes_no_word(name: str, tmp_path: Path) -
     assert proposed > 30
 
 
+def test_mimos_layer_reads_states_before_the_last_norm(tmp_path: Path) -> None:
+    target, layer = target_and_layer(MIMO)
+    text = random_tokens(9)
+    expected = target(torch.tensor([text]), output_hidden_states=True).hidden_states[-1][0].numpy()
+    engine, _ = head_of(write_folder(MIMO, target, layer, tmp_path), "float32")
+    states = engine.sequence.read(text, hidden=True)
+    assert states is not None
+    assert_near(target.model.norm(torch.from_numpy(states)).numpy(), expected, 1e-3)
+    assert np.abs(states - expected).max() > 0.1 * expected.std()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", ["qwen35", "glm4moe"])
+@pytest.mark.parametrize("name", ["qwen35", "glm4moe", MIMO])
 def test_on_a_gpu(name: str, tmp_path: Path) -> None:
     target, layer = target_and_layer(name)
     entry = write_folder(name, target, layer, tmp_path)
     assert_as_defined(head_of(entry, "float32", "cuda")[1], layer, 0.02)
     assert_as_defined(head_of(entry, "bfloat16", "cuda")[1], layer, 0.3)
+
+
+def test_our_kernels_compute_mimo_as_qwen2(tmp_path: Path) -> None:
+    folder = write_folder(MIMO, *target_and_layer(MIMO), tmp_path)
+    loaded = load(folder.model_copy(update={"blocks": 8}), "cpu")
+    assert (loaded.backend, loaded.model.config["model_type"]) == ("blocks", MIMO)
 
 
 BROKEN = {
@@ -280,17 +315,21 @@ def test_one_that_overflows_is_refused(tmp_path: Path) -> None:
         head_of(entry, "float32")
 
 
-def test_a_model_drafts_for_itself_or_says_why_not(tmp_path: Path) -> None:
-    """Also where a GGUF file says that it has a layer, and it was cut off."""
-    target, layer = target_and_layer("qwen35")
+@pytest.mark.parametrize("name", ["qwen35", MIMO])
+def test_a_model_drafts_for_itself_or_says_why_not(name: str, tmp_path: Path) -> None:
+    """Also where a GGUF file or config.json says that it has a layer, and it was cut off."""
+    target, layer = target_and_layer(name)
     options = LoadOptions(device="cpu")
-    served = load_served_model(write_file("qwen35", target, layer, tmp_path / "a.gguf", packed=True), options)
+    served = load_served_model(write_either(name, target, layer, tmp_path / "a.gguf"), options)
     assert served.mtp
     assert "MTP" not in served.note
-    cut = write_family("qwen35", target, tmp_path / "b.gguf", TOKENIZER, packed=True)
-    lacking = load_served_model(of_gguf(cut), options)
+    if name == MIMO:
+        cut = write_folder(name, target, layer, tmp_path / "b", **{"mlp.up_proj": None})
+    else:
+        cut = of_gguf(write_family(name, target, tmp_path / "b.gguf", TOKENIZER, packed=True))
+    lacking = load_served_model(cut, options)
     assert not lacking.mtp
-    said = "tiny brings a layer that drafts (MTP), which cannot be used: the file lacks model."
+    said = "tiny brings a layer that drafts (MTP), which cannot be used: the file lacks "
     assert said in lacking.note
     settings = GenerationSettings(max_new_tokens=8)
     prompt = random_tokens(30, vocabulary=VOCABULARY)

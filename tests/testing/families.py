@@ -101,9 +101,9 @@ def _shrunk(usual: Any) -> dict[str, Any]:
     return found
 
 
-def tiny_family(kind: str) -> Any:
+def tiny_family(kind: str, **changed: Any) -> Any:
     """A random model of this kind."""
-    config = tiny_config(kind)
+    config = tiny_config(kind, **changed)
     with torch.device("meta"):
         size = sum(one.numel() for one in AutoModelForCausalLM.from_config(config).parameters())
     assert size <= LARGEST, f"{kind} has {size:,} parameters"

@@ -14,6 +14,7 @@ from hierchat.engine.torch.block_linear import PackedLinear, multiplier_of, over
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.language import later
+from hierchat.models.formats.mtp_layer import BEFORE_NORM
 from hierchat.models.load.load_model import BlockModule
 from hierchat.models.progress import BrokenFileError
 
@@ -60,22 +61,29 @@ class ModuleHead(DraftHead):
 class MtpHead(ModuleHead):
     """Draft by the layer that a model brings: in blocks, packed, or in floats on a GPU, as the model itself."""
 
-    def __init__(self, layer: Any, target: Any, context_length: int) -> None:
-        """Take what LoadedModel.read_mtp returns, and its model as that one's runner has it: embedding and output are
-        shared. Raises BrokenFileError where the layer computes no numbers."""
+    def __init__(self, layer: Any, runner: Any) -> None:
+        """Take what LoadedModel.read_mtp returns, and its model's runner: embedding and output are shared. Raises
+        BrokenFileError where the layer computes no numbers."""
+        target = runner.model
         if isinstance(layer, BlockModule):
             layer = over_blocks(layer, multiplier_of(target))
         if any(isinstance(part, PackedLinear) for part in target.modules()):
             pack(layer.model.layers)
             layer.eh_proj = PackedLinear(layer.eh_proj)
         layer.set_input_embeddings(target.get_input_embeddings())
-        layer.set_output_embeddings(target.get_output_embeddings())
-        super().__init__(layer, target, context_length, layer.config.hidden_size)
+        output, self._before_norm = target.get_output_embeddings(), layer.config.model_type in BEFORE_NORM
+        if self._before_norm:
+            output, layer.model.norm = torch.nn.Sequential(layer.model.norm, output), torch.nn.Identity()
+        layer.set_output_embeddings(output)
+        super().__init__(layer, target, runner.context_length, layer.config.hidden_size)
+        if self._before_norm:
+            runner.keep_layers([target.config.num_hidden_layers])
 
     @torch.inference_mode()
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
         layer = self._layer
         embedded = layer.get_input_embeddings()(torch.tensor([tokens], device=layer.device))
         before = torch.from_numpy(states)[None].to(layer.device, embedded.dtype)
-        both = torch.cat((layer.enorm(embedded), layer.hnorm(before)), dim=-1)
+        parts = layer.enorm(embedded), layer.hnorm(before)
+        both = torch.cat(parts[::-1] if self._before_norm else parts, dim=-1)
         return np.asarray(layer.eh_proj(both)[0].float().numpy(force=True))

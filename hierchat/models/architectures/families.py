@@ -146,6 +146,8 @@ GGUF_ARCHITECTURES = {
     architecture.gguf or architecture.model_type: architecture for architecture in ARCHITECTURES.values()
 }
 """Architectures by the name in GGUF files."""
+RENAMED = {"mimo": "qwen2"}
+"""Kinds of models that transformers does not know, and the kind of which they have the layers and tensors."""
 
 
 def unknown(name: object) -> str:

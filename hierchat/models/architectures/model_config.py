@@ -217,7 +217,7 @@ def shared_by_active(config: Mapping[str, Any]) -> bool:
 
 
 # Configurations of texts, where a model knows pictures or sounds, too
-KINDS = {"gemma4": "gemma4_text", "gemma4_unified": "gemma4_text", "gemma4_unified_text": "gemma4_text"}
+KINDS = dict.fromkeys(("gemma4", "gemma4_unified", "gemma4_unified_text"), "gemma4_text") | families.RENAMED
 """Kinds of models whose texts our own engine computes from safetensors, and as which architecture."""
 PREFIX = "model.language_model."
 """Where the tensors of texts stand among others; in place of "model."."""

@@ -26,7 +26,7 @@ import numpy as np
 
 from hierchat.config import cache_dir, process_environment
 from hierchat.models import cache
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, RENAMED
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import Size
 from hierchat.models.device_memory import require_free
@@ -398,7 +398,11 @@ def causal_config(folder: Path, name: str) -> Any:
     said = read_config(folder)
     kind, architectures = said.get("model_type"), said.get("architectures") or []
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        if kind in RENAMED:
+            kind, architectures = RENAMED[kind], []
+            config = AutoConfig.for_model(**{**said, "model_type": kind})
+        else:
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # its classes raise whatever odd values lead them to
         if kind in CONFIG_MAPPING_NAMES:
             raise BrokenFileError(

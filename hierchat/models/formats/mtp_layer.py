@@ -2,7 +2,7 @@
 2412.19437): as a transformers module of that one layer.
 
 The layer reads a token's embedding and the state before it, each behind a norm, joined by `eh_proj`. Embedding and
-output are the target's. Files call it as DeepSeek does, by the number behind the last layer, or as Qwen does, `mtp`."""
+output are the target's. Files call it by the number behind the last layer, as DeepSeek's do, or `mtp`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from hierchat.models.formats.gguf_module import Shape, filled, matrices_of, stor
 from hierchat.models.progress import BrokenFileError
 
 KINDS = frozenset([
-    "deepseek_v3", "glm4_moe", "glm4_moe_lite", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+    "deepseek_v3", "glm4_moe", "glm4_moe_lite", "qwen2", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
 """transformers' names of models whose layer is one of their own kind, with full attention, and chained behind its norm
 where it drafts further tokens."""
+BEFORE_NORM = frozenset(["qwen2"])
+"""Those whose layer, MiMo's, reads states from before the last norm, joined before the embedding, and is chained so."""
 _SAID = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
 _ONE_LAYER = {
     "num_hidden_layers": 1,
@@ -37,12 +39,14 @@ _ONE_LAYER = {
 """Configuration of one layer: with experts, where the model has them."""
 _NORM = "model.norm"
 _NAMES = {
-    "fc": "eh_proj",
-    "pre_fc_norm_embedding": "enorm",
-    "pre_fc_norm_hidden": "hnorm",
-    "norm": _NORM,
-    "shared_head.norm": _NORM,
-    **{name: name for name in ("eh_proj", "enorm", "hnorm")},
+    name: own
+    for own, names in {
+        "eh_proj": ("eh_proj", "fc", "input_proj"),
+        "enorm": ("enorm", "pre_fc_norm_embedding", "token_layernorm"),
+        "hnorm": ("hnorm", "pre_fc_norm_hidden", "hidden_layernorm"),
+        _NORM: ("norm", "shared_head.norm", "final_layernorm"),
+    }.items()
+    for name in names
 }
 """What stands outside of the layer, as files call it and as the module does."""
 _OF_TARGET = ("embed_tokens", "shared_head.head")
@@ -51,7 +55,7 @@ _OF_TARGET = ("embed_tokens", "shared_head.head")
 
 def own_name(name: str, layers: int) -> str | None:
     """Return what the module calls a tensor of a file; None for one of the target, which has so many layers."""
-    begin = rf"(?:model\.)?(?:language_model\.)?(?:mtp\.layers\.0|mtp(?!\.layers)|layers\.{layers})\."
+    begin = rf"(?:model\.)?(?:language_model\.)?(?:mtp[._]layers\.0|mtp(?!\.layers)|layers\.{layers})\."
     if not (found := re.match(begin, name)):
         return None
     rest = name[found.end() :]

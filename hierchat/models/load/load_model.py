@@ -247,6 +247,7 @@ def load_torch(
         tokenizer = tokenizer_files.open_tokenizer(folder, plainly=False)
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
+            config=causal_config(folder, entry.name),
             dtype=dtype,
             device_map={"": device},
             quantization_config=_quantisation(entry.quantisation),
