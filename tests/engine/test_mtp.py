@@ -137,7 +137,8 @@ def write_folder(name: str, target: Any, layer: Reference, folder: Path, **chang
     said = json.loads((folder / "config.json").read_text())
     said["mtp_num_hidden_layers" if name in QWEN else "num_nextn_predict_layers"] = 1
     if name == MIMO:
-        said |= {"model_type": "mimo", "architectures": ["MiMoForCausalLM"]}
+        code = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM"), "modeling_mimo.MiMoForCausalLM")
+        said |= {"model_type": "mimo", "architectures": ["MiMoForCausalLM"], "auto_map": code}
     (folder / "config.json").write_text(json.dumps(said))
     return of_folder(folder)
 
