@@ -134,8 +134,8 @@ def head_tensors(path: Path, config: EagleConfig, dtype: Any) -> dict[str, Any]:
         if name == _MAP and tensor.type == "I64":
             numbers = raw_rows(path, tensor).view("<i8").reshape(-1)
             found[name] = torch.from_numpy(numbers - np.arange(len(numbers)))
-        elif tensor.type not in TYPES:
-            raise UnsupportedError(later(f"its tensors are in {tensor.type}"))
+        elif (odd := tensor.type) not in TYPES:
+            raise UnsupportedError(later(f"its tensors are in {odd}"))
         elif name != ROPE_FACTORS:
             try:
                 floats = unpacked(path, tensor)
