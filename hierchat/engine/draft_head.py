@@ -61,6 +61,8 @@ class HeadForward(NamedTuple):
     """Cells at the end whose logits are read; 0: none are."""
     inputs: Floats | None = None
     """[cells, ...]: what the layer read of cells that were computed before, but not committed."""
+    target: CachedSequence | None = None
+    """The target's sequence, where that is known."""
 
 
 class HeadRows(NamedTuple):
@@ -178,6 +180,7 @@ class HeadDrafter:
         self._head, self._cost = head, cost
         self._settings = (settings or GenerationSettings()).model_copy(update={"logit_bias": {}})
         self._sequence: CachedSequence | None = None
+        self._target: CachedSequence | None = None
         self._text: list[int] = []
         self._start = 0
         """Position of the state that the first cell reads; a cell for each token behind it."""
@@ -199,8 +202,9 @@ class HeadDrafter:
         if self._end != len(prompt) - 1:  # states of another text
             self._restart(len(prompt) - 1)
 
-    def see(self, hidden: Floats, position: int) -> None:
-        """Keep the states of the text's tokens from `position` on."""
+    def see(self, hidden: Floats, position: int, sequence: CachedSequence | None = None) -> None:
+        """Keep the states of the text's tokens from `position` on, and the target's sequence that holds it."""
+        self._target = sequence
         if position != self._end:
             self._restart(position)
         self._states += list(hidden.copy())
@@ -286,7 +290,7 @@ class HeadDrafter:
             if count := end - begin:
                 path = range(-1, count - 1)
                 found = yield HeadForward(
-                    head, self._sequence, tokens[begin:end], path, states[begin:end], last
+                    head, self._sequence, tokens[begin:end], path, states[begin:end], last, None, self._target
                 )
                 self._sequence.commit(range(count))
         return found.rows
@@ -338,15 +342,12 @@ class HeadDrafter:
             before.append(state)
         rows, grown.joined, ms = yield HeadForward(
             self._head, self._sequence, grown.cell_tokens, grown.cell_parents, np.concatenate(before),
-            len(chosen), grown.joined,
+            len(chosen), grown.joined, self._target,
         )  # fmt: skip
         began = time.perf_counter()
-        states = rows.hidden(range(len(rows)))
-        assert states is not None
         grown.level, grown.depth = [], grown.depth + 1
-        for node in chosen:
-            cell = grown.cells[node]
-            self._branch(grown, node, rows[cell], states[cell : cell + 1].copy())
+        for cell, node in enumerate(chosen, len(rows) - len(chosen)):
+            self._branch(grown, node, rows[cell], rows.hidden([cell]))
         if len(grown.cell_tokens) == 1:  # a chain so far: what follows need not compute it again
             self._sequence.commit([0])
             grown.forget_cells()

@@ -7,6 +7,7 @@ from hierchat.language import later
 from hierchat.models.architectures import families, model_config
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
+from hierchat.models.formats.eagle_files import ASSISTANTS
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head
@@ -66,9 +67,7 @@ _NO_CHAT = {
         "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus",
         "plbart", "prophetnet", "t5", "umt5",
     ],
-    later("it drafts for one other model, and cannot chat by itself"): [
-        "gemma4_assistant", "gemma4_unified_assistant",
-    ],
+    later("it drafts for one other model, and cannot chat by itself"): ASSISTANTS,
     later("it is made for sounds or pictures, not to chat"): [
         "git", "got_ocr2", "moshi", "moss_transcribe_diarize", "musicgen", "musicgen_melody", "trocr", "whisper",
     ],
@@ -133,9 +132,10 @@ def require_supported(config: Mapping[str, Any]) -> None:
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
 
 
-def refused(config: Mapping[str, Any]) -> str | None:
-    """Return why a model of this configuration cannot chat through transformers; None if it can."""
-    return MADE_FOR_ELSE.get(str(config.get("model_type")))
+def refused(config: Mapping[str, Any], draft_only: bool = False) -> str | None:
+    """Return why a model of this configuration cannot chat through transformers, or draft; None if it can."""
+    kind = str(config.get("model_type"))
+    return None if draft_only and kind in ASSISTANTS else MADE_FOR_ELSE.get(kind)
 
 
 def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:

@@ -35,7 +35,7 @@ from hierchat.hierarchy.planner import Hierarchy
 from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import folder_of, gguf_file, has_blocks, status
-from hierchat.models.formats.eagle_files import says_eagle
+from hierchat.models.formats.eagle_files import ASSISTANTS, says_head
 from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import read_known, same_tokens
 from hierchat.models.progress import BrokenFileError, ModelError, Progress, Report, silent
@@ -49,7 +49,7 @@ from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
     from hierchat.engine.draft_head import DraftHead
-    from hierchat.engine.torch.eagle_head import EagleHead
+    from hierchat.engine.torch.mtp_head import ModuleHead
 
 SAMPLES, SAMPLE = 4, 96
 """Texts, and tokens of each, over which models are compared after loading."""
@@ -98,7 +98,7 @@ class Levels:
     """Model and machine that the hierarchy is kept under; None: nothing is kept."""
     users: dict[str, int | None] = field(default_factory=dict)
     """By draft model, whose text its slots hold."""
-    head: EagleHead | None = None
+    head: ModuleHead | None = None
     """Draft head beside them; it drafts in place of one that the model brings, and of users' own."""
 
     @property
@@ -141,16 +141,20 @@ def load_levels(
     target_ms = engine.latency.step_ms(0)[0]
     beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
     found, left_out = list[LoadedLevel](), list[LeftOut]()
-    heads: list[EagleHead] = []
+    heads: list[ModuleHead] = []
 
     def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> None:
         source = candidate.source
-        if (place := folder_of(source) or gguf_file(source)) and (said := says_eagle(place)):
+        if (place := folder_of(source) or gguf_file(source)) and (said := says_head(place)):
+            from hierchat.engine.torch.assistant_head import AssistantHead
             from hierchat.engine.torch.eagle_head import EagleHead
 
             if heads:
                 raise UnsupportedModel(later("another head drafts already: name one"))
-            heads.append(EagleHead(name, place, said, engine.runner))
+            if said.get("model_type") in ASSISTANTS:
+                heads.append(AssistantHead(name, place, engine.sequence))
+            else:
+                heads.append(EagleHead(name, place, said, engine.runner))
             return
         local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
         if not local and not status(candidate).present:

@@ -328,8 +328,8 @@ class ModelManager:
         served, catalogue = self._slot.model, self._slot.catalogue
         said: dict[str, Draft] = {}
         if served and served.name == entry.name and served.levels:
-            eagle = served.levels.head
-            for name in [*served.levels.hierarchy.names[:-1], *([eagle.name] if eagle else [])]:
+            named = served.levels.head
+            for name in [*served.levels.hierarchy.names[:-1], *([named.name] if named else [])]:
                 chosen = name in entry.drafts if name in catalogue.models else None
                 why = later("in use")
                 if chosen not in (True, None):

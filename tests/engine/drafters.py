@@ -1,4 +1,4 @@
-"""Drafters that a test knows: noise, the truth, and the truth among many wrong tokens."""
+"""Drafters that a test knows: noise, the truth, and the truth among many wrong tokens; and any head."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.draft_tree import DraftTree
+from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows
 from hierchat.drafting.drafter import Drafter
-from tests.testing.tiny import VOCABULARY
+from hierchat.drafting.proposer import JointDrafter
+from hierchat.engine.draft_head import SOURCE, DraftHead, HeadDrafter
+from hierchat.engine.engine import GenerationRequest
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.runner import Runner
+from tests.testing.tiny import VOCABULARY, random_tokens, text_of, tokens_of
 
 
 class TreeDrafter(Drafter):
@@ -76,3 +82,19 @@ class Buried(Adversary):
             parents += [parent] * 3
             parent = len(tokens) - 2
         return tokens, parents
+
+
+def assert_changes_no_word(runner: Runner, head: DraftHead) -> None:
+    """A reply with the head beside the databases, greedy and sampled, is the one without; and it does draft."""
+    engine, proposed = LocalEngine(runner.open(), (), text_of), 0
+    for temperature in (0.0, 0.8):
+        settings = GenerationSettings(temperature=temperature, seed=1, max_new_tokens=20)
+        prompt, cost = random_tokens(150, 2, runner.vocabulary), DraftCost(FreeRows(8))
+        engine.clear()
+        plain = tokens_of(engine.generate(GenerationRequest(prompt, settings)))
+        joint = JointDrafter(Drafter(width=8, settings=settings), [HeadDrafter(head, cost, settings)], cost)
+        engine.clear()
+        steps = list(engine.generate(GenerationRequest(prompt, settings, joint)))
+        assert tokens_of(steps) == plain
+        proposed += sum(step.proposed.get(SOURCE, 0) for step in steps)
+    assert proposed > 30

@@ -21,24 +21,22 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter
 from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner
-from hierchat.engine.draft_head import SOURCE, HeadDrafter
 from hierchat.engine.engine import GenerationRequest
-from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Runner, Segment
 from hierchat.engine.torch.eagle_head import EagleHead
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Catalogue, ModelEntry
-from hierchat.models.formats.eagle_files import says_eagle
+from hierchat.models.formats.eagle_files import says_head
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Drafting, Memory, chosen_drafter, reply_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
+from tests.engine.drafters import assert_changes_no_word
 from tests.gguf_files.writer import add_value
 from tests.testing.architectures import finish
-from tests.testing.tiny import random_tokens, text_of, tiny_engine, tokens_of
+from tests.testing.tiny import random_tokens, tiny_engine, tokens_of
 from tests.testing.tiny_files import of_folder, of_gguf, tiny_config, tiny_tokenizer
 
 Tensor = torch.Tensor
@@ -206,7 +204,7 @@ def write_file(layer: Reference, path: Path, *, packed: bool = False, **changed:
 
 
 def head_of(path: Path, runner: Runner) -> EagleHead:
-    said = says_eagle(path)
+    said = says_head(path)
     assert said
     return EagleHead("eagle", path, said, runner)
 
@@ -333,22 +331,9 @@ def test_layers_are_counted_as_its_makers_do(said: dict[str, Any], tmp_path: Pat
 
 @pytest.mark.parametrize(("kind", "speculators"), [("torch", True), ("cuda", False)])
 def test_a_head_that_knows_nothing_changes_no_word(kind: str, speculators: bool, tmp_path: Path) -> None:
-    model = target()
-    runner = RUNNERS[kind](model)
-    engine, proposed = LocalEngine(runner.open(), (), text_of), 0
+    runner = RUNNERS[kind](model := target())
     head = head_of(write(Reference(model, speculators=speculators), tmp_path), runner)
-    for temperature in (0.0, 0.8):
-        settings = GenerationSettings(temperature=temperature, seed=1, max_new_tokens=20)
-        prompt = random_tokens(60, 2, VOCABULARY)
-        engine.clear()
-        plain = tokens_of(engine.generate(GenerationRequest(prompt, settings)))
-        cost = DraftCost(FreeRows(8))
-        joint = JointDrafter(Drafter(width=8, settings=settings), [HeadDrafter(head, cost, settings)], cost)
-        engine.clear()
-        steps = list(engine.generate(GenerationRequest(prompt, settings, joint)))
-        assert tokens_of(steps) == plain
-        proposed += sum(step.proposed.get(SOURCE, 0) for step in steps)
-    assert proposed > 30
+    assert_changes_no_word(runner, head)
 
 
 BEYOND = KNOWN - np.arange(OUTPUTS)

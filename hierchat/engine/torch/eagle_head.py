@@ -15,12 +15,9 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 
 from hierchat.engine.draft_head import Floats
 from hierchat.engine.torch.block_linear import PackedLinear, can_pack, multiplier_of, pack
-from hierchat.engine.torch.mtp_head import ModuleHead
-from hierchat.language import later
+from hierchat.engine.torch.mtp_head import ModuleHead, module_behind
 from hierchat.models.formats.eagle_files import EagleConfig, head_tensors, read_config, take_known
-from hierchat.models.formats.gguf_module import filled, stored
-from hierchat.models.formats.mtp_layer import fitting
-from hierchat.models.progress import BrokenFileError, UnsupportedError
+from hierchat.models.formats.mtp_layer import made_of
 
 _IN_FILES = {"lm_head.0.weight": "norm.weight", "lm_head.1.weight": "lm_head.weight"}
 
@@ -51,15 +48,12 @@ class EagleHead(ModuleHead):
     def __init__(self, name: str, path: Path, said: dict[str, Any], runner: Any) -> None:
         """Take the head of a folder or a GGUF file with its configuration, and the target's runner. Raises
         UnsupportedError where it does not fit the target, BrokenFileError, and what safetensors raise."""
-        target, through_modules = runner.model, isinstance(runner.model, nn.Module)
-        if not through_modules or not hasattr(target.get_decoder(), "layers"):
-            raise UnsupportedError(
-                later("it drafts only where transformers compute the model, not our kernels")
-            )
+        target = module_behind(runner)
         self.name, self._config = name, read_config(said, target.config.get_text_config(decoder=True))
         self._states = len(self._config.layers) * self._config.state
         tensors = head_tensors(path, self._config, target.dtype)
-        known, layer = take_known(tensors, self._config), _layer(self._config, tensors, target.dtype)
+        known, embeds = take_known(tensors, self._config), "embed_tokens.weight" in tensors
+        layer = made_of(tensors, lambda: _empty(self._config, embeds, target.dtype), _IN_FILES)
         packed = multiplier_of(target) or any(isinstance(part, PackedLinear) for part in target.modules())
         if packed and can_pack(layer):
             pack(layer)
@@ -79,18 +73,6 @@ class EagleHead(ModuleHead):
         elif "norm_output" in options:
             state = layer.lm_head[0](state)
         return np.asarray(torch.cat((embedded, state), dim=-1).float().numpy(force=True))
-
-
-def _layer(config: EagleConfig, tensors: dict[str, Any], dtype: torch.dtype) -> Any:
-    """Make the module of a head of its tensors, with an embedding where it brings one."""
-    try:
-        layer = _empty(config, "embed_tokens.weight" in tensors, dtype)
-    except Exception as error:  # transformers' classes raise whatever odd values lead them to
-        raise BrokenFileError(later("its configuration makes no sense")) from error
-    wanted = {name: _IN_FILES.get(name, name.removeprefix("model.")) for name in stored(layer)}
-    if more := min(tensors.keys() - wanted.values(), default=None):
-        raise UnsupportedError(later(f"it has {more}, which is not computed here"))
-    return filled(layer, {name: fitting(wanted[name], tensors, one) for name, one in stored(layer).items()})
 
 
 def _empty(config: EagleConfig, embeds: bool, dtype: torch.dtype) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hierchat.engine.draft_head import DraftHead, Floats
+from hierchat.engine.draft_head import DraftHead, Floats, HeadForward
 from hierchat.engine.runner import Segment
 from hierchat.engine.torch.block_linear import PackedLinear, multiplier_of, over_blocks, pack
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
@@ -16,7 +16,7 @@ from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.language import later
 from hierchat.models.formats.mtp_layer import BEFORE_NORM
 from hierchat.models.load.load_model import BlockModule
-from hierchat.models.progress import BrokenFileError
+from hierchat.models.progress import BrokenFileError, UnsupportedError
 
 
 class LayerRunner(TorchRunner):
@@ -42,18 +42,28 @@ class LayerRunner(TorchRunner):
         return found
 
 
+def module_behind(runner: Any) -> Any:
+    """Return the transformers module that a target's runner computes. Raises UnsupportedError where it has none."""
+    decoder = getattr(runner.model, "get_decoder", None)
+    if not decoder or not hasattr(decoder(), "layers"):
+        raise UnsupportedError(later("it drafts only where transformers compute the model, not our kernels"))
+    return runner.model
+
+
 class ModuleHead(DraftHead):
     """Draft by a transformers module of one layer, on the target's device."""
 
-    def __init__(self, layer: Any, target: Any, context_length: int, states: int) -> None:
-        """Try the layer with `states` numbers beside a token. Raises BrokenFileError where it computes no numbers."""
-        self._layer = layer.to(target.device)
-        super().__init__(LayerRunner(layer, context_length=context_length, packed=False, quantum=1))
+    name: str
+
+    def __init__(self, layer: Any, target: Any, context_length: int, states: int, over: Any = None) -> None:
+        """Try the layer with `states` numbers beside a token; where it has no cache of its own, `over` a sequence of
+        the target. Raises BrokenFileError where it computes no numbers."""
+        self._layer, runner = layer.to(target.device), over and over.runner
+        super().__init__(runner or LayerRunner(layer, context_length=context_length, packed=False, quantum=1))
         sequence, nothing = self.open(), np.zeros((1, states), np.float32)
         for _ in range(2):  # the first one is slow
-            segment = Segment(sequence, [0], [-1], embeddings=self.joined([0], nothing))
-            (rows,) = self.runner.forward([segment])
-        if not np.isfinite(rows[0]).all():
+            (found,) = self.forward([HeadForward(self, sequence, [1], [-1], nothing, 1, None, over)])
+        if not np.isfinite(found.rows[0]).all():
             raise BrokenFileError(later("it computes no numbers"))
         self.close(sequence)
 

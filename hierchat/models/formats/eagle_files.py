@@ -32,6 +32,7 @@ _SHAPE = (
     "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "attention_bias",
     "mlp_bias",
 )  # fmt: skip
+ASSISTANTS = "gemma4_assistant", "gemma4_unified_assistant"  # engine/torch/assistant_head.py
 _NUMBERS, _MAP = "eagle_aux_hidden_state_layer_ids", "d2t"
 _GGUF = Family(
     "eagle3",
@@ -61,14 +62,14 @@ class EagleConfig:
     options: frozenset[str]
 
 
-def says_eagle(folder: Path) -> dict[str, Any] | None:
-    """Return the configuration of an EAGLE-3 head in a folder or a file; None for others. Raises BrokenFileError."""
+def says_head(folder: Path) -> dict[str, Any] | None:
+    """Return the configuration of a head or assistant in a folder or file, or None. Raises BrokenFileError."""
     if folder.is_file():
         return _said_in(folder, head) if (head := read_head(folder)).architecture == _GGUF.gguf else None
     with suppress(OSError, ValueError, AttributeError):
         said: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if "eagle3" in f"{said.get('speculators_model_type')} {said.get('architectures')}".lower():
-            return said
+        eagle = "eagle3" in f"{said.get('speculators_model_type')} {said.get('architectures')}".lower()
+        return said if eagle or said.get("model_type") in ASSISTANTS else None
     return None
 
 

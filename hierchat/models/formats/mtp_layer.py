@@ -18,7 +18,7 @@ from safetensors import safe_open
 from hierchat.language import later
 from hierchat.models.architectures.model_config import FULL
 from hierchat.models.formats.gguf_module import Shape, filled, matrices_of, stored
-from hierchat.models.progress import BrokenFileError
+from hierchat.models.progress import BrokenFileError, UnsupportedError
 
 KINDS = frozenset([
     "deepseek_v3", "glm4_moe", "glm4_moe_lite", "qwen2", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
@@ -134,6 +134,19 @@ def _tensors_of(layer: Any) -> dict[str, Any]:
     return {name: tensor for name, tensor in stored(layer).items() if id(tensor) not in shared}
 
 
+def made_of(tensors: dict[str, Any], empty: Callable[[], Any], in_files: Mapping[str, str] = {}) -> Any:
+    """Make the module that `empty` makes without memory, of all these tensors, as files call them: `in_files`, else as
+    the module does but for `model.` before. Raises BrokenFileError, UnsupportedError."""
+    try:
+        module = empty()
+    except Exception as error:  # transformers' classes raise whatever odd values lead them to
+        raise BrokenFileError(later("its configuration makes no sense")) from error
+    wanted = {name: in_files.get(name, name.removeprefix("model.")) for name in stored(module)}
+    if more := min(tensors.keys() - wanted.values(), default=None):
+        raise UnsupportedError(later(f"it has {more}, which is not computed here"))
+    return filled(module, {name: fitting(wanted[name], tensors, one) for name, one in stored(module).items()})
+
+
 def fitting(name: str, found: dict[str, Any], wanted: Any) -> Any:
     """Return a tensor of a file as it is wanted; of experts that are stored one by one, all. Raises BrokenFileError."""
     import torch
@@ -150,7 +163,7 @@ def fitting(name: str, found: dict[str, Any], wanted: Any) -> Any:
     if tensor.shape != wanted.shape:
         shape, right = list(tensor.shape), list(wanted.shape)
         raise BrokenFileError(later(f"{name} has the shape {shape} in place of {right}"))
-    if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16, wanted.dtype):
         kind = str(tensor.dtype).removeprefix("torch.")
         raise BrokenFileError(later(f"{name} is in {kind}, which is not read here"))
     if not tensor.isfinite().all():

@@ -91,7 +91,7 @@ def require_runnable(
         return
     config = _config(entry, folder, engine)
     with _sense(entry.name):
-        own, through = runnable.unsupported(config), runnable.refused(config)
+        own, through = runnable.unsupported(config), runnable.refused(config, entry.draft_only)
     _require_one(entry.name, engine, backend, str(config.get("model_type")), own, through)
 
 
