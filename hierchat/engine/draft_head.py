@@ -88,8 +88,8 @@ class DraftHead(ABC):
         self.slope, self.bias = 1.0, 0.0
         """What turns the log odds of a token here into those of the target choosing it: slope * logit + bias."""
         self.blend, self.payoffs = Blend(), untried()
-        self.level_ms = 0.0
-        """Milliseconds of a forward of its own, on average."""
+        self.level_ms, self.levels = 0.0, 0
+        """Milliseconds of a forward of its own on average, and how many there were."""
         self.broken = False
         """Whether it computed no numbers: then it drafts nothing."""
 
@@ -102,6 +102,15 @@ class DraftHead(ABC):
     def close(self, sequence: CachedSequence) -> None:
         """Take a sequence back, to be emptied by who gets it next."""
         self._free.append(sequence)
+
+    def warm_up(self, states: int, target: CachedSequence | None = None) -> bool:
+        """Compute twice behind a state of so many zeros, since the first forwards are slow; return whether that gives
+        numbers. `target`: see HeadForward."""
+        sequence, nothing = self.open(), np.zeros((1, states), np.float32)
+        for _ in range(2):
+            (found,) = self.forward([HeadForward(self, sequence, [1], [-1], nothing, 1, None, target)])
+        self.close(sequence)
+        return bool(np.isfinite(found.rows[0]).all())
 
     @abstractmethod
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
@@ -156,6 +165,7 @@ class TrainedHead(DraftHead):
         self._norms = weights.embedding_norm, weights.hidden_norm
         self._fc, self._multiply = weights.fc, Multiplier(team=runner.team)
         self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
+        self.warm_up(weights.layer.config["hidden_size"])
 
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
         read = self._embedding(tokens), states
@@ -351,8 +361,9 @@ class HeadDrafter:
         if len(grown.cell_tokens) == 1:  # a chain so far: what follows need not compute it again
             self._sequence.commit([0])
             grown.forget_cells()
-        took = ms + (time.perf_counter() - began) * 1e3
-        self._head.level_ms += (took - self._head.level_ms) * (0.05 if self._head.level_ms else 1.0)
+        took, head = ms + (time.perf_counter() - began) * 1e3, self._head
+        head.levels += 1
+        head.level_ms += (took - head.level_ms) * max(0.05, 1.0 / head.levels)
 
     def _learn(self, tokens: Sequence[int]) -> None:
         """Learn at every place that was looked behind and that the committed tokens passed."""

@@ -60,12 +60,8 @@ class ModuleHead(DraftHead):
         the target. Raises BrokenFileError where it computes no numbers."""
         self._layer, runner = layer.to(target.device), over and over.runner
         super().__init__(runner or LayerRunner(layer, context_length=context_length, packed=False, quantum=1))
-        sequence, nothing = self.open(), np.zeros((1, states), np.float32)
-        for _ in range(2):  # the first one is slow
-            (found,) = self.forward([HeadForward(self, sequence, [1], [-1], nothing, 1, None, over)])
-        if not np.isfinite(found.rows[0]).all():
+        if not self.warm_up(states, over):
             raise BrokenFileError(later("it computes no numbers"))
-        self.close(sequence)
 
 
 class MtpHead(ModuleHead):
