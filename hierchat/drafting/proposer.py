@@ -117,8 +117,8 @@ class Judges(Protocol):
     """Tell how likely any token is, beside proposing some: what others propose is judged by it, too."""
 
     blend: Blend
-    payoffs: tuple[Payoff, ...]
-    """What asking it brought in earlier replies, as Partner has it."""
+    payoffs: Payoffs
+    """What asking it brought in earlier replies."""
 
     def probability(self, node: int, token: int) -> float | None:
         """Return the probability of a token behind a node of its latest tree, -1 at the root; None where it did not
@@ -215,9 +215,34 @@ SURE = (0.3, 0.7)
 """Chances of the first proposer's likeliest draft between which what others bring is averaged apart."""
 
 
-def untried() -> tuple[Payoff, ...]:
-    """Return the payoffs of a proposer that was not asked yet: by how sure the first one is, alone and in a batch."""
-    return tuple(Payoff() for _ in range(2 * (len(SURE) + 1)))
+KEPT = 2.0
+"""Tokens with which the comparison of what came with what was expected begins."""
+
+
+@dataclass(slots=True)
+class Payoffs:
+    """Estimate what asking a proposer beside the first brings: the tokens that were expected of it, which vary less than
+    those that came, times the share of the expected ones that did come in all steps."""
+
+    each: tuple[Payoff, ...] = field(
+        default_factory=lambda: tuple(Payoff() for _ in range(2 * (len(SURE) + 1)))
+    )
+    """By how sure the first proposer is, alone and in a batch; `brought` are expected tokens."""
+    came: float = KEPT
+    expected: float = KEPT
+
+    def learn(self, now: Payoff, came: float, expected: float) -> None:
+        """Learn from a step that was expected to bring more tokens, and brought those that came."""
+        now.brought = now.moved(now.brought, expected)
+        self.came += came - KEPT_RATE * self.came
+        self.expected += expected - KEPT_RATE * self.expected
+
+    @property
+    def share(self) -> float:
+        return max(self.came, 0.0) / max(self.expected, 1e-3)
+
+
+KEPT_RATE = 0.01
 
 
 @dataclass(slots=True)
@@ -226,7 +251,7 @@ class Partner:
     in which the first is unsure, and in which it is sure, where little is left to bring."""
 
     proposer: Proposer
-    payoffs: tuple[Payoff, ...] = field(default_factory=untried)
+    payoffs: Payoffs = field(default_factory=Payoffs)
     now: Payoff = field(default_factory=Payoff)
     """The one of this step."""
     scale: float = 1.0
@@ -245,8 +270,8 @@ class Partner:
     def pays(self, first: DraftTree, token_ms: float, batched: bool = False) -> bool:
         """Tell whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
         sure = max(first.probabilities, default=0.0)
-        self.now = self.payoffs[sum(sure >= border for border in SURE) + batched * (len(SURE) + 1)]
-        return self.now.pays(token_ms, self.now.took_ms)
+        self.now = self.payoffs.each[sum(sure >= border for border in SURE) + batched * (len(SURE) + 1)]
+        return self.now.pays(token_ms * self.payoffs.share, self.now.took_ms)
 
     def ask(self, limit: int | None) -> DraftTree:
         """Return the proposer's tree, its chances scaled by what was accepted so far."""
@@ -272,15 +297,15 @@ class Partner:
         self.now.asked, self.now.silent = self.now.asked + 1, 0
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
-    def learn(self, tokens: Sequence[int], without: int, joint: int, rows_ms: float) -> None:
+    def learn(self, tokens: Sequence[int], without: int, joint: int, expected: float, rows_ms: float) -> None:
         """Learn from committed `tokens`, of which the first proposer's drafts alone would have brought `without`. The
-        joint tree brought `joint`, for rows that cost `rows_ms` more."""
+        joint tree brought `joint`, was `expected` to bring so many more, and its rows cost `rows_ms` more."""
         if (tree := self.tree) is None:
             self.now.silent, self.rested = self.now.silent + 1, True
             return
         self.tree, rested, self.rested = None, self.rested, False
         accepted = len(path_of(tree, tokens))
-        self.now.brought = self.now.moved(self.now.brought, min(max(accepted, without), joint) - without)
+        self.payoffs.learn(self.now, min(max(accepted, without), joint) - without, expected)
         if not rested:
             self.now.took_ms = self.now.moved(self.now.took_ms, self.asked_ms + rows_ms)
         if expected := sum(tree.probabilities):
@@ -304,6 +329,8 @@ class JointDrafter:
         self._partners: list[Partner] = []
         self._tree = self._joint = DraftTree()
         self._judged: dict[int, list[tuple[int, int, float | None, float]]] = {}
+        self._expected = 0.0
+        """Tokens that the joint tree is expected to bring more than the first one's."""
 
     @property
     def top(self) -> int:
@@ -351,7 +378,7 @@ class JointDrafter:
 
     def _join(self, trees: Sequence[DraftTree], cost: DraftCost, limit: int | None) -> DraftTree:
         """Join the others' trees with the first one's."""
-        self._priced, tree = cost, self._tree
+        self._priced, tree, alone = cost, self._tree, sum(self._tree.probabilities)
         if any(trees):
             most = cost.most if limit is None else min(limit, cost.most)
             judge = next(
@@ -359,11 +386,11 @@ class JointDrafter:
                 None,
             )
             if judge and len(trees) == 1:
-                self._judged, tree = judged(tree, trees[0], judge)
+                self._judged, tree, alone = judged(tree, trees[0], judge)
                 tree = pruned(tree, cost.onward, cost.token_ms, most)
             else:
                 tree = merge([tree, *trees], cost.onward, cost.token_ms, most)
-        self._joint = tree
+        self._joint, self._expected = tree, sum(tree.probabilities) - alone
         return tree
 
     def cut(self, nodes: int) -> None:
@@ -381,7 +408,7 @@ class JointDrafter:
             brought = len(path_of(joint, tokens))
         rows_ms = float(extra[min(len(joint), len(extra) - 1)] - extra[min(len(first), len(extra) - 1)])
         for partner in self._partners:
-            partner.learn(tokens, without, brought, rows_ms)
+            partner.learn(tokens, without, brought, self._expected, rows_ms)
             if self._judged and isinstance(partner.proposer, Judges):
                 self._teach(partner.proposer.blend, tokens)
         for proposer in self._all:
@@ -401,11 +428,12 @@ class JointDrafter:
 
 def judged(
     first: DraftTree, other: DraftTree, judge: Judges
-) -> tuple[dict[int, list[tuple[int, int, float | None, float]]], DraftTree]:
+) -> tuple[dict[int, list[tuple[int, int, float | None, float]]], DraftTree, float]:
     """Join the databases' tree and a model's into one, each node with the chance that both together give it.
 
     Beside the tree, return for each place where the model looked the drafts behind it: node, token, and the
-    probabilities of databases (None: not proposed) and model."""
+    probabilities of databases (None: not proposed) and model; and the tokens that the databases' nodes are expected to
+    bring by those chances."""
     links: dict[tuple[int, int], int] = {}  # (parent, token) -> node
     own: list[dict[int, int]] = [{-1: -1}, {-1: -1}]  # node of the joint tree -> node of each tree
     for which, tree in enumerate((first, other)):
@@ -429,7 +457,8 @@ def judged(
         first.sources[own[0][at]] if at in own[0] else other.sources[own[1][at]] for at in range(len(links))
     )
     matches = tuple(first.match(own[0][at]) if at in own[0] else NO_MATCH for at in range(len(links)))
-    return places, DraftTree(tokens, parents, sources, tuple(chances), matches=matches)
+    alone = sum(chances[at] for at in own[0] if at >= 0)
+    return places, DraftTree(tokens, parents, sources, tuple(chances), matches=matches), alone
 
 
 def pruned(tree: DraftTree, onward_ms: NDArray[np.float64], token_ms: float, most: int) -> DraftTree:

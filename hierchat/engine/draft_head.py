@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
-from hierchat.drafting.proposer import PROMPT_STATES, Blend, Drafting, drafted, logit, untried
+from hierchat.drafting.proposer import PROMPT_STATES, Blend, Drafting, Payoffs, drafted, logit
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
@@ -87,7 +87,7 @@ class DraftHead(ABC):
         """How often its first choice is right at each depth, where all before it were."""
         self.slope, self.bias = 1.0, 0.0
         """What turns the log odds of a token here into those of the target choosing it: slope * logit + bias."""
-        self.blend, self.payoffs = Blend(), untried()
+        self.blend, self.payoffs = Blend(), Payoffs()
         self.level_ms, self.levels = 0.0, 0
         """Milliseconds of a forward of its own on average, and how many there were."""
         self.broken = False
