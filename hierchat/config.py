@@ -59,6 +59,11 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
         description="tell the chosen tokens' probabilities, and of so many likeliest",
     )
 
+    @property
+    def penalises(self) -> bool:
+        """Tell whether tokens that the text has already are chosen less."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
 
 def _directory(variable: str, default: str) -> Path:
     moved = os.environ.get(variable)

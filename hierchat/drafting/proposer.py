@@ -179,10 +179,11 @@ def installed_proposers() -> tuple[Callable[[], Proposer], ...]:
     return tuple(found)
 
 
-TRIALS = 12
-"""Steps in which every proposer is asked, to begin with."""
-AGAIN = 32
-"""Steps from one trial to the next of a proposer that does not pay."""
+TRIALS, TRIALS_AGAIN = 8, 4
+"""Steps in which every proposer is asked, to begin with, and again after a pause."""
+PAUSE = 64
+"""Steps without a proposer that does not pay; each time in a row it doubles, MOST_DOUBLED times at most."""
+MOST_DOUBLED = 5
 RATE = 0.03
 """Weight of a step in what is averaged."""
 
@@ -194,55 +195,59 @@ class Payoff:
     brought: float = 1.0
     """Tokens of a step, on average."""
     asked: int = 0
+    """Steps in which drafts were asked for; behind a pause few of them count, since the text may be another."""
     silent: int = 0
     """Steps since drafts were asked for."""
     vain: int = 0
-    """Times in a row that asking again did not pay: each doubles the steps to the next."""
+    """Pauses in a row, behind which asking did not pay."""
     took_ms: float = 0.0
     """Milliseconds of asking and of the rows that come of it, on average."""
 
-    def pays(self, token_ms: float, took_ms: float) -> bool:
-        """Tell whether to ask now, which takes `took_ms`. `token_ms`: what a token is worth."""
-        tried = self.asked >= TRIALS and self.silent < AGAIN << min(self.vain, 5)
-        return not tried or self.brought * token_ms > took_ms
+    def asks(self, token_ms: float, took_ms: float) -> bool:
+        """Decide whether to ask now, which takes `took_ms`. `token_ms`: what a token is worth."""
+        if self.asked < TRIALS:
+            return True
+        if self.brought * token_ms > took_ms:
+            self.vain = 0
+            return True
+        if self.silent < PAUSE << min(self.vain, MOST_DOUBLED):
+            return False
+        self.vain, self.asked = self.vain + 1, TRIALS - TRIALS_AGAIN
+        return True
 
     def moved(self, average: float, value: float) -> float:
         """Move an average that begins with the first value."""
         return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
 
 
+BELIEVED = 8
+"""Steps for which what is expected of a proposer counts, until it is known what comes."""
 SURE = (0.3, 0.7)
 """Chances of the first proposer's likeliest draft between which what others bring is averaged apart."""
 
 
-KEPT = 2.0
-"""Tokens with which the comparison of what came with what was expected begins."""
-
-
 @dataclass(slots=True)
 class Payoffs:
-    """Estimate what asking a proposer beside the first brings: the tokens that were expected of it, which vary less than
-    those that came, times the share of the expected ones that did come in all steps."""
+    """Estimate what asking a proposer beside the first brings: the tokens that its drafts were expected to bring, which
+    vary less than those that came, and by how many more came, over all steps."""
 
     each: tuple[Payoff, ...] = field(
         default_factory=lambda: tuple(Payoff() for _ in range(2 * (len(SURE) + 1)))
     )
     """By how sure the first proposer is, alone and in a batch; `brought` are expected tokens."""
-    came: float = KEPT
-    expected: float = KEPT
+    more: float = 0.0
+    """Tokens that came beyond the expected ones, on average."""
+    asked: int = BELIEVED
 
     def learn(self, now: Payoff, came: float, expected: float) -> None:
         """Learn from a step that was expected to bring more tokens, and brought those that came."""
         now.brought = now.moved(now.brought, expected)
-        self.came += came - KEPT_RATE * self.came
-        self.expected += expected - KEPT_RATE * self.expected
+        self.asked += 1
+        self.more += max(RATE, 1.0 / self.asked) * (came - expected - self.more)
 
-    @property
-    def share(self) -> float:
-        return max(self.came, 0.0) / max(self.expected, 1e-3)
-
-
-KEPT_RATE = 0.01
+    def asks(self, now: Payoff, token_ms: float) -> bool:
+        """Decide whether to ask now. `token_ms`: what a token is worth."""
+        return now.asks(token_ms, now.took_ms - self.more * token_ms)
 
 
 @dataclass(slots=True)
@@ -267,11 +272,11 @@ class Partner:
     def __post_init__(self) -> None:
         self.together = self.proposer if isinstance(self.proposer, DraftsTogether) else None
 
-    def pays(self, first: DraftTree, token_ms: float, batched: bool = False) -> bool:
-        """Tell whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
+    def asks(self, first: DraftTree, token_ms: float, batched: bool = False) -> bool:
+        """Decide whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
         sure = max(first.probabilities, default=0.0)
         self.now = self.payoffs.each[sum(sure >= border for border in SURE) + batched * (len(SURE) + 1)]
-        return self.now.pays(token_ms * self.payoffs.share, self.now.took_ms)
+        return self.payoffs.asks(self.now, token_ms)
 
     def ask(self, limit: int | None) -> DraftTree:
         """Return the proposer's tree, its chances scaled by what was accepted so far."""
@@ -293,23 +298,28 @@ class Partner:
 
     def _asked(self, tree: DraftTree, ms: float) -> DraftTree:
         self.tree, self.asked_ms = tree, ms
-        self.now.vain = self.now.vain + 1 if self.now.silent else 0
         self.now.asked, self.now.silent = self.now.asked + 1, 0
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
-    def learn(self, tokens: Sequence[int], without: int, joint: int, expected: float, rows_ms: float) -> None:
+    def rest(self) -> None:
+        """Note a step in which it was not asked."""
+        self.now.silent, self.rested = self.now.silent + 1, True
+
+    def learn(
+        self, tokens: Sequence[int], without: int, joint: int, expected: float | None, rows_ms: float
+    ) -> None:
         """Learn from committed `tokens`, of which the first proposer's drafts alone would have brought `without`. The
         joint tree brought `joint`, was `expected` to bring so many more, and its rows cost `rows_ms` more."""
-        if (tree := self.tree) is None:
-            self.now.silent, self.rested = self.now.silent + 1, True
-            return
-        self.tree, rested, self.rested = None, self.rested, False
+        tree, rested = self.tree or DraftTree(), self.rested
+        self.tree, self.rested = None, False
         accepted = len(path_of(tree, tokens))
-        self.payoffs.learn(self.now, min(max(accepted, without), joint) - without, expected)
+        came = min(max(accepted, without), joint) - without
+        self.payoffs.learn(self.now, came, came if expected is None else expected)
         if not rested:
-            self.now.took_ms = self.now.moved(self.now.took_ms, self.asked_ms + rows_ms)
-        if expected := sum(tree.probabilities):
-            self.scale = self.now.moved(self.scale, accepted / expected)
+            asked_ms = min(self.asked_ms, 4.0 * self.now.took_ms) if self.now.took_ms > 0.0 else self.asked_ms
+            self.now.took_ms = self.now.moved(self.now.took_ms, asked_ms + rows_ms)
+        if chances := sum(tree.probabilities):
+            self.scale = self.now.moved(self.scale, accepted / chances)
 
 
 class JointDrafter:
@@ -329,8 +339,8 @@ class JointDrafter:
         self._partners: list[Partner] = []
         self._tree = self._joint = DraftTree()
         self._judged: dict[int, list[tuple[int, int, float | None, float]]] = {}
-        self._expected = 0.0
-        """Tokens that the joint tree is expected to bring more than the first one's."""
+        self._expected: float | None = None
+        """Tokens that the joint tree is expected to bring more than the first one's, where one other judged it."""
 
     @property
     def top(self) -> int:
@@ -355,9 +365,12 @@ class JointDrafter:
         trees = [
             partner.ask(limit)
             for partner in self._partners
-            if partner.pays(first, cost.token_ms)
+            if partner.asks(first, cost.token_ms)
             or cost.free  # in this order: it notes how sure the first is
         ]
+        if not trees:  # it is often so, and nothing is to be slower for it
+            self._joint = first
+            return first
         tree = self._join(trees, cost, limit)
         return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
 
@@ -372,13 +385,13 @@ class JointDrafter:
         """Propose for a batched forward: also by those of the others that share forwards of their own."""
         first, trees = self.propose_beside(cost, limit), list[DraftTree]()
         for partner in self._partners:
-            if partner.together and (partner.pays(first, cost.token_ms, True) or cost.free):
+            if partner.together and (partner.asks(first, cost.token_ms, True) or cost.free):
                 trees.append((yield from partner.drafting(partner.together, cost, limit)))
         return self._join(trees, cost, limit)
 
     def _join(self, trees: Sequence[DraftTree], cost: DraftCost, limit: int | None) -> DraftTree:
         """Join the others' trees with the first one's."""
-        self._priced, tree, alone = cost, self._tree, sum(self._tree.probabilities)
+        self._priced, tree, self._expected = cost, self._tree, None
         if any(trees):
             most = cost.most if limit is None else min(limit, cost.most)
             judge = next(
@@ -388,9 +401,10 @@ class JointDrafter:
             if judge and len(trees) == 1:
                 self._judged, tree, alone = judged(tree, trees[0], judge)
                 tree = pruned(tree, cost.onward, cost.token_ms, most)
+                self._expected = sum(tree.probabilities) - alone
             else:
                 tree = merge([tree, *trees], cost.onward, cost.token_ms, most)
-        self._joint, self._expected = tree, sum(tree.probabilities) - alone
+        self._joint = tree
         return tree
 
     def cut(self, nodes: int) -> None:
@@ -402,12 +416,14 @@ class JointDrafter:
                 self.first.cut(nodes)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        first, joint, extra = self._tree, self._joint, self._priced.extra
-        without = brought = len(path_of(first, tokens))
-        if joint is not first:
-            brought = len(path_of(joint, tokens))
-        rows_ms = float(extra[min(len(joint), len(extra) - 1)] - extra[min(len(first), len(extra) - 1)])
+        if any(partner.tree is not None for partner in self._partners):
+            first, joint, extra = self._tree, self._joint, self._priced.extra
+            without, brought = len(path_of(first, tokens)), len(path_of(joint, tokens))
+            rows_ms = float(extra[min(len(joint), len(extra) - 1)] - extra[min(len(first), len(extra) - 1)])
         for partner in self._partners:
+            if partner.tree is None:
+                partner.rest()
+                continue
             partner.learn(tokens, without, brought, self._expected, rows_ms)
             if self._judged and isinstance(partner.proposer, Judges):
                 self._teach(partner.proposer.blend, tokens)

@@ -196,7 +196,8 @@ class HeadDrafter:
         """Position of the state that the first cell reads; a cell for each token behind it."""
         self._states: list[Floats] = []
         """States of the tokens from the last cell's on, which no cell has read yet."""
-        self._counts = Counts()
+        self._counts: Counts | None = None
+        """Of its outputs, where settings penalise what was said."""
         self._tree = DraftTree()
         self.blend, self.payoffs = head.blend, head.payoffs
         self._likely: dict[int, dict[int, float]] = {}
@@ -207,7 +208,7 @@ class HeadDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         """Begin a new reply after `prompt`, of which states may have been seen already."""
         self._text = list(prompt)
-        self._counts = Counts(self._head.numbers(prompt))
+        self._counts = Counts(self._head.numbers(prompt)) if self._settings.penalises else None
         self._tree = DraftTree()
         if self._end != len(prompt) - 1:  # states of another text
             self._restart(len(prompt) - 1)
@@ -240,11 +241,13 @@ class HeadDrafter:
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, and learn how good the drafts were."""
-        self._learn(tokens)
+        if self._likely:
+            self._learn(tokens)
         self._likely = {}  # it may not be asked in the next step
         self._text += tokens
-        for number in self._head.numbers(tokens):
-            self._counts.add(number)
+        if self._counts:
+            for number in self._head.numbers(tokens):
+                self._counts.add(number)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """Return a tree of at most `limit` nodes; empty where no states were brought, or it would not pay."""
@@ -363,6 +366,8 @@ class HeadDrafter:
             grown.forget_cells()
         took, head = ms + (time.perf_counter() - began) * 1e3, self._head
         head.levels += 1
+        if head.levels > 4:  # one that was disturbed is not to keep it from being asked
+            took = min(took, 3.0 * head.level_ms)
         head.level_ms += (took - head.level_ms) * max(0.05, 1.0 / head.levels)
 
     def _learn(self, tokens: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
-from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, merge, path_of
+from hierchat.drafting.proposer import PAUSE, TRIALS, TRIALS_AGAIN, JointDrafter, merge, path_of
 from hierchat.drafting.source import TOP, Source, Successors
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import Steps, followers, paths_of
@@ -292,14 +292,15 @@ def test_one_that_brings_nothing_is_asked_now_and_then_and_one_that_pays_always(
     right, wrong = Told(chain(1, 2, 3)), Told(chain(9, 9), seconds=0.001)
     joint = JointDrafter(Told(chain(7)), [right, wrong], DraftCost(Steps([10.0 + row for row in range(32)])))
     joint.begin([5, 6, 7])
-    steps = 4 * AGAIN
+    steps = 4 * PAUSE
     for _ in range(steps):
         tree = joint.propose()
         assert {1, 2, 3} <= set(tree.tokens)
         assert tree.models_ms > 0
         joint.observe([1, 2, 3, 8])
     assert right.asked == steps
-    assert TRIALS <= wrong.asked <= TRIALS + 4
+    # behind a pause, and one twice as long
+    assert wrong.asked == TRIALS + 2 * TRIALS_AGAIN
     assert 9 not in joint.propose().tokens  # its chances were found out
 
 

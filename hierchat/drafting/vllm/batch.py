@@ -222,7 +222,7 @@ class Batch:
             cost.look(0, roots)
         for reply in replies:
             room = reply.room(self._most)
-            if not room or not cost.most or not reply.payoff.pays(cost.token_ms, self._took_ms):
+            if not room or not cost.most or not reply.payoff.asks(cost.token_ms, self._took_ms):
                 reply.draft, reply.drafted = NO_DRAFTS, False
                 reply.payoff.silent += 1
                 chains.append(NO_DRAFTS)

@@ -62,8 +62,7 @@ class Counts:
 def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> FloatArray:
     """Apply penalties and bias: floats of the same size; the logits themselves where nothing changes them."""
     row = logits
-    penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
-    if counts is not None and len(counts.tokens) and penalties != (1.0, 0.0, 0.0):
+    if counts is not None and len(counts.tokens) and settings.penalises:
         values = row[counts.tokens].astype(np.float64)
         if (divisor := settings.repetition_penalty) != 1.0:
             values = np.where(values > 0, values / divisor, values * divisor)
