@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hierchat.engine.draft_head import DraftHead, Floats, HeadForward
+from hierchat.engine.draft_head import DraftHead, Floats
 from hierchat.engine.runner import Segment
 from hierchat.engine.torch.block_linear import PackedLinear, multiplier_of, over_blocks, pack
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
