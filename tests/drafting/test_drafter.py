@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
-from hierchat.drafting.proposer import PAUSE, TRIALS, TRIALS_AGAIN, JointDrafter, merge, path_of
+from hierchat.drafting.proposer import PAUSE, TRIALS, TRIALS_AGAIN, JointDrafter, Payoff, merge, path_of
 from hierchat.drafting.source import TOP, Source, Successors
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import Steps, followers, paths_of
@@ -302,6 +303,28 @@ def test_one_that_brings_nothing_is_asked_now_and_then_and_one_that_pays_always(
     # behind a pause, and one twice as long
     assert wrong.asked == TRIALS + 2 * TRIALS_AGAIN
     assert 9 not in joint.propose().tokens  # its chances were found out
+
+
+def test_pauses_double_and_behind_one_few_steps_decide() -> None:
+    payoff = Payoff()
+
+    def runs(steps: int, brings: float) -> list[tuple[bool, int]]:
+        """Asked or not, and for how many steps in a row, of a proposer that brings so much for a millisecond."""
+        found = []
+        for _ in range(steps):
+            asked = payoff.asks(token_ms=1.0, took_ms=1.0)
+            payoff.asked, payoff.silent = payoff.asked + asked, 0 if asked else payoff.silent + 1
+            if asked:
+                payoff.brought = payoff.moved(payoff.brought, brings)
+            found.append(asked)
+        return [(asked, len(list(group))) for asked, group in groupby(found)]
+
+    tried, again = (True, TRIALS), (True, TRIALS_AGAIN)
+    pauses = [(False, PAUSE << number) for number in range(3)]
+    steps = TRIALS + 7 * PAUSE + 2 * TRIALS_AGAIN
+    assert runs(steps, 0.0) == [tried, pauses[0], again, pauses[1], again, pauses[2]]
+    assert runs(100, 4.0) == [(True, 100)]
+    assert runs(TRIALS * 40, 0.0)[1][1] == PAUSE  # the first pause is a short one again
 
 
 def test_a_merged_node_tells_what_its_likelier_draft_was_found_by() -> None:
