@@ -210,11 +210,8 @@ class HeadTrainer:
 
     def __init__(self, store: Store, served: ServedModel, user: int) -> None:
         """Read the texts. Raises TooFewTexts, and MemoryError where less is free than it takes."""
-        from hierchat.runtime.head_training import (
-            HeadTraining,
-            bytes_to_train,
-            texts_of,
-        )  # torch takes seconds
+        # Imports torch, which takes seconds
+        from hierchat.runtime.head_training import HeadTraining, bytes_to_train, texts_of
 
         if psutil.virtual_memory().available < bytes_to_train(served.block_model) + SPARE_BYTES:
             raise MemoryError("Too little memory is free to train a draft head.")
@@ -222,27 +219,22 @@ class HeadTrainer:
         self._deletions = store.users.deletions(user)
         begun = store.learned.get(user, served.model_key, HEAD)
         # Its slots are nobody else's, as those of a Writer
-        self._training = HeadTraining(served, texts_of(store, user, served), begun, ~user)
-        self._before = self._training.card.tokens
-
-    @property
-    def seen(self) -> int:
-        """Return the tokens that the head was trained on, in all."""
-        return self._training.card.tokens
+        self.training = HeadTraining(served, texts_of(store, user, served), begun, ~user)
+        self._before = self.training.card.tokens
 
     @property
     def tokens(self) -> int:
-        """Return those since this stretch began."""
-        return self.seen - self._before
+        """Return the tokens that the head was trained on since this stretch began."""
+        return self.training.card.tokens - self._before
 
     def train(self, goes_on: Callable[[], bool]) -> None:
         """Train for a turn, or as long as `goes_on`, and measure how good it is. Call `keep` afterwards."""
-        self._training.run(TURN_SECONDS / 60, goes_on=goes_on)
-        self._training.judge(goes_on)
+        self.training.run(TURN_SECONDS / 60, goes_on=goes_on)
+        self.training.judge(goes_on)
 
     def keep(self) -> None:
         """Store the head, which drafts from the next reply on; not where something of the user's was deleted."""
-        head = self._training.to_bytes()
+        head = self.training.to_bytes()
         self._store.learned.keep(self._user, self._served.model_key, HEAD, head, deletions=self._deletions)
         self._served.heads.pop(self._user, None)
 
@@ -416,7 +408,7 @@ class IdleGeneration:
                 self._stop, self._user, self._trainer = wanted, user, trainer
                 trainer.train(lambda: self._is_calm() and not wanted.is_set())
             trainer.keep()
-            self._seen[key] = trainer.seen
+            self._seen[key] = trainer.training.card.tokens
         except (ValueError, RuntimeError, MemoryError, StoreError) as error:
             _log.warning("No draft head is trained for %s. %s", served.name, logs.error_message(error))
             self._seen[key] = self._store.generated.size(user, served.model_key).tokens  # until there is more

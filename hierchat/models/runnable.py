@@ -132,10 +132,9 @@ def require_supported(config: Mapping[str, Any]) -> None:
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
 
 
-def refused(config: Mapping[str, Any], draft_only: bool = False) -> str | None:
-    """Return why a model of this configuration cannot chat through transformers, or draft; None if it can."""
-    kind = str(config.get("model_type"))
-    return None if draft_only and kind in ASSISTANTS else MADE_FOR_ELSE.get(kind)
+def refused(config: Mapping[str, Any]) -> str | None:
+    """Return why a model of this configuration cannot chat through transformers; None if it can."""
+    return MADE_FOR_ELSE.get(str(config.get("model_type")))
 
 
 def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:

@@ -94,11 +94,7 @@ GoesOn = Callable[[], bool]
 """Tells, before anything that takes long, whether training goes on."""
 
 
-def _always() -> bool:
-    return True
-
-
-def look(sequence: CachedSequence, text: Sequence[int], goes_on: GoesOn = _always) -> Piece:
+def look(sequence: CachedSequence, text: Sequence[int], goes_on: GoesOn = lambda: True) -> Piece:
     """Let the target read a piece of text, and keep its choices and hidden states. Raises Interrupted, and ValueError
     where its runner brings no states."""
     sequence.rollback(0)
@@ -299,7 +295,7 @@ class HeadTraining:
         minutes: float,
         keep: Callable[[bytes], object] = lambda head: None,
         report: Report = silent,
-        goes_on: GoesOn = _always,
+        goes_on: GoesOn = lambda: True,
     ) -> None:
         """Train for so many minutes, or as long as it goes on; `keep` gets the head every SAVE_SECONDS. `report` gets
         seconds, done and in all.
@@ -321,13 +317,13 @@ class HeadTraining:
                     keep(self.to_bytes())
                     saved = time.monotonic()
 
-    def judge(self, goes_on: GoesOn = _always) -> HeadCard:
+    def judge(self, goes_on: GoesOn = lambda: True) -> HeadCard:
         """Measure how good the head is, as far as it goes on, and return its card."""
         with suppress(Interrupted):
             self.card = self.card.model_copy(update={"accuracy": self.accuracy(goes_on)})
         return self.card
 
-    def round(self, rate: float, goes_on: GoesOn = _always) -> float:
+    def round(self, rate: float, goes_on: GoesOn = lambda: True) -> float:
         """Have the target read a batch of pieces, and take REUSED steps over those that are held. Return the loss.
         Raises Interrupted."""
         fresh = self._looked_at([next(self._fresh) for _ in range(BATCH)], goes_on)
@@ -359,7 +355,7 @@ class HeadTraining:
         return to_bytes(self.card, self.config, {**self.module.tensors(), KNOWN: self.known})
 
     @torch.no_grad()
-    def accuracy(self, goes_on: GoesOn = _always) -> tuple[float, ...]:
+    def accuracy(self, goes_on: GoesOn = lambda: True) -> tuple[float, ...]:
         """Return the share of held-out places whose token the head has right: each place ahead, where all before it
         were right. Raises Interrupted."""
         right, seen = np.zeros(AHEAD), np.zeros(AHEAD)

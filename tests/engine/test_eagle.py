@@ -28,16 +28,19 @@ from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.runner import Runner, Segment
 from hierchat.engine.torch.eagle_head import EagleHead
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.models.catalogue import Catalogue, ModelEntry
+from hierchat.models.catalogue import Catalogue, Gguf, Hub, ModelEntry, ModelSource
+from hierchat.models.fetch.bring import folder_of, gguf_file
 from hierchat.models.formats.eagle_files import says_head
-from hierchat.models.progress import ModelError
+from hierchat.models.progress import ModelError, silent
+from hierchat.runtime.downloads import bring_whole
 from hierchat.runtime.drafters import Drafting, Memory, chosen_drafter, reply_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from tests.engine.drafters import assert_changes_no_word
 from tests.gguf_files.writer import add_value
 from tests.testing.architectures import finish
+from tests.testing.fake_hub import REPO
 from tests.testing.tiny import random_tokens, tiny_engine, tokens_of
-from tests.testing.tiny_files import of_folder, of_gguf, tiny_config, tiny_tokenizer
+from tests.testing.tiny_files import of_folder, of_gguf, serving_hub, tiny_config, tiny_tokenizer
 
 Tensor = torch.Tensor
 Floats = NDArray[np.float32]
@@ -409,6 +412,28 @@ def catalogue_of(model: Any, head: Path, folder: Path) -> tuple[ModelEntry, Cata
     entry = of_folder(folder, drafts=("eagle",), default=True)
     beside = (of_gguf if head.is_file() else of_folder)(head, name="eagle", draft_only=True)
     return entry, Catalogue(models={"tiny": entry, "eagle": beside}, default="tiny")
+
+
+@pytest.mark.parametrize("form", ["folder", "file"])
+def test_it_is_fetched_from_the_hub_for_drafting_alone(form: str, tmp_path: Path, places: Path) -> None:
+    layer = Reference(target(), speculators=True)
+    head = (write if form == "folder" else write_file)(layer, tmp_path / "eagle.gguf")
+    files = [head] if head.is_file() else [*head.iterdir()]
+    source = ModelSource(hub=Hub(repo=REPO))
+    if form == "file":
+        source = ModelSource(gguf=Gguf(repo=REPO, file=head.name))
+    with (
+        serving_hub({file.name: file.read_bytes() for file in files}) as hub,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("HF_ENDPOINT", hub.url)
+        with pytest.raises(ModelError):
+            bring_whole(ModelEntry(name="eagle", source=source), silent, None)
+        assert not hub.asked or not any("model.safetensors" in path for _, path, _ in hub.asked)
+        bring_whole(ModelEntry(name="eagle", source=source, draft_only=True), silent, None)
+    place = folder_of(source) or gguf_file(source)
+    assert place
+    head_of(place, TorchRunner(layer.model, packed=False, quantum=1))
 
 
 @pytest.mark.parametrize("form", ["folder", "file"])

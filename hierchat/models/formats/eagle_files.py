@@ -34,8 +34,9 @@ _SHAPE = (
 )  # fmt: skip
 ASSISTANTS = "gemma4_assistant", "gemma4_unified_assistant"  # engine/torch/assistant_head.py
 _NUMBERS, _MAP = "eagle_aux_hidden_state_layer_ids", "d2t"
+EAGLE = "eagle3"
 _GGUF = Family(
-    "eagle3",
+    EAGLE,
     ("llama",),
     needs={name: name for name in ("target_hidden_size", "vocab_size")},
     may={name: name for name in ("norm_before_fc", "norm_before_residual")},
@@ -65,10 +66,10 @@ class EagleConfig:
 def says_head(folder: Path) -> dict[str, Any] | None:
     """Return the configuration of a head or assistant in a folder or file, or None. Raises BrokenFileError."""
     if folder.is_file():
-        return _said_in(folder, head) if (head := read_head(folder)).architecture == _GGUF.gguf else None
+        return _said_in(folder, head) if (head := read_head(folder)).architecture == EAGLE else None
     with suppress(OSError, ValueError, AttributeError):
         said: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        eagle = "eagle3" in f"{said.get('speculators_model_type')} {said.get('architectures')}".lower()
+        eagle = EAGLE in f"{said.get('speculators_model_type')} {said.get('architectures')}".lower()
         return said if eagle or said.get("model_type") in ASSISTANTS else None
     return None
 

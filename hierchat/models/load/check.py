@@ -23,6 +23,7 @@ from hierchat.models.device_memory import (
 from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
 from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
+from hierchat.models.formats.eagle_files import EAGLE, says_head
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
@@ -82,17 +83,26 @@ def require_runnable(
     if engine and source.wheel and is_converted(blocks_folder(source.wheel.sha256)):
         return  # it can run, and the file itself may be gone
     if gguf := get_gguf(entry, progress, device):
-        return require_runnable_head(entry, read_head(gguf), device, backend)
+        return (
+            None if _is_head(entry, gguf) else require_runnable_head(entry, read_head(gguf), device, backend)
+        )
     if source.folder and source.folder.path.is_dir():
         folder = source.folder.path
     elif source.hub:
         folder = fetch_hub(source.hub.repo, source.hub.revision, progress, ["config.json"])
     else:
         return
+    if _is_head(entry, folder):
+        return
     config = _config(entry, folder, engine)
     with _sense(entry.name):
-        own, through = runnable.unsupported(config), runnable.refused(config, entry.draft_only)
+        own, through = runnable.unsupported(config), runnable.refused(config)
     _require_one(entry.name, engine, backend, str(config.get("model_type")), own, through)
+
+
+def _is_head(entry: ModelEntry, place: Path) -> bool:
+    """Tell whether it is a draft head or an assistant, which no chat loads: its target says whether it fits."""
+    return entry.draft_only and says_head(place) is not None
 
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
@@ -184,7 +194,9 @@ def require_worth_fetching(
         require_runnable(entry, device, backend, progress, held)
     elif source.gguf and source.gguf.repo:
         with suppress(FetchError):  # fetching says it, or knows another way
-            require_runnable_head(entry, remote_head(source.gguf), device, backend)
+            head = remote_head(source.gguf)
+            if not entry.draft_only or head.architecture != EAGLE:
+                require_runnable_head(entry, head, device, backend)
 
 
 def remote_head(gguf: Gguf) -> Head:
