@@ -95,8 +95,9 @@ class Recorded:
     forwards: float
 
 
-HEADS = (Recorded(8, 2.18, 2.79, 9.0), Recorded(24, 2.51, 3.40, 9.0))
-"""Qwen2.5 Coder 0.5B with its head of benchmarks/heads, cold: `decode --width N --arms hierchat,head`."""
+HEADS = (Recorded(8, 2.21, 2.75, 2.1), Recorded(24, 2.65, 3.22, 2.0), Recorded(24, 2.65, 3.37, 3.0))
+"""Qwen2.5 Coder 0.5B with its head of benchmarks/heads, cold: `decode --arms hierchat,head`, which chose about 8 rows
+and how deep to look; and with `--width 24`, looking one and two levels deep (draft_head.DEEPEST)."""
 HEAD_LAYERS = 2
 """Layers of the target that cost as much as a head: its own layer, and what joins states and writes its tokens."""
 ROW_SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25)
