@@ -3,6 +3,7 @@
 const ANY = 'any';
 let asked = []; // what the user asked for and the page does not show yet, oldest first; ANY where only the server knows it
 let passed = []; // what it has shown, or was asked to, since the server owed no answer
+let overtaken = false; // whether what was drawn last is of a place that was left, and came too late
 
 // Where the page is going stands there at once: the title, the mark in the list, and soon an outline in place of what is
 // left, or the view as it was seen last. The server's answer fills it.
@@ -54,6 +55,7 @@ window.hcArrived = () => {
     for (const [act, given] of early.splice(0)) trigger(act, given);
   }
   if (answers) return;
+  if (overtaken) return void goToAddress();
   arrive();
   find('.hc-panel:not(.hc-off)')?.setAttribute('data-seen', '');
   toHit(); // what was hidden by the outline could not be scrolled
@@ -97,7 +99,8 @@ acts.hc_panel = ({ text }) => {
 watch('value', () => {
   const shows = (one) => one === props.value || `gone ${one}` === props.value;
   const place = asked.some(shows) ? asked.findLastIndex(shows) : asked.indexOf(ANY);
-  if (place < 0 && (asked.length || answers) && passed.includes(props.value)) return; // news were drawn between two answers
+  overtaken = place < 0 && Boolean(asked.length || answers) && passed.includes(props.value);
+  if (overtaken) return; // news were drawn between two answers
   passed.push(...asked.slice(0, place + 1));
   asked = place < 0 ? [] : asked.slice(place + 1);
   if (asked.length) return; // somebody in a hurry is past this one already: the address is that of a later one
@@ -116,11 +119,13 @@ watch('value', () => {
   follow();
 });
 
-window.addEventListener('popstate', () => {
+function goToAddress() {
+  overtaken = false;
   const { searchParams } = new URL(window.location.href);
   const panel = searchParams.get('view');
   if (panel) return void goToPanel(panel);
   const id = Number(searchParams.get('c')) || 0;
   going(id);
   step('hc_go', { id });
-}, { signal: window.hcEnd.signal });
+}
+window.addEventListener('popstate', goToAddress, { signal: window.hcEnd.signal });
