@@ -406,7 +406,8 @@ class IdleGeneration:
                 if wanted is None or self._slot.model is not served or self._touched != touched:
                     return False
                 self._stop, self._user, self._trainer = wanted, user, trainer
-                trainer.train(lambda: self._is_calm() and not wanted.is_set())
+                ended = self._thread.closed
+                trainer.train(lambda: not wanted.is_set() and not ended.is_set() and self._is_calm())
             trainer.keep()
             self._seen[key] = trainer.training.card.tokens
         except (ValueError, RuntimeError, MemoryError, StoreError) as error:
