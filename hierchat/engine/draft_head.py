@@ -197,7 +197,7 @@ class HeadDrafter:
         self._states: list[Floats] = []
         """States of the tokens from the last cell's on, which no cell has read yet."""
         self._counts: Counts | None = None
-        """Of its outputs, where settings penalise what was said."""
+        """Count what was said, by the head's outputs, where the settings penalise that."""
         self._tree = DraftTree()
         self.blend, self.payoffs = head.blend, head.payoffs
         self._likely: dict[int, dict[int, float]] = {}

@@ -239,28 +239,32 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Order:
     return Order(monkeypatch)
 
 
+def asked_meanwhile(service: ChatService, order: Order, user: int, now: Callable[[], bool]) -> int:
+    """Begin to write for ann, let `user` ask once something begins to be computed while `now`, and wait for the reply;
+    how much had begun by then. Idle generation does not begin anew."""
+    person, asked_at = threading.Thread(target=lambda: ask(service, user)), list[int]()
+
+    def joining() -> None:
+        if now() and not asked_at:
+            person.start()
+            until(lambda: service.slot.scheduler.waiting)
+            service.idle._touched = time.monotonic() + 3600
+            asked_at.append(len(order.began))
+
+    order.before = joining
+    service.idle.choose(service.store.users.ensure("ann"), AT_ONCE)
+    until(lambda: asked_at)
+    person.join()
+    return asked_at[0]
+
+
 @pytest.mark.parametrize("at", [2, 30])
 def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order: Order, at: int) -> None:
     """Whether it is reading prompts or writing: after the step that is under way nothing of it is computed, and its
     sequences are free. Later it goes on with what was half there."""
     user, other = store.users.ensure("ann"), store.users.ensure("ben")
     before = len(order.began)
-    person = threading.Thread(target=lambda: ask(service, other))
-    asked_at: list[int] = []
-
-    def joining() -> None:
-        if len(order.began) - before == at and not asked_at:
-            person.start()
-            until(lambda: service.slot.scheduler.waiting)
-            # It does not begin anew before the reply is there.
-            service.idle._touched = time.monotonic() + 3600
-            asked_at.append(len(order.began))
-
-    order.before = joining
-    service.idle.choose(user, AT_ONCE)
-    until(lambda: asked_at)
-    person.join()
-    (joined,) = asked_at
+    joined = asked_meanwhile(service, order, other, lambda: len(order.began) - before == at)
     assert order.began[before:joined] == ["learning"] * at
     assert set(order.began[joined:]) == {"person"}
     assert service.idle.state(user).phase == "waiting"
@@ -359,20 +363,9 @@ def test_a_head_is_trained_on_what_it_wrote(service: ChatService, store: Store) 
 def test_training_gives_way(service: ChatService, store: Store, order: Order, caplog: Any) -> None:
     """Who asks has the next forward, and what was learned is kept; where training fails, writing goes on."""
     user, other = store.users.ensure("ann"), store.users.ensure("ben")
-    person, asked_at = threading.Thread(target=lambda: ask(service, other)), list[int]()
-
-    def joining() -> None:
-        if service.idle._trainer and service.idle._trainer.tokens and not asked_at:
-            person.start()
-            until(lambda: service.slot.scheduler.waiting)
-            service.idle._touched = time.monotonic() + 3600
-            asked_at.append(len(order.began))
-
-    order.before = joining
-    service.idle.choose(user, AT_ONCE)
-    until(lambda: asked_at)
-    person.join()
-    assert set(order.began[asked_at[0] :]) == {"person"}
+    idle = service.idle
+    joined = asked_meanwhile(service, order, other, lambda: bool(idle._trainer and idle._trainer.tokens))
+    assert set(order.began[joined:]) == {"person"}
     until(lambda: store.learned.get(user, "key of tiny", HEAD))
     service.idle.choose(user, IdleSettings(False))
     store.learned.forget(user)

@@ -83,9 +83,9 @@ def require_runnable(
     if engine and source.wheel and is_converted(blocks_folder(source.wheel.sha256)):
         return  # it can run, and the file itself may be gone
     if gguf := get_gguf(entry, progress, device):
-        return (
-            None if _is_head(entry, gguf) else require_runnable_head(entry, read_head(gguf), device, backend)
-        )
+        if not _is_head(entry, gguf):
+            require_runnable_head(entry, read_head(gguf), device, backend)
+        return
     if source.folder and source.folder.path.is_dir():
         folder = source.folder.path
     elif source.hub:
