@@ -52,10 +52,10 @@ window.hcArrived = () => {
     window.hcKnown = known = true;
     window.hcStands?.();
     for (const part of WAITING) find(part)?.removeAttribute('inert');
-    for (const [act, given] of early.splice(0)) trigger(act, given);
   }
+  if (!answers && overtaken) goToAddress();
+  sendEarly();
   if (answers) return;
-  if (overtaken) return void goToAddress();
   arrive();
   find('.hc-panel:not(.hc-off)')?.setAttribute('data-seen', '');
   toHit(); // what was hidden by the outline could not be scrolled

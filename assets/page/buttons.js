@@ -3,11 +3,17 @@
 const KEY = '__KEY__';
 const acts = {};
 
-// The server knows a page once it has told it what it shows (address.js); what is asked before that waits.
+// The server knows a page once it has told it what it shows, and stands where the page goes once it has answered each step
+// to another chat or view (address.js). What is asked before that waits, as it is of where the page goes; but no step does.
+const STEPS = ['hc_open', 'hc_go', 'hc_panel'];
 let known = Boolean(window.hcKnown);
 const early = [];
 const toServer = trigger;
-trigger = (act, given) => { if (known) toServer(act, given); else early.push([act, given]); };
+trigger = (act, given) => {
+  if (known && (!answers || STEPS.includes(act))) toServer(act, given);
+  else early.push([act, given]);
+};
+const sendEarly = () => { for (const [act, given] of early.splice(0)) trigger(act, given); };
 
 // Steps to another chat or view are numbered: of several in a hurry the last one counts, in whatever order they arrive.
 let lastStep = 0;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from hierchat.store import NotFound
 from tests.page.stored import stored_chat
@@ -66,6 +66,23 @@ def test_it_stands_in_no_list_and_no_address_and_goes_when_it_is_left(
     expect(visitor.titles).to_have_text(["What is a quincunx?", "Other"])
     page.reload()
     expect(visitor.questions).to_contain_text(WORD)
+
+
+def test_the_switch_is_of_the_chat_that_the_page_goes_to(chat: Chat) -> None:
+    """The step there and the switch are handled side by side: the step would turn it off again."""
+    page = chat.page
+    held: list[Route] = []
+    gone = False
+    page.route("**/queue/join*", lambda route: route.continue_() if gone else held.append(route))
+    page.locator("#hc-new").click()
+    chat.until(lambda: len(held) == 1)
+    switch = page.get_by_role("switch", name="Incognito")
+    switch.click()
+    page.wait_for_timeout(300)
+    assert len(held) == 1
+    gone = True
+    held[0].continue_()
+    expect(switch).to_be_checked()
 
 
 def test_it_goes_with_its_page(second: Chat, service: FakeService, chat: Chat) -> None:
