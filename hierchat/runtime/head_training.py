@@ -286,7 +286,8 @@ class HeadTraining:
                     name: torch.tensor(kept[theirs]).float() for name, theirs in HeadModule.NAMES.items()
                 }
                 fitting.load_state_dict(state, strict=False)
-                self.card, self.known, module = card, kept[KNOWN], fitting
+                if all(tensor.isfinite().all() for tensor in state.values()):
+                    self.card, self.known, module = card, kept[KNOWN], fitting
         module.out.copy_(torch.from_numpy(_output_rows(self._loaded, self.known)))
         return module.to(self._device)
 
