@@ -17,17 +17,7 @@ from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import LeftOut
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import Store
-from hierchat.store.records import (
-    UNKNOWN,
-    Measured,
-    NewTurn,
-    Origin,
-    SourceCount,
-    SourceSpan,
-    TurnFigures,
-    Whereabouts,
-)
+from hierchat.store import Store, records
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()
@@ -88,7 +78,7 @@ class ReplyStatistics:
         self,
         tokens: Sequence[int],
         sources: Sequence[str],
-        recorded: TurnFigures | None,
+        recorded: records.TurnFigures | None,
         said: str | None = None,
     ) -> None:
         """Continue the counts of a stored reply. If nothing was recorded of it (a crash), the whole has no
@@ -215,10 +205,10 @@ class ReplyStatistics:
         sampled = self._settings.seed if self._settings.temperature else None
         return replace(stored_figures(self.record(), len(self.tokens)), seed=sampled)
 
-    def record(self) -> TurnFigures:
+    def record(self) -> records.TurnFigures:
         per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms and self.tokens else None
         vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms and self.tokens else None
-        return TurnFigures(
+        return records.TurnFigures(
             prompt_tokens=self.prompt_tokens,
             seconds=self.decode_ms / 1e3 if self.tokens else 0.0,
             draft_ms=self.draft_ms,
@@ -228,7 +218,7 @@ class ReplyStatistics:
             proposed=sum(self.proposed.values()),
             accepted=sum(self.accepted.values()) if self._timed else 0,
             sources={
-                name: SourceCount(self.proposed[name], self.accepted[name])
+                name: records.SourceCount(self.proposed[name], self.accepted[name])
                 for name in self.proposed | self.accepted
             },
             forward_ms=self.forward_ms,
@@ -249,14 +239,16 @@ class ReplyStatistics:
         )
 
 
-def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = None) -> Figures:
+def stored_figures(
+    recorded: records.TurnFigures, tokens: int, begun: records.NewTurn | None = None
+) -> Figures:
     """Return the measured figures of a stored reply of `tokens` tokens; `begun`: its model and settings."""
     seed = begun.seed if begun and begun.settings.get("temperature") else None
     if not tokens:
         return Figures(finish=recorded.finish, seed=seed, written=begun)
     counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
     counts[TARGET] = tokens - sum(counts.values())
-    same = {one.name: getattr(recorded, one.name) for one in fields(Measured)}
+    same = {one.name: getattr(recorded, one.name) for one in fields(records.Measured)}
     return Figures(
         **same,
         tokens=tokens,
@@ -311,8 +303,8 @@ class SourceRun:
     text: str
     source: str
     tokens: int = 1
-    origin: Origin = UNKNOWN
-    there: Whereabouts | None = None
+    origin: records.Origin = records.UNKNOWN
+    there: records.Whereabouts | None = None
     """Where the message stands that its draft was found in; None where there is none, or where it is gone."""
     phrase: str = ""
     """What stands there word for word: the text that matched and this run, as far as it is of this reply."""
@@ -365,7 +357,7 @@ def runs_of(
     return runs
 
 
-def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
+def server_runs(spans: Sequence[records.SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
     """Return the runs by source of a reply that a server wrote. `texts`: what it says of the spans' tokens.
     Empty if these are not the reply's `text`."""
     pieces = _pieces(texts, text)

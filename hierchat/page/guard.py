@@ -2,8 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from hierchat.page.event_data import Controls, PageEvent, checked, fields, parse
 from hierchat.page.page_sessions import KeptFiles, Session, Sessions, Stale
 from hierchat.page.panels.panel import Panel
 from hierchat.page.views import Update, Views
-from hierchat.store import LOCAL_USER, NotFound
+from hierchat.store import LOCAL_USER, NotFound, StoreError
 
 log = logging.getLogger(__name__)
 SETTINGS = "settings"
@@ -94,6 +94,7 @@ class PageEvents:
     ) -> Callable[..., Any]:
         """Wrap a handler, which gets a PageEvent and the values of `inputs`, and returns or yields updates."""
         known = {component._id for component in outputs}
+        draws = known - {self.parts.cue._id, self.parts.live._id}
 
         def called(request: gr.Request, data: gr.EventData, values: Sequence[Any]) -> Any:
             given = dict(zip(inputs, checked(values, inputs), strict=True))
@@ -122,7 +123,7 @@ class PageEvents:
                 yield mended
 
         def returning(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
-            with spoken(_language(request)):
+            with spoken(_language(request)), self._beside(request) if draws else nullcontext():
                 try:
                     return within(self._latest(called(request, data, values), request))
                 except Exception as error:
@@ -131,6 +132,23 @@ class PageEvents:
         wrapper = yielding if inspect.isgeneratorfunction(handler) else returning
         wrapper.__name__ = getattr(handler, "__name__", "handler")
         return wrapper
+
+    @contextmanager
+    def _beside(self, request: gr.Request) -> Iterator[None]:
+        """Have the page drawn anew after handlers that ran side by side: either answer may be the last to arrive."""
+        try:
+            session = self.session_of(request)
+        except (Stale, StoreError):  # whom it concerns says so
+            yield
+            return
+        session.running.append(None)
+        several = len(session.running) > 1
+        try:
+            yield
+        finally:
+            session.running.pop()
+            if several:
+                self.service.changes.notify(session.user)
 
     def carry_controls(self) -> None:
         """Have the browser collect the values of all controls into one component. As inputs of an event that has ended,

@@ -160,6 +160,8 @@ class Session:
     """The count of the user's news when settings and presets were drawn, or changed here."""
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
+    running: list[None] = field(default_factory=list)
+    """One for each handler of the page that is drawing; appending is atomic, and counting is not."""
     importing: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply begins, or is followed."""

@@ -23,17 +23,8 @@ from torch.nn import functional
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.runner import CachedSequence
+from hierchat.models.formats import head_files
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.head_files import (
-    EMBEDDING_NORM,
-    FC,
-    HIDDEN_NORM,
-    KNOWN,
-    HeadCard,
-    card_of,
-    tensors_of,
-    to_bytes,
-)
 from hierchat.models.progress import BrokenFileError, Progress, Report, silent
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
@@ -167,7 +158,8 @@ class HeadModule(torch.nn.Module):
         self.out = torch.nn.Buffer(torch.zeros(outputs, size))  # the target's own, which stays as it is
 
     NAMES: ClassVar[dict[str, str]] = {
-        "fc": FC, "enorm": EMBEDDING_NORM, "hnorm": HIDDEN_NORM, "norm": "model.norm.weight",
+        "fc": head_files.FC, "enorm": head_files.EMBEDDING_NORM, "hnorm": head_files.HIDDEN_NORM,
+        "norm": "model.norm.weight",
         "before": "model.layers.0.input_layernorm.weight",
         "between": "model.layers.0.post_attention_layernorm.weight",
         **{name: f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkvo"},
@@ -262,7 +254,7 @@ class HeadTraining:
             )
         self._held_out, self._pieces = pieces[:HELD_OUT], pieces[HELD_OUT:]
         self._device = torch.device(getattr(self._loaded, "device", "cpu"))
-        self.card = HeadCard(target=served.model_key, model=served.name)
+        self.card = head_files.HeadCard(target=served.model_key, model=served.name)
         self.known = most_written(pieces)
         self.config = layer_config(self._loaded)
         self.module = self._begun(begun)
@@ -277,17 +269,17 @@ class HeadTraining:
 
     def _begun(self, begun: bytes | None) -> HeadModule:
         """Return the head to go on with, or a new one where there is none that fits."""
-        card, module = card_of(begun) if begun else None, HeadModule(self.config, len(self.known))
+        card, module = head_files.card_of(begun) if begun else None, HeadModule(self.config, len(self.known))
         if begun and card and card.target == self.card.target:
             with suppress(BrokenFileError, LookupError, RuntimeError):  # damaged, or of another form
-                kept = tensors_of(begun)
-                fitting = HeadModule(self.config, len(kept[KNOWN]))
+                kept = head_files.tensors_of(begun)
+                fitting = HeadModule(self.config, len(kept[head_files.KNOWN]))
                 state = {
                     name: torch.tensor(kept[theirs]).float() for name, theirs in HeadModule.NAMES.items()
                 }
                 fitting.load_state_dict(state, strict=False)
                 if all(tensor.isfinite().all() for tensor in state.values()):
-                    self.card, self.known, module = card, kept[KNOWN], fitting
+                    self.card, self.known, module = card, kept[head_files.KNOWN], fitting
         module.out.copy_(torch.from_numpy(_output_rows(self._loaded, self.known)))
         return module.to(self._device)
 
@@ -318,7 +310,7 @@ class HeadTraining:
                     keep(self.to_bytes())
                     saved = time.monotonic()
 
-    def judge(self, goes_on: GoesOn = lambda: True) -> HeadCard:
+    def judge(self, goes_on: GoesOn = lambda: True) -> head_files.HeadCard:
         """Measure how good the head is, as far as it goes on, and return its card."""
         with suppress(Interrupted):
             self.card = self.card.model_copy(update={"accuracy": self.accuracy(goes_on)})
@@ -353,7 +345,9 @@ class HeadTraining:
 
     def to_bytes(self) -> bytes:
         """Return the head as it stands."""
-        return to_bytes(self.card, self.config, {**self.module.tensors(), KNOWN: self.known})
+        return head_files.to_bytes(
+            self.card, self.config, {**self.module.tensors(), head_files.KNOWN: self.known}
+        )
 
     @torch.no_grad()
     def accuracy(self, goes_on: GoesOn = lambda: True) -> tuple[float, ...]:

@@ -117,6 +117,32 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     assert late["hc-bus"] == str(second)
 
 
+def test_answers_that_were_made_side_by_side_are_drawn_anew(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older one may arrive last, and would stay."""
+    page = Visitor(fresh)
+    page.press("hc_watch")
+    page.tick()
+    cue, waiting = page.html("hc-cue"), fresh.in_progress.waiting
+
+    def meanwhile(user: int) -> Any:
+        monkeypatch.undo()
+        page.press("hc_incognito")
+        return waiting(user)
+
+    monkeypatch.setattr(fresh.in_progress, "waiting", meanwhile)
+    page.press("hc_watch")
+    assert 'aria-checked="false"' in page.html("hc-incognito")
+    page.tick()
+    assert page.html("hc-cue") != cue
+    page.press("hc_watch")
+    assert 'aria-checked="true"' in page.html("hc-incognito")
+    cue = page.html("hc-cue")
+    page.tick()
+    assert page.html("hc-cue") == cue
+
+
 def test_the_first_replies_of_a_user_show_once_what_drafts_do(fresh: FakeService) -> None:
     fresh.users.choose(fresh.user, told=0)
     page, said = Visitor(fresh), []

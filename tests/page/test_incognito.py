@@ -74,10 +74,12 @@ def test_the_switch_is_of_the_chat_that_the_page_goes_to(chat: Chat) -> None:
     held: list[Route] = []
     gone = False
     page.route("**/queue/join*", lambda route: route.continue_() if gone else held.append(route))
-    page.locator("#hc-new").click()
-    chat.until(lambda: len(held) == 1)
     switch = page.get_by_role("switch", name="Incognito")
-    switch.click()
+    expect(switch).not_to_be_checked()
+    page.evaluate(
+        "for (const place of ['#hc-new', '[data-act=hc_incognito]']) document.querySelector(place).click()"
+    )
+    chat.until(lambda: len(held) > 0)
     page.wait_for_timeout(300)
     assert len(held) == 1
     gone = True

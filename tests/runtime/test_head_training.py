@@ -73,7 +73,7 @@ def test_it_learns_and_goes_on_where_it_ended(served: ServedModel, texts: list[l
     again = HeadTraining(served, several, data)
     assert again.card == card
     assert again.accuracy()[0] == pytest.approx(right[0], abs=0.03)  # but for halves in place of floats
-    begun.module.fc.weight.data[0, 0] = float("nan")
+    begun.module.fc.data[0, 0] = float("nan")
     useless = [(replace(served, model_key="another"), data), (served, data[: len(data) // 2])]
     for other, begun_with in [*useless, (served, begun.to_bytes())]:  # of another model; broken; no number
         assert HeadTraining(other, several, begun_with).card.tokens == 0

@@ -7,19 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hierchat.language import later
-from hierchat.models import runnable
+from hierchat.models import device_memory, runnable
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
-from hierchat.models.device_memory import (
-    best_device,
-    blocks_fit,
-    entry_needs,
-    free_memory,
-    needs_of_blocks,
-    require_blocks_fit,
-    require_fit,
-    total_memory,
-)
 from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
 from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
@@ -77,7 +67,7 @@ def require_runnable(
 ) -> None:
     """Raise a ModelError where the model cannot run here. Of a repository, config.json alone is fetched to find out;
     of a model in one GGUF file, that file, whose head is read. `held`: bytes that will be free when it is loaded."""
-    device = device or best_device()
+    device = device or device_memory.best_device()
     require_memory(entry, device, held, backend)
     engine, source = by_engine(entry, device, backend), entry.source_on(device)
     if engine and source.wheel and is_converted(blocks_folder(source.wheel.sha256)):
@@ -156,17 +146,19 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backe
     if not (size := entry.size):
         return
     if not by_engine(entry, device, backend):
-        return require_fit(with_backend(entry, backend), size, entry.context_length or 0, device, held)
+        return device_memory.require_fit(
+            with_backend(entry, backend), size, entry.context_length or 0, device, held
+        )
     modules, weights = through_modules(entry), _weights_in_blocks(entry, device, backend)
     # What is estimated does not refuse a model that may be smaller; but what is said is what *Models* shows
     least = weights or FLOAT_BYTES * size.parameters
     if backend != "float32":
         known = weight_bytes(entry, device) or least
         least = min(int(LEAST_BYTES * size.parameters * size.held), int(known * size.held))
-    needs = needs_of_blocks(least, size.slot, modules=modules)
-    if not blocks_fit(needs, entry.context_length or 0, held):
-        needs = needs_of_blocks(weights or least, size.slot, modules=modules)
-        require_blocks_fit(entry.name, needs, entry.context_length or CONTEXT, held)
+    needs = device_memory.needs_of_blocks(least, size.slot, modules=modules)
+    if not device_memory.blocks_fit(needs, entry.context_length or 0, held):
+        needs = device_memory.needs_of_blocks(weights or least, size.slot, modules=modules)
+        device_memory.require_blocks_fit(entry.name, needs, entry.context_length or CONTEXT, held)
 
 
 def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
@@ -244,7 +236,7 @@ def fit(
     needed = memory_needed(entry, device, backend, weights)
     if needed is None:
         return Fit("unknown", later("How much memory it needs is known once it is here."))
-    free, total = free_memory(device) + held, total_memory(device)
+    free, total = device_memory.free_memory(device) + held, device_memory.total_memory(device)
     if needed > total:
         said = later(f"Needs {gigabytes(needed)} of memory; this machine has {gigabytes(total)}.")
         return Fit("no", later(f"{said} Choose a smaller model."), needed)
@@ -258,7 +250,11 @@ def fit(
 
 def fits_every_day(found: Fit, device: str) -> bool:
     """Tell whether a model fits whatever other programs hold at the moment."""
-    return found.verdict != "no" and found.needed is not None and found.needed <= ROOMY * total_memory(device)
+    return (
+        found.verdict != "no"
+        and found.needed is not None
+        and found.needed <= ROOMY * device_memory.total_memory(device)
+    )
 
 
 def memory_needed(
@@ -267,10 +263,10 @@ def memory_needed(
     """Return the bytes of a model's weights and of the whole context; None where neither files nor catalogue tell."""
     size = entry.size
     if not by_engine(entry, device, backend):
-        return entry_needs(entry, size, device) if size else None
+        return device_memory.entry_needs(entry, size, device) if size else None
     if not (weights := _weights_in_blocks(entry, device, None, weights)):
         return None
-    needs = needs_of_blocks(weights, size.slot if size else 0, modules=through_modules(entry))
+    needs = device_memory.needs_of_blocks(weights, size.slot if size else 0, modules=through_modules(entry))
     return needs.total(entry.context_length or CONTEXT)
 
 
