@@ -396,9 +396,7 @@ class SettingsPanel(Panel):
         gr.HTML(_drawn.notes())
         self._notes = notes_box(3, show_label=False, container=False)
         gr.HTML(f"<h2>{_('Chats')}</h2>")
-        self._keep = gr.Checkbox(
-            True, label=_("Replies go on when the page is closed"), container=False, elem_id="hc-keep"
-        )
+        self._keep = gr.Checkbox(True, label=_("Replies go on when the page is closed"), container=False)
         self._titles = gr.Checkbox(
             True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
