@@ -115,7 +115,6 @@ def test_a_browser_logs_in_and_chats_below_a_path(behind: Proxy, chromium: Brows
     page.goto(visitor.address)
     expect(page).to_have_url(f"{behind.url}/login")
     visitor.log_in(*ACCOUNT)
-    visitor.open()
     assert visitor.ask("Over there?")
     (cookie,) = context.cookies()
     assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Lax")

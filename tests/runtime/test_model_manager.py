@@ -221,8 +221,8 @@ SIZES = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "large": 3 * 10**10, 
 def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> ModelManager:
     """Models of all sizes, on a machine of this speed and memory (GB)."""
     monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: rate * 1e9)
-    monkeypatch.setattr("hierchat.models.load.check.total_memory", lambda device: int(memory * 1e9))
-    monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device: int(memory * 1e9))
+    monkeypatch.setattr("hierchat.models.device_memory.total_memory", lambda device: int(memory * 1e9))
+    monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: int(memory * 1e9))
     entries = []
     for name, size in SIZES.items():
         source = ModelSource(gguf=Gguf(repo="org/none", file=f"{name}-q4_0.gguf"))
@@ -258,7 +258,7 @@ def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
     manager, found = sized(monkeypatch, rate, memory), []
     for free in (1.0, 0.5, 0.01):
         held = int(free * memory * 1e9)
-        monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device, held=held: held)
+        monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device, held=held: held)
         for measured in ({}, {"large": (1.0, 20), "good": (1.0, 20)}, {"slow": (99.0, 20)}):
             manager._speeds.known = measured  # type: ignore[attr-defined]
             best = manager.best(manager.rows(1))
