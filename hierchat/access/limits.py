@@ -76,8 +76,7 @@ def _finite(number: str) -> float:
     return value
 
 
-# How much one client may take of the page's server: bytes of a request, and requests that are worked on at
-# a time.
+# How much one client may take of the page's server: bytes of a request, and requests that are worked on at a time.
 LIMITS: tuple[tuple[str, int], ...] = (
     (r"/models/[^/]+", 1 << 42),  # it ends where the disk is full (files.py)
     (r"/transfer/in", MOST_OF_A_FILE),

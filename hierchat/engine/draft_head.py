@@ -161,16 +161,26 @@ class TrainedHead(DraftHead):
             weights.layer, context_length=context_length, sequences=sequences, activations="int8"
         )
         super().__init__(runner, weights.known)
-        self.card, self._embedding = weights.card, runner.embedding
-        self._norms = weights.embedding_norm, weights.hidden_norm
-        self._fc, self._multiply = weights.fc, Multiplier(team=runner.team)
+        self.card, self._embedding = weights.card, weights.layer.embedding
+        self._fc, self._norms, self._multiply = weights.fc, weights.norms, Multiplier(team=runner.team)
         self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
+        self._read: dict[int, NDArray[np.float16]] = {}
+        """What fc reads of the embeddings of `known`: it is the same wherever they stand."""
+        for some in () if weights.known is None else np.array_split(weights.known, 16):
+            self._read |= self._embedded(some.tolist())
         self.warm_up(weights.layer.config["hidden_size"])
 
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
-        read = self._embedding(tokens), states
-        both = [self._normed(x, norm) for x, norm in zip(read, self._norms, strict=True)]
-        return self._multiply(self._fc, np.concatenate(both, 1), len(tokens))
+        others = self._embedded([token for token in tokens if token not in self._read])
+        read = np.stack([self._read[token] if token in self._read else others[token] for token in tokens])
+        return read + self._multiply(self._fc[1], self._normed(states, self._norms[1]), len(tokens))
+
+    def _embedded(self, tokens: Sequence[int]) -> dict[int, NDArray[np.float16]]:
+        if not tokens:
+            return {}
+        embeddings = self._normed(self._embedding.floats(np.asarray(tokens)), self._norms[0])
+        rows = self._multiply(self._fc[0], embeddings, len(tokens)).astype(np.float16)
+        return dict(zip(tokens, rows, strict=True))
 
     def _normed(self, x: Floats, weight: Floats) -> Floats:
         root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + self._epsilon)

@@ -16,8 +16,7 @@ from hierchat.page.chat_settings import LABELS, THINKS, escaped
 from hierchat.page.templates import Macros
 
 
-# One colour, one underline and one name for each source of tokens: the single table behind legend, bar and
-# tokens.
+# One colour, one underline and one name for each source of tokens: the single table behind legend, bar and tokens.
 @dataclass(frozen=True, slots=True)
 class Style:
     """How one source is drawn. `fill` is the same in both themes; `line` has contrast against each page."""

@@ -60,15 +60,14 @@ class HeadCard(BaseModel, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class HeadWeights:
-    """Weights of a draft head. `layer`: a model of one layer, whose embedding is the target's; `fc` [hidden, 2 hidden]
-    reads a token's embedding and the state before it, each behind its norm [hidden]; `known` [outputs]: the token of
-    each output, None where all are there."""
+    """Weights of a draft head. `layer`: a model of one layer, whose embedding is the target's; it reads the sum of
+    `fc` [hidden, hidden] times a token's embedding and times the state before it, each behind its norm of `norms`
+    [hidden]; `known` [outputs]: the token of each output, None where all are there."""
 
     card: HeadCard
     layer: BlockModel
-    fc: Blocks
-    embedding_norm: Floats
-    hidden_norm: Floats
+    fc: tuple[Blocks, Blocks]
+    norms: tuple[Floats, Floats]
     known: NDArray[np.int64] | None
 
 
@@ -161,5 +160,6 @@ def _head(
         norm_offset=architecture.norm_offset,
         interleaved_rope=architecture.interleaved_rope,
     )
+    of_embedding, of_state = (pack(half, BITS) for half in np.split(tensor(FC, size, 2 * size), 2, axis=1))
     norms = tensor(EMBEDDING_NORM, size), tensor(HIDDEN_NORM, size)
-    return HeadWeights(card, layer, pack(tensor(FC, size, 2 * size), BITS), *norms, known)
+    return HeadWeights(card, layer, (of_embedding, of_state), norms, known)

@@ -18,14 +18,7 @@ from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisa
 from hierchat.models.fetch.bring import folder_of, get, get_blocks, gguf_file
 from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
 from hierchat.models.formats import block_model, mtp_layer
-from hierchat.models.formats.block_model import (
-    MODEL_FILE,
-    BlockModel,
-    Matrix,
-    ModuleWeights,
-    model_mapped_bytes,
-    read_model,
-)
+from hierchat.models.formats.block_model import Matrix, ModuleWeights
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_module import filled, stored
 from hierchat.models.load import tokenizer_files
@@ -181,8 +174,8 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         slot = slot_of(causal_config(folder, entry.name))
     else:
         require_supported(config)
-        file = folder / MODEL_FILE
-        weights, slot = file.stat().st_size - model_mapped_bytes(file), slot_size(config)
+        file = folder / block_model.MODEL_FILE
+        weights, slot = file.stat().st_size - block_model.model_mapped_bytes(file), slot_size(config)
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
     device_memory.require_blocks_fit(
@@ -195,7 +188,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         if through_modules:
             model = read_module(folder, entry.name)
         else:
-            model = read_model(file)
+            model = block_model.read_model(file)
             model = model.as_floats() if floats else model
     except MemoryError as error:
         raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
@@ -364,8 +357,8 @@ def _tensors(weights: ModuleWeights) -> dict[str, Any]:
     return {name: torch.tensor(vector) for name, vector in weights.vectors.items()}
 
 
-def _read_mtp(model: BlockModule | BlockModel) -> BlockModule | None:
-    if isinstance(model, BlockModel):  # of kinds that bring none
+def _read_mtp(model: BlockModule | block_model.BlockModel) -> BlockModule | None:
+    if isinstance(model, block_model.BlockModel):  # of kinds that bring none
         return None
     config, dtype = model.module.config, model.module.dtype
     layer = mtp_layer.make_layer(config, dtype, _tensors(model.mtp), model.mtp.matrices)

@@ -27,8 +27,7 @@ from hierchat.language import _
 from hierchat.page.markdown import mathematics
 from hierchat.page.templates import button
 
-# Tables as GitHub reads them, but with every cell: what a row has beyond the head's columns stays in its
-# last one.
+# Tables as GitHub reads them, but with every cell: what a row has beyond the head's columns stays in its last one.
 _SIDES = {"text-align:center": "hc-centre", "text-align:right": "hc-right"}
 
 
