@@ -8,7 +8,7 @@ let overtaken = false; // whether what was drawn last is of a place that was lef
 // Where the page is going stands there at once: the title, the mark in the list, and soon an outline in place of what is
 // left, or the view as it was seen last. The server's answer fills it.
 const OUTLINE_MS = 150; // an answer that comes sooner needs none
-const LOST_MS = 5000; // Gradio 6.31 may close its stream over what was asked just then; what is asked next brings it
+const LOST_MS = 5000; // Gradio 6.31 may close its stream just when something is asked; asking again brings both answers
 let answers = known ? 0 : 1; // that the server owes: the page itself, and each step to another chat or view
 let outlining = 0;
 

@@ -3,8 +3,8 @@
 const KEY = '__KEY__';
 const acts = {};
 
-// The server knows a page once it has told it what it shows, and stands where the page goes once it has answered each step
-// to another chat or view (address.js). What is asked before that waits, as it is of where the page goes; but no step does.
+// The server knows a page once it has told it what it shows, and follows it to another chat or view once it has answered
+// each step there (address.js). What else is asked before that waits, since it is meant for where the page goes.
 const STEPS = ['hc_open', 'hc_go', 'hc_panel'];
 let known = Boolean(window.hcKnown);
 const early = [];

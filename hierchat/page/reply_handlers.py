@@ -470,9 +470,8 @@ class AttachingHandlers(HandlerGroup):
     def count(self, event: PageEvent) -> Update:
         """Count the tokens of the message in the box, and how many it may have; beside a reply being written."""
         session, files = event.session, event.session.files
-        uncounted = any(
-            file.file and file.tokens is None for file in files
-        )  # others are drawn when they are read
+        # One that is being read is drawn when it is read.
+        uncounted = any(file.file and file.tokens is None for file in files)
         # As it will be sent: so the number is that of the error, if it is too long.
         counted = self._service.tokens(with_files(event.text, [one.file for one in files if one.file]))
         drawn = self._views.tray(session) if uncounted else {}  # counts them, too
