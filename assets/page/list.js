@@ -43,7 +43,7 @@ when('#hc-list', (list) => {
 });
 
 // The chat that is written in comes to the top of the list, and the list back to its first page.
-onBusy.push((writing) => { if (writing) find('#hc-list').scrollTop = 0; });
+onBusy.push((writing, begins) => { if (begins) find('#hc-list').scrollTop = 0; });
 
 on('focusin', (event) => {
   const title = event.target.closest('#hc-list .hc-title');

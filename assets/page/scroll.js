@@ -77,7 +77,7 @@ function stay() {
   for (const one of scrollers) one.following = false;
 }
 
-onBusy.push((writing) => { if (writing) follow(); });
+onBusy.push((writing, begins) => { if (begins) follow(); });
 
 // Earlier messages come in above what one reads, which stays where it is.
 let below = null; // pixels from the top of the window to the end

@@ -29,9 +29,12 @@ when('#hc-stop', (stop) => {
   const lastBegun = () => /hc-begun-(\d+)/.exec(stop.className)?.[1] ?? '0';
   let was = busy();
   let begun = lastBegun();
+  let told = '0';
   const tell = () => {
     was = !was;
-    onBusy.forEach((then) => then(was));
+    const begins = was && begun !== told; // an older answer may hide Stop for a moment
+    if (was) told = begun;
+    onBusy.forEach((then) => then(was, begins));
   };
   changes(stop, () => {
     const missed = !was && !busy() && begun !== lastBegun();
