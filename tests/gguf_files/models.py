@@ -17,8 +17,8 @@ STEP = 2.0**-8
 """All weights are whole multiples of it, at most 127 of them: so eight bits hold them, in whatever order."""
 VOCABULARY = 272
 _SHAPE: dict[str, Any] = {
-    "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None,
-    "max_position_embeddings": 256,
+    "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2,
+    "pad_token_id": VOCABULARY - 4, "max_position_embeddings": 256,
 }  # fmt: skip
 _TWO_TO_ONE = {"linear_num_key_heads": 2, "linear_num_value_heads": 6, "layer_types": None}
 _GRANITE = {

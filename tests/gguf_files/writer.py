@@ -47,7 +47,7 @@ def write_family(
     if architecture == "gemma3n":
         _add_characters(config, writer)
     else:
-        add_tokens(config, writer, tokenizer, _SPLITS.get(architecture, "qwen2"))
+        add_tokens(config, writer, tokenizer, _SPLITS.get(architecture, "qwen2"), config.pad_token_id)
     for said, floats in tensors_in(architecture, config, {**tensors_of(model), **(mtp or {})}, guessing):
         in_blocks = packed and floats.ndim > 1 and floats.shape[-1] % 32 == 0 and "norm" not in said
         if in_blocks and "conv" not in said and "gate_inp" not in said and plain not in said:
@@ -73,6 +73,7 @@ def _add_characters(config: Any, writer: gguf.GGUFWriter) -> None:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
+    writer.add_pad_token_id(config.pad_token_id)
     writer.add_add_space_prefix(False)
 
 

@@ -352,14 +352,21 @@ def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
         writer.add_tensor(ROPE_FACTORS, factors.astype(np.float32))
 
 
-def add_tokens(config: Any, writer: gguf.GGUFWriter, tokenizer: Any, split: str = "smollm") -> None:
+def add_tokens(
+    config: Any, writer: gguf.GGUFWriter, tokenizer: Any, split: str = "smollm", padding: int | None = None
+) -> None:
+    """`padding`: a token behind those of the tokenizer, as published files of hybrids have it."""
     tokens = [token for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
     tokens += [f"<pad{i}>" for i in range(config.vocab_size - len(tokens))]
     control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(split)
     writer.add_token_list(tokens)
-    writer.add_token_types([control if token in tokenizer.all_special_tokens else normal for token in tokens])
+    special = set(tokenizer.all_special_tokens)
+    if padding is not None:
+        special.add(tokens[padding])
+        writer.add_pad_token_id(padding)
+    writer.add_token_types([control if token in special else normal for token in tokens])
     writer.add_token_merges(["a b"])
     writer.add_bos_token_id(tokenizer.bos_token_id)
     writer.add_eos_token_id(tokenizer.eos_token_id)

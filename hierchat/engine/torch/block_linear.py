@@ -64,6 +64,7 @@ class BlockEmbedding(nn.Module):
     def __init__(self, embedding: nn.Embedding, matrix: Matrix) -> None:
         super().__init__()
         self.embedding, self.matrix = embedding, matrix
+        embedding.padding_idx = None  # training alone needs it, and torch wants so many rows
         self._hold(torch.empty(0, embedding.embedding_dim))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
