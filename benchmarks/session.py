@@ -103,7 +103,6 @@ def _session(path: Path, model: str | None, asked: list[str], settings: Generati
         "median_speedup": round(median(row["speedup"] for row in rows), 2),
         "tokens_per_second": round(_rate(rows, "speculative_seconds"), 1),
         "vanilla_tokens_per_second": round(_rate(rows, "vanilla_seconds"), 1),
-        "speedup": round(_rate(rows, "speculative_seconds") / _rate(rows, "vanilla_seconds"), 2),
         "messages_after_restart": len(kept),
     }
 

@@ -18,10 +18,11 @@ Turn = dict[str, Any]
 def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
     """Compute an arm's figures over the questions that it answered.
 
-    Speed is tokens over seconds of decoding. `speedup` is against vanilla on the same questions, None without vanilla;
-    `stack_speedup` against plain decoding of the same stack (names.BASELINES). `quartiles` are over questions: lower
-    quartile, median, upper quartile. `draft_ms` is per forward. `mismatches` are replies that differ from those of the
-    stack's plain decoding to the same prompt. Of questions that were asked repeatedly, give merged_repeats.
+    Speeds and speed-ups are medians over questions, so that no long or disturbed reply decides. A question's speed is
+    its tokens over its seconds of decoding. `speedup` is against vanilla, None without vanilla; `stack_speedup` against
+    plain decoding of the same stack (arms.baseline_of). `quartiles`: lower quartile, median, upper quartile. `draft_ms`
+    is per forward. `mismatches` are replies that differ from those of the stack's plain decoding to the same prompt. Of
+    questions that were asked repeatedly, give merged_repeats.
     """
     answered = [row for row in rows if arm in row["arms"]]
     turns = _turns(answered, arm)
@@ -36,12 +37,12 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
         **_figures(answered, arm),
         "draft_ms": round(sum(drafting) / forwards, 3) if forwards and None not in drafting else None,
         "first_token_seconds": round(median(turn["first_seconds"] for turn in turns), 3) if turns else None,
-        "stack_speedup": _rounded(_speedup(answered, arm, baseline_of(arm)), 3),
+        "stack_speedup": _middle(_speedups(answered, arm, baseline_of(arm)), 3),
         "mismatches": _mismatches(answered, arm, baseline_of(arm)),
         "peak_mb": max((turn.get("peak_mb") or 0 for turn in turns), default=0) or None,
         "quartiles": {
-            "tokens_per_second": _quartiles([_rate([row], arm) for row in answered]),
-            "speedup": _quartiles([_speedup([row], arm) for row in answered]),
+            "tokens_per_second": _quartiles(_rates(answered, arm)),
+            "speedup": _quartiles(_speedups(answered, arm)),
         },
         "sources": {source: round(count / sources.total(), 4) for source, count in sources.most_common()},
         "plan_ms": _plan_ms(turns),
@@ -99,8 +100,8 @@ def _figures(rows: Sequence[Row], arm: str) -> dict[str, Any]:
     return {
         "tokens": tokens,
         "seconds": round(_seconds(turns), 3),
-        "tokens_per_second": _rounded(_rate(rows, arm), 2),
-        "speedup": _rounded(_speedup(rows, arm), 3),
+        "tokens_per_second": _middle(_rates(rows, arm), 2),
+        "speedup": _middle(_speedups(rows, arm), 3),
         "tokens_per_forward": round(tokens / forwards, 3) if forwards else None,
     }
 
@@ -124,24 +125,32 @@ def _seconds(turns: Iterable[Turn]) -> float:
     return sum(turn["seconds"] for turn in turns)
 
 
-def _rate(rows: Sequence[Row], arm: str) -> float | None:
-    turns = _turns(rows, arm)
+def _rates(rows: Sequence[Row], arm: str) -> list[float]:
+    """Return the tokens a second of each question that took any time."""
+    return [rate for row in rows if (rate := _rate(row, arm))]
+
+
+def _rate(row: Row, arm: str) -> float | None:
+    turns = row["arms"][arm]
     seconds = _seconds(turns)
     return _tokens(turns) / seconds if seconds else None
 
 
-def _speedup(rows: Sequence[Row], arm: str, baseline: str = VANILLA) -> float | None:
+def _speedups(rows: Sequence[Row], arm: str, baseline: str = VANILLA) -> list[float]:
     both = [row for row in rows if baseline in row["arms"]]
-    mine, plain = _rate(both, arm), _rate(both, baseline)
-    return mine / plain if mine and plain else None
+    rates = ((_rate(row, arm), _rate(row, baseline)) for row in both)
+    return [mine / plain for mine, plain in rates if mine and plain]
 
 
-def _quartiles(values: Iterable[float | None]) -> list[float] | None:
-    known = [value for value in values if value is not None]
-    if not known:
+def _quartiles(values: Sequence[float]) -> list[float] | None:
+    if not values:
         return None
-    cuts = quantiles(known, n=4, method="inclusive") if len(known) > 1 else known * 3
+    cuts = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
     return [round(cut, 3) for cut in cuts]
+
+
+def _middle(values: Sequence[float], digits: int) -> float | None:
+    return round(median(values), digits) if values else None
 
 
 def _mismatches(rows: Sequence[Row], arm: str, baseline: str) -> int | None:
@@ -154,7 +163,3 @@ def _differs(plain: Sequence[Turn], other: Sequence[Turn]) -> bool:
     return any(
         one is None or two is None or one["reply"] != two["reply"] for one, two in zip_longest(plain, other)
     )
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)

@@ -38,6 +38,17 @@ ROWS = [
 ]
 
 
+def test_speeds_are_medians_of_questions() -> None:
+    rows = [
+        row(n, "qa", vanilla=[turn([1, 2], plain, 2)], hierchat=[turn([1, 2], drafted, 1)])
+        for n, (plain, drafted) in enumerate([(1.0, 1.0), (2.0, 1.0), (40.0, 10.0)])  # 43 s over 12 s: 3.58x
+    ]
+    figures = summarise(rows, "hierchat")
+    assert (figures["speedup"], figures["tokens_per_second"]) == (2.0, 2.0)
+    assert (figures["by_group"]["qa"]["speedup"], figures["quartiles"]["speedup"][1]) == (2.0, 2.0)
+    assert summarise(rows, "vanilla")["tokens_per_second"] == 1.0
+
+
 def test_sums_and_ratios() -> None:
     figures = summarise(ROWS, "hierchat")
     assert (figures["tokens"], figures["seconds"], figures["questions"]) == (8, 4.0, 2)
