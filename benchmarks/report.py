@@ -20,8 +20,9 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = (
     "Drawn by `python -m benchmarks report` from the files in `benchmarks/results/`, one for each measurement: "
     "change those and draw again. [measuring.md](measuring.md) explains commands, arms and figures. Sections "
-    "were measured on several machines, each of which is named: compare figures within one table alone. "
-    "Figures of a GPU stand in [log.md](log.md) alone."
+    "were measured on several machines, each of which is named: compare figures within one table only. "
+    "A speed-up is the median of questions. “In all” means all tokens over all seconds; so are the figures of "
+    "several users and of vLLM. Figures of GPUs are in [log.md](log.md)."
 )
 WIDTH = 150
 """Columns of a wrapped line of the document."""
