@@ -20,7 +20,7 @@ SHOWN = 6
 THEMES = {"light": ("#ffffff", "#222222", "#dddddd"), "dark": ("#16181c", "#e6e6e6", "#3a3d42")}
 """Page, ink, grid."""
 Figures = Mapping[str, Any]
-"""A run's file, as measure/decode.py writes it."""
+"""A run's file, as decode.py writes it."""
 
 
 def draw(paint: Callable[[Any], None], theme: str, size: tuple[float, float] = (9, 4.2)) -> bytes:

@@ -40,7 +40,7 @@ class Replayed(Measured):
     """Hold what has been replayed. No prompt was read, and without costs nothing took any time."""
 
     calibration: Mapping[str, Calibration] = MappingProxyType({})
-    """By arm: see own.Carried."""
+    """By arm: see arms.Carried."""
 
     def as_dict(self) -> dict[str, Any]:
         said = super().as_dict()

@@ -1,8 +1,11 @@
-"""What the documents name is there: files, headings that links lead to, the line that runs the tests."""
+"""What documents, docstrings and comments name is there: files, names in modules, headings that links lead to."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +22,13 @@ TREE = [
 ]
 PLACEHOLDERS = {"page/panels/NAME.py", "config.json", "conversations.json", "generation_config.json"}
 """Files that somebody makes, or that models and other programs have."""
+CODE = {name: (ROOT / name).read_text(encoding="utf-8") for name in TREE if name.endswith(".py")}
+OTHERS = {
+    "conversion/llama.py", "gguf-py/gguf/constants.py", "modeling_mimo.py", "mimo.py", "mimo_mtp.py",
+    "vllm/utils/cpu_triton_utils.py", "vllm/v1/worker/gpu_model_runner.py",
+    "replies.jsonl", "tokens.npy", "hierchat.pot", "hierchat.mo", "page.on", "slots.writing",
+}  # fmt: skip
+"""Files of other programs, files with a suffix like a name, and attributes of variables that are called as a module."""
 
 
 def links(document: Path) -> Iterator[tuple[Path, str]]:
@@ -52,6 +62,62 @@ def test_files_that_are_named_are_there(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     named = set(re.findall(r"`([\w./-]+\.(?:py|js|json|yaml|npz|sh))`", text)) - PLACEHOLDERS
     assert {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in TREE)} == set()
+
+
+def prose(code: str) -> Iterator[str]:
+    """The comments and docstrings of a module, those of attributes, too."""
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(code)):
+        body = getattr(node, "body", ())
+        for one in body if isinstance(body, list) else ():
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
+                yield str(one.value.value)
+
+
+def words_of_modules() -> dict[str, set[str]]:
+    """The words in the code of the modules of a name, and the modules in the folders of a name."""
+    words: dict[str, set[str]] = {}
+    for name, code in CODE.items():
+        path = Path(name.removesuffix("/__init__.py"))
+        words.setdefault(path.stem, set()).update(re.findall(r"\w+", code))
+        words.setdefault(path.parent.name, set()).add(path.stem)
+    return words
+
+
+def missing(text: str, code: str, words: dict[str, set[str]]) -> Iterator[str]:
+    """The files, and the names in modules, that a text names and that are not there. `code` is the module with the
+    text: a class may also be one of what it imports."""
+    for name in re.findall(r"(?<![\w./*:-])([\w./-]*\w\.(?:py|js|css|sql|npz))\b", text):
+        if not any(f"/{path}".endswith(f"/{name}") for path in TREE):
+            yield name
+    named = r"(?<![\w./:-])([a-z_]\w*)\.(?!(?:py|js|css|sql|npz|json|yaml|md)\b)([A-Za-z_]\w*)(?![\w/])"
+    for module, name in re.findall(named, text):
+        known = words.get(module)
+        if name not in known if known else name[0].isupper() and not re.search(rf"\b{module}\b", code):
+            yield f"{module}.{name}"
+
+
+def test_docstrings_and_comments_name_what_is_there() -> None:
+    words = words_of_modules()
+    found = [
+        f"{path}: {name}"
+        for path, code in CODE.items()
+        for text in prose(code)
+        for name in missing(text, code.replace(text, ""), words)
+        if name not in OTHERS
+    ]
+    assert found == []
+
+
+def test_names_that_are_gone_are_found() -> None:
+    gone = "As sources.Style says (text.py), like models.words. figures.Style, scheduler.py, `np.float32` are there."
+    assert [*missing(gone, "import numpy as np", words_of_modules())] == [
+        "text.py",
+        "sources.Style",
+        "models.words",
+    ]
 
 
 def test_the_readme_runs_the_tests_as_ci_does() -> None:

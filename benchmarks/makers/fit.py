@@ -5,7 +5,7 @@ with whatever databases there are.
 
 First the part that greedy replies are drafted by, from greedy replies; --keep FILE takes it from there. Then, on top of
 it, what is added where tokens are sampled: each position of --sampled is a lesson for made-up settings and noise
-(sampled_lessons.py).
+(also in lessons.py).
 """
 
 from __future__ import annotations

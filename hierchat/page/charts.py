@@ -22,7 +22,7 @@ class Ink:
 
     colour: str = "var(--hc-accent)"
     line: str = "solid"
-    """As sources.Style.underline."""
+    """As figures.Style.underline."""
 
 
 @dataclass(frozen=True, slots=True)

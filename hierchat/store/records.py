@@ -31,7 +31,7 @@ class Conversation:
     tags: tuple[str, ...] = ()
     """In the order of the alphabet."""
     snippet: str = ""
-    """Text around a search hit, the words that were found between FOUND_BEGINS and FOUND_ENDS (text.py); empty
+    """Text around a search hit, the words that were found between FOUND_BEGINS and FOUND_ENDS (connection.py); empty
     without a search, or where only the title matched."""
     message_id: int | None = None
     """The message of the hit, the newest of the conversation."""
@@ -265,7 +265,7 @@ class Origin:
     """Place in which the draft of a token was found, as far as that is known."""
 
     slot: str = ""
-    """One of drafting's SLOT_NAMES, or self_texts.SELF; empty: no database drafted it, or it is not known."""
+    """One of drafting's SLOT_NAMES, or generated.SELF; empty: no database drafted it, or it is not known."""
     matched: int = 0
     """Tokens before it that matched."""
     chance: float | None = None

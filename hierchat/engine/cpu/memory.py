@@ -44,7 +44,7 @@ embedding stands beside the head, as K."""
 
 
 class Shape(NamedTuple):
-    """Sizes and numbers of a decoder; `activation` counts in architecture.ACTIVATIONS. `experts` of a layer, each
+    """Sizes and numbers of a decoder; `activation` counts in families.ACTIVATIONS. `experts` of a layer, each
     `inner` wide, of which a row is routed to `active`; 0: it has none. `shared_by_active`: what they bring is weighed
     by a softmax over these, else over all. What attention and gate bring is multiplied by `residual_scale`; scores and
     logits stay within their caps, where these are not 0.

@@ -1,4 +1,4 @@
-"""Unpack panels of blocks (models.layouts, models.words) to pairs of int16, one row in each lane, with their scales.
+"""Unpack panels of blocks (formats/layouts.py) to pairs of int16, one row in each lane, with their scales.
 
 Of every four neighbours numbers 0 and 2 are a pair, then 1 and 3. Activations lie in the same order (rows.quantise)."""
 
