@@ -15,7 +15,7 @@ from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Frame
 from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
-from hierchat.chat.spare_time import OTHERS, OtherPrograms
+from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.wording import pace, percent
 from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
@@ -26,6 +26,7 @@ from hierchat.runtime.drafters import Drafting
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import StoreError
+from hierchat.store.records import BUSY_SHARE
 
 
 class CannotCompare(ValueError):
@@ -297,7 +298,7 @@ def _pace(speedup: float | None, name: str, others: float) -> str:
         return ""
     told = pace(speedup)
     said = _(" “{name}” is {pace}.").format(name=name, pace=told) if told else _(" Both are as fast.")
-    if others <= OTHERS:
+    if others <= BUSY_SHARE:
         return said
     doubt = _(
         " Other programs used {share} of the processor meanwhile, and each side ran once: compare again before you "

@@ -4,14 +4,15 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean, stdev
 
 from hierchat import logs
 from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
+from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.statistics import ReplyStatistics, plan_of
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
@@ -108,7 +109,7 @@ class ReplyStream:
         baseline = engine if isinstance(engine, Compares) else None
         if statistics.baseline == "measured" or not measure:
             baseline = None
-        with closing(steps):
+        with closing(steps), self._watching():
             for step in steps:
                 statistics.add(step, (time.monotonic() - sent) * 1e3)
                 self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
@@ -132,6 +133,15 @@ class ReplyStream:
             self.outgrown, said = True, _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
             self.notice = " ".join(filter(None, (self.notice, said)))
         yield self.frame("done")
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Measure how much of the processor other programs use meanwhile."""
+        others = OtherPrograms()
+        try:
+            yield
+        finally:
+            self.statistics.others = others.share()
 
     @property
     def prompt_tokens(self) -> int:

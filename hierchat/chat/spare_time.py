@@ -7,9 +7,8 @@ from collections.abc import Callable
 import psutil
 
 from hierchat.language import later
+from hierchat.store import records
 
-OTHERS = 0.25
-"""Share of all cores; where other programs use more, one of them needs the processor."""
 SECONDS = 1.0
 """Between two looks; shorter ones tell too little."""
 ON_BATTERY = later("The machine runs on its battery.")
@@ -53,7 +52,7 @@ class Machine:
     def trouble(self) -> str:
         """Return the sentence why idle work has to wait now (battery, busy processor); empty if it need not."""
         if self._others.seconds >= SECONDS:
-            busy = self._others.share() > OTHERS
+            busy = self._others.share() > records.BUSY_SHARE
             look = getattr(psutil, "sensors_battery", None)
             battery = look() if look else None
             plugged = battery is None or bool(battery.power_plugged)  # where it is not known, it is not

@@ -49,6 +49,7 @@ class ReplyStatistics:
         """Tokens of the prompt that had to be read: the slots did not hold them."""
         self.finish: str | None = None
         self.plan: tuple[tuple[str, int], ...] | None = None
+        self.others: float | None = None
         """TurnFigures.plan."""
         self.vanilla_ms: float | None = None
         """Milliseconds per token of the fastest plain decoding on this backend."""
@@ -230,6 +231,7 @@ class ReplyStatistics:
             total_ms=self.total_ms,
             waited_ms=None if self.total_ms is None else self.waited_ms,
             loading=None if self.total_ms is None else dict(self.loading_ms),
+            others=self.others,
             plan=self.plan,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline if self.tokens else None,

@@ -12,7 +12,15 @@ from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch import bring
 from hierchat.models.fetch.bring import fetched_size, is_fetched, weight_bytes
 from hierchat.models.load.add import Described, add, add_described, own_names, remove_model, set_drafts
-from hierchat.models.load.check import FLOAT_BYTES, Fit, expected_step, fit, fits_every_day, refusal
+from hierchat.models.load.check import (
+    FLOAT_BYTES,
+    Fit,
+    by_engine,
+    expected_step,
+    fit,
+    fits_every_day,
+    refusal,
+)
 from hierchat.models.load.tokenizer_files import known_tokens
 from hierchat.models.progress import CatalogueError, ModelError
 from hierchat.models.runnable import Step
@@ -20,6 +28,7 @@ from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measur
 from hierchat.runtime.downloads import Bring, Download, Downloads, HubSearch, Judged, Search
 from hierchat.runtime.model_slot import CANCELLABLE, ModelSlot
 from hierchat.store.figures import ReplyFigures
+from hierchat.store.records import ModelSpeed
 
 State = Literal["here", "partly", "absent"]
 TINY = 400_000_000
@@ -69,6 +78,8 @@ class ModelRow:
     """int8 or int16, where our own kernels compute it."""
     suits: bool = False
     """Whether it fits this machine and is fast on it every day, whatever else runs at the moment."""
+    disturbed: Speed | None = None
+    """Speed measured while other programs used the processor, if it is below the expected one; that is `speed` then."""
 
 
 Failures = tuple[Search | None, tuple[Download, ...]]
@@ -125,9 +136,9 @@ class ModelManager:
             served = self._slot.model
             partly = have and not entry.source_on(self._device).folder
             found = self._fit(entry, have)
-            expected = expected_speed(entry, self._device, bandwidth, self._slot.backend)
-            measured = speeds.get(entry.name)
             step = expected_step(entry, self._device, self._slot.backend)
+            expected = expected_speed(entry, self._device, bandwidth, step, self._slot.backend)
+            speed, disturbed = _told(speeds.get(entry.name), expected)
             place = entry.source.hub or entry.source.gguf
             row = ModelRow(
                 entry.name,
@@ -137,7 +148,7 @@ class ModelManager:
                 have,
                 "here" if entry.name in here else "partly" if partly else "absent",
                 found,
-                Speed(*measured) if measured else expected,
+                speed,
                 self._drafts(entry, here),
                 self.downloads.of(entry.name),
                 loaded=bool(served and served.name == entry.name),
@@ -148,6 +159,7 @@ class ModelManager:
                 maker=entry.maker or (place.repo or "" if place else "").partition("/")[0],
                 activations=entry.activations if step == "kernels" else "",
                 suits=self._suits(entry, found, expected),
+                disturbed=disturbed,
             )
             rows.append(row)
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
@@ -284,11 +296,11 @@ class ModelManager:
     def _judged(self, described: Described) -> Judged:
         entry, backend = described.entry, self._slot.backend
         weights = described.weights
-        if weights and described.step != "kernels" and entry.size:
+        if weights and entry.size and not by_engine(entry, self._device, backend):
             weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
         return Judged(
             fit(entry, self._device, backend, self._held, weights),
-            expected_speed(entry, self._device, kept_bandwidth(), backend, weights),
+            expected_speed(entry, self._device, kept_bandwidth(), described.step, backend, weights),
         )
 
     @property
@@ -363,6 +375,16 @@ class ModelManager:
                 why = later(f"its tokens are compared once {unknown} was loaded")
                 said[other.name] = Draft(other.name, False, why)
         return tuple(said.values())
+
+
+def _told(measured: ModelSpeed | None, expected: Speed | None) -> tuple[Speed | None, Speed | None]:
+    """Return the speed to show and to sort by, and a measured one that tells too little to take its place."""
+    if measured is None:
+        return expected, None
+    found = Speed(measured.per_second, measured.replies, measured.at, measured.busy)
+    if measured.busy and expected and expected.per_second > found.per_second:
+        return expected, found
+    return found, None
 
 
 def _parameters(entry: ModelEntry) -> int:

@@ -13,7 +13,15 @@ from typing import Any
 from sqlite_utils import Database
 
 from hierchat.store.connection import NotFound, Repository, add_row, owned_conversation
-from hierchat.store.records import DraftingFigures, HistorySize, OverTimeFigures, SourceCount, Totals
+from hierchat.store.records import (
+    BUSY_SHARE,
+    DraftingFigures,
+    HistorySize,
+    ModelSpeed,
+    OverTimeFigures,
+    SourceCount,
+    Totals,
+)
 from hierchat.store.replies import FINISHED, TOKEN
 
 _OWNED = (
@@ -75,8 +83,9 @@ Row = dict[str, Any]
 LAST = 20
 """Replies of a model that count: what it learned, and the machine, may have changed since earlier ones."""
 _REPLIES_OF_MODEL = f"""
-    SELECT model, length(ids) / {TOKEN.itemsize} AS tokens, seconds {FINISHED}
-        AND seconds > 0 AND length(ids) >= {16 * TOKEN.itemsize} ORDER BY message_id DESC LIMIT 2000
+    SELECT model, length(ids) / {TOKEN.itemsize} / seconds, messages.created_at, ifnull(others, 0) > {BUSY_SHARE}
+    {FINISHED} AND seconds > 0 AND length(ids) >= {16 * TOKEN.itemsize} AND finish IS NOT 'loop'
+    ORDER BY message_id DESC LIMIT 2000
 """
 
 
@@ -123,16 +132,22 @@ class ReplyFigures(Repository):
             replies, tokens, indexed, sum(side.stat().st_size for side in sides if side.exists())
         )
 
-    def speeds(self, user_id: int) -> dict[str, tuple[float, int]]:
-        """Return each model's tokens per second over its last replies to a user, and how many those were."""
-        found = defaultdict[str, list[tuple[int, float]]](list)
-        for model, tokens, seconds in self._rows(_REPLIES_OF_MODEL, [user_id]):
+    def speeds(self, user_id: int) -> dict[str, ModelSpeed]:
+        """Return the best speed of each model's last replies to a user: on an idle machine, if there are such."""
+        found = defaultdict[str, list[tuple[float, float, bool]]](list)
+        for model, *reply in self._rows(_REPLIES_OF_MODEL, [user_id]):
             if len(found[model]) < LAST:
-                found[model].append((tokens, seconds))
-        return {
-            model: (sum(tokens for tokens, _ in each) / sum(seconds for _, seconds in each), len(each))
-            for model, each in found.items()
-        }
+                found[model].append((reply[0], reply[1], bool(reply[2])))
+        speeds = {}
+        for model, replies in found.items():
+            idle = [reply for reply in replies if not reply[2]]
+            per_second, at, busy = max(idle or replies)
+            speeds[model] = ModelSpeed(per_second, at, len(idle or replies), busy)
+        return speeds
+
+    def writers(self) -> set[str]:
+        """Return the names of all models that ever wrote here, for whichever user, as far as their replies remain."""
+        return {name for (name,) in self._rows("SELECT DISTINCT model FROM turns", [])}
 
 
 class Comparisons(Repository):

@@ -248,6 +248,26 @@ class TurnFigures(Measured):
     """of these, what other replies took,"""
     loading: Mapping[str, float] | None = None
     """and what it took until the model was there, by what was done meanwhile ("" in records of an earlier version)."""
+    others: float | None = None
+    """Share of all cores that other programs used while it was written."""
+
+
+BUSY_SHARE = 0.25
+"""Share of all cores above which other programs make the machine busy: replies are slower then, and idle work waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpeed:
+    """Speed of a model's last replies to a user."""
+
+    per_second: float
+    """Tokens a second of the fastest,"""
+    at: float
+    """and when it was written."""
+    replies: int
+    """Replies that were looked at."""
+    busy: bool
+    """Whether the machine was busy during all of them. If not, only the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hierchat.chat.completions import ModelTurn, ReplyOptions
 from hierchat.chat.conversations import NOTES
+from hierchat.chat.spare_time import OtherPrograms
 from hierchat.config import GenerationSettings
 from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.drafters import Memory, default_drafter
@@ -44,6 +45,15 @@ def test_the_replies_are_those_that_the_chat_gives(talk: Talk) -> None:
     reply = PromptMessage("assistant", first.text, tuple(talk.tokens(first)))
     said = PromptMessage("user", "hello"), reply, PromptMessage("user", "go on")
     assert complete(talk, *said)[-1].text == second.text
+
+
+def test_a_reply_keeps_how_busy_other_programs_were_meanwhile(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for share in (0.0, 0.7):
+        monkeypatch.setattr(OtherPrograms, "share", lambda watch, share=share: share)
+        stored = talk.store.replies.turn(talk.user, talk.send("hello").message_id)
+        assert stored.figures.others == share
 
 
 def test_it_waits_in_the_same_queue_and_leaves_it(talk: Talk) -> None:

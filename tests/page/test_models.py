@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def in_order(rows: list[ModelRow], by: str = "", best: ModelRow | None = None) -
     return re.findall('data-model="([^"]*)"', drawn)
 
 
-def test_what_helps_stands_first_and_each_head_sorts_by_its_column() -> None:
+def test_what_helps_stands_first_and_each_head_sorts_by_its_column(service: FakeService) -> None:
     download = Download("coming", "downloading", 1, 2)
     slow, readable = Speed(READABLE - 0.1), Speed(READABLE)
     best = row("best", 40)
@@ -52,7 +53,27 @@ def test_what_helps_stands_first_and_each_head_sorts_by_its_column() -> None:
     assert in_order(rows, "-size") == [one.name for one in reversed(rows)]
     assert in_order(rows, "name") == sorted(one.name for one in rows)
     assert in_order(rows, "-speed")[:2] == ["slower", "slow"]
+    page = Visitor(service, view="models")
+    for first in ("SmolLM2 135M", "Llama 3.2 3B", "SmolLM2 135M"):
+        page.press("hc_models_sort", text="speed")
+        assert page.html("hc-models-list").partition('data-model="')[2].startswith(first)
     assert set(in_order(rows, "-fit")[:5]) == {"present", "begun", "large", "mine", "coming"}
+
+
+def test_a_measured_speed_says_when_it_was_measured_and_whether_the_machine_was_busy() -> None:
+    at = datetime(2026, 11, 27, 21, 46).timestamp()
+
+    def drawn(speed: Speed, disturbed: Speed | None = None) -> str:
+        one = replace(row("any", 4), speed=speed, disturbed=disturbed)
+        return visible(models([one], Present(None, SlotStatus("", "none"), True)))
+
+    assert "up to 28 tokens a second in its last 5 replies (27 Nov, 21:46)" in drawn(Speed(28.0, 5, at))
+    busy = Speed(6.8, 1, at, busy=True)
+    said = "6.8 tokens a second in its last reply (27 Nov, 21:46, while other programs used the processor)"
+    for found in (drawn(busy), drawn(Speed(30.0), busy)):
+        assert said in found
+        assert "6.8 tok/s when busy" in found
+    assert "≈ 30.0 tok/s" in drawn(Speed(30.0), busy)
 
 
 def test_in_place_of_a_tiny_model_a_better_one_is_offered_with_its_speed_by_one_click() -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from hierchat.store.records import ModelSpeed
+
 
 class Figures:
     """No store."""
 
     def __init__(self) -> None:
-        self.known: dict[str, tuple[float, int]] = {}
+        self.known: dict[str, ModelSpeed] = {}
+        self.wrote: set[str] = set()
 
-    def speeds(self, user_id: int) -> Mapping[str, tuple[float, int]]:
+    def speeds(self, user_id: int) -> Mapping[str, ModelSpeed]:
         return self.known
+
+    def writers(self) -> set[str]:
+        return self.wrote
 
 
 def wait(condition: Callable[[], object]) -> None:

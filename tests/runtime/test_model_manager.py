@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from hierchat.models.architectures import families
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, Size, read_catalogue
 from hierchat.models.progress import CatalogueError, ModelError, Progress, Report
 from hierchat.runtime import costs
-from hierchat.runtime.costs import REACHED
+from hierchat.runtime.costs import MODULES_SECONDS, REACHED, Speed
 from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow
 from hierchat.runtime.model_slot import ModelSlot
+from hierchat.store.records import ModelSpeed
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.tiny_chat import served, settle
 from tests.testing.tiny_files import of_gguf, save_tiny, serving_hub
@@ -179,9 +181,41 @@ def test_speed_is_guessed_until_it_was_measured(tiny_gguf: Path, monkeypatch: py
     found = row(awake, "here").speed
     assert found.per_second == pytest.approx(8 * expected.per_second)  # an eighth is read
     assert row(awake, "here").fit.needed == row(manager, "here").fit.needed  # all is in memory
-    manager._speeds.known["here"] = (12.5, 3)  # type: ignore[attr-defined]
-    assert row(manager, "here").speed is not None
-    assert (row(manager, "here").speed.per_second, row(manager, "here").speed.replies) == (12.5, 3)  # type: ignore[union-attr]
+    manager._speeds.known["here"] = ModelSpeed(12.5, 1e9, 3, False)  # type: ignore[attr-defined]
+    assert (row(manager, "here").speed, row(manager, "here").disturbed) == (Speed(12.5, 3, 1e9), None)
+    # What was measured on a busy machine does not rank a model below one that was never tried.
+    manager._speeds.known["here"] = ModelSpeed(12.5, 1e9, 3, True)  # type: ignore[attr-defined]
+    assert (row(manager, "here").speed, row(manager, "here").disturbed) == (
+        expected,
+        Speed(12.5, 3, 1e9, busy=True),
+    )
+    faster = ModelSpeed(2 * expected.per_second, 1e9, 3, True)
+    manager._speeds.known["here"] = faster  # type: ignore[attr-defined]
+    assert (row(manager, "here").speed.per_second, row(manager, "here").disturbed) == (
+        faster.per_second,
+        None,
+    )
+
+
+def test_what_transformers_computes_is_expected_slower_until_own_kernels_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The page asks one place what computes a model: a family that moves to own kernels gets their estimate."""
+    monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: 31.7e9)
+    entry = ModelEntry.model_validate({
+        "name": "hybrid", "kind": "nemotron_h", "size": {"parameters": 10**9},
+        "source": {"gguf": {"repo": "org/none", "file": "hybrid-Q4_K_M.gguf"}},
+    })  # fmt: skip
+
+    def found() -> tuple[float, bool]:
+        one = row(manager_of(entry), "hybrid")
+        return one.speed.per_second, one.step == "kernels"
+
+    seconds = 1e9 * 4.9 / 8 / (REACHED * 31.7e9)
+    monkeypatch.setattr(families, "ARCHITECTURES", {})
+    assert found() == (pytest.approx(1 / (seconds + MODULES_SECONDS)), False)
+    monkeypatch.setattr(families, "ARCHITECTURES", {"nemotron_h": None})
+    assert found() == (pytest.approx(1 / seconds), True)
 
 
 def test_what_was_measured_stays_unless_it_was_clearly_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,8 +293,9 @@ def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
     for free in (1.0, 0.5, 0.01):
         held = int(free * memory * 1e9)
         monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device, held=held: held)
-        for measured in ({}, {"large": (1.0, 20), "good": (1.0, 20)}, {"slow": (99.0, 20)}):
-            manager._speeds.known = measured  # type: ignore[attr-defined]
+        for measured in ({}, {"large": 1.0, "good": 1.0}, {"slow": 99.0}):
+            known = {name: ModelSpeed(speed, 0.0, 20, False) for name, speed in measured.items()}
+            manager._speeds.known = known  # type: ignore[attr-defined]
             best = manager.best(manager.rows(1))
             found.append(best and best.name)
     assert set(found) == {name}

@@ -141,7 +141,11 @@ def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -
     write_with(user, "new", 30, 1.0)
     write_with(user, "new", 50, 3.0)
     write_with(user, "short", 4, 0.1)
-    assert store.figures.speeds(user) == {"old": (10.0, 20), "new": (20.0, 2)}
+    found = store.figures.speeds(user)
+    assert {name: (one.per_second, one.replies) for name, one in found.items()} == {
+        "old": (10.0, 20),
+        "new": (30.0, 2),
+    }
 
 
 def kept(store: Store, user: int, question: str = "why?", result: str = "{}") -> tuple[int, int]:
@@ -176,3 +180,22 @@ def test_they_are_deleted_from_the_file_alone_or_with_their_chat(store: Store, u
     assert there() == ["aaardvark"]
     assert store.comparisons.delete_all(user) == 1
     assert (store.comparisons.all(user, 9), there()) == ([], [])
+
+
+def test_a_models_speed_is_the_best_of_its_last_replies_on_an_idle_machine(store: Store, user: int) -> None:
+    write(store, user, 9, measured(seconds=0.1, finish="loop"))
+    write(store, user, 8, measured(seconds=0.1), tokens=15)  # too short to tell
+    write(store, user, 3, measured(seconds=10.0, others=0.9))
+    busy = store.figures.speeds(user)["m"]
+    assert (busy.per_second, busy.replies, busy.busy) == (2.0, 1, True)
+    write(store, user, 2, measured(seconds=5.0, others=0.1))
+    write(store, user, 1, measured(seconds=4.0))
+    write(store, user, 0, measured(seconds=0.5, others=0.3))
+    found = store.figures.speeds(user)["m"]
+    assert (found.per_second, found.replies, found.busy) == (5.0, 2, False)
+    assert date.fromtimestamp(found.at) == date.today() - timedelta(days=1)
+    for _ in range(figures.LAST):
+        write(store, user, 0, measured(seconds=10.0))
+    assert store.figures.speeds(user)["m"].per_second == 2.0
+    assert store.figures.speeds(store.users.ensure("bob")) == {}
+    assert store.figures.writers() == {"m"}

@@ -52,9 +52,11 @@ def through_modules(entry: ModelEntry) -> bool:
     """Tell whether a processor computes transformers' module over our kernels, as far as that is known beforehand."""
     source = entry.source_on("cpu")
     if entry.kind or not (source.gguf and (gguf := gguf_file(source))):
-        return entry.kind in KINDS and bool(source.gguf or source.wheel)
-    with suppress(ModelError):
-        return read_head(gguf).architecture in FAMILIES
+        known = entry.kind in KINDS and bool(source.gguf or source.wheel)
+        return known and runnable.step_of_kind(str(entry.kind), own=True) != "kernels"
+    with suppress(ModelError, *NONSENSE):
+        head = read_head(gguf)
+        return head.architecture in FAMILIES and runnable.gguf_step(head, own=True) != "kernels"
     return False
 
 

@@ -26,6 +26,7 @@ from hierchat.page.event_data import Foreign, PageEvent
 from hierchat.page.guard import PageEvents, Remark
 from hierchat.page.page_sessions import UNKNOWN, Session
 from hierchat.page.panels.panel import Panel, still
+from hierchat.page.sidebar import moment
 from hierchat.page.templates import Macros
 from hierchat.page.views import Update
 from hierchat.runtime.model_manager import READABLE, TINY, Failures, ModelManager, ModelRow
@@ -107,7 +108,7 @@ def _shortened(files: Sequence[HubFile]) -> list[tuple[str, HubFile]]:
 MODELS = Macros(
     "models.html", FITS=_FITS, STEPS=STEPS, count=count, gigabytes=gigabytes, number=number,
     size=lambda size: gigabytes(size) if size else _("size unknown"),
-    written=written,
+    written=written, moment=moment,
 )  # fmt: skip
 HUB = Macros(
     "hub.html", alone=lambda look: [one.name for one in look.choices] == [look.file], shortened=_shortened
@@ -208,9 +209,10 @@ class ModelsPanel(Panel):
         return self._drawn(session) | {self._search: hub}
 
     def sort(self, event: PageEvent) -> Update:
-        """Sort the table by a column, or reverse it if it is sorted so already."""
+        """Sort the table by a column, or reverse it if it is sorted so already. The fastest models come first."""
         session, by = event.session, event.text
-        session.models_by = f"-{by}" if session.models_by == by else by
+        first, reverse = (f"-{by}", by) if by == "speed" else (by, f"-{by}")
+        session.models_by = reverse if session.models_by == first else first
         return self._drawn(session)
 
     def choose(self, event: PageEvent, name: str) -> Update:
