@@ -96,6 +96,8 @@ class ReplyOptions:
     stop: threading.Event
     room: int | None = None
     """Tokens that its prompt leaves free, where that is not `settings.max_new_tokens`."""
+    chat: int | None = None
+    """The stored chat that it belongs to, if any."""
     before: int | None = None
     """The message that it answers, where that is stored."""
     drafts_from: DraftsFrom = "all"
@@ -237,6 +239,7 @@ class Completions:
             notice,
             origins,
             options.user_id,
+            options.chat,
             drafts_from,
             limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
             outgrown=prompt.dropped_turns > 0,

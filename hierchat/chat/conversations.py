@@ -3,7 +3,7 @@
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -89,6 +89,8 @@ class Conversations:
     _in_progress: InProgress
     _sampling_of: Callable[[str], GenerationSettings]
     """A model's default sampling by its name, the loaded one's by ""."""
+    _gone: Callable[[int, Collection[int]], object] = lambda user, chats: None
+    """Called with a user's chats that were deleted for good."""
 
     def __post_init__(self) -> None:
         store = self._store
@@ -167,11 +169,14 @@ class Conversations:
         def end() -> None:
             self._in_progress.end(user_id, conversation_id)
             try:
-                self._store.chats.end_incognito(user_id, conversation_id)
+                ended = self._store.chats.end_incognito(user_id, conversation_id)
             except StoreError as error:
                 log.warning(
                     "An incognito chat stays in the file, out of sight, until hierchat ends: %s", error
                 )
+                return
+            if ended:
+                self._gone(user_id, [conversation_id])
 
         threading.Thread(target=end, name="incognito", daemon=True).start()
 
@@ -206,6 +211,11 @@ class Conversations:
             self._in_progress.end(user_id, chat)
         self._delete_later(user_id, _Hidden(tuple(hidden), project_id))
         return Deleted(project_id, name, UNDO_SECONDS, project=True)
+
+    def can_undo(self, user_id: int) -> bool:
+        """Return whether a deletion of this user's can still be undone."""
+        with self._lock:
+            return any(user == user_id for user, _ in self._deletions.values())
 
     def restore(self, user_id: int, conversation_id: int) -> None:
         """Undo the deletion of a chat. Raises NotFound once it is deleted for good."""
@@ -249,12 +259,14 @@ class Conversations:
 
     def _delete_now(self, hidden: _Hidden) -> None:
         with self._lock:
-            if self._deletions.pop(hidden, None) is None:  # brought back
-                return
+            user, _ = self._deletions.pop(hidden, (None, None))
+        if user is None:  # brought back
+            return
         try:
             self._store.chats.delete_hidden(hidden.chats, hidden.project)
         except StoreError as error:
             log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
+        self._gone(user, hidden.chats)
 
     def model_settings(self, model: str = "") -> ChatSettings:
         """Return the default settings of a model: of the one with that name, or of the loaded one."""

@@ -70,6 +70,8 @@ class ReplyStream:
     """Tells where drafts were found; None where we draft nothing."""
     user: int | None = None
     """Whose it is: what was read for others is not used."""
+    chat: int | None = None
+    """The stored chat that it belongs to, if any."""
     drafts_from: DraftsFrom = "all"
     """Which texts may draft it, where the engine has some of its own."""
     limit: int | None = None
@@ -102,6 +104,7 @@ class ReplyStream:
                 padded=self.drafter is not None,
                 begun=len(statistics.tokens),
                 user=self.user,
+                chat=self.chat,
             )
         )
         shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent

@@ -13,6 +13,7 @@ from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
 from hierchat.chat.conversations import Conversations
+from hierchat.chat.deleted_texts import DeletedTexts
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import InProgress, Question
@@ -61,13 +62,16 @@ class ChatService:
         self.slot = slot
         self.changes, self.presets, self.projects = store.changes, store.presets, store.projects
         self.in_progress = InProgress(store, self.changes)
-        self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
+        self._histories = Histories(store)
+        self._learned = Learned(store)
+        self.deleted_texts = DeletedTexts(slot, self._histories, self._learned)
+        self.chats = Conversations(
+            store, self.changes, self.in_progress, self.sampling_of, self.deleted_texts.clear
+        )
         self.data = UserData(store, self.changes)
         self.data.back_up_daily()
         self.documents = ChatDocuments(store.connection)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
-        self._histories = Histories(store)
-        self._learned = Learned(store)
         self.completions = Completions(
             slot, self._histories, self._learned, store.learned, store.users.is_owner
         )
@@ -84,6 +88,7 @@ class ChatService:
         self.idle.wake()
         self._forgetting = Forgetting(store, slot)
         self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
+        self.deleted_texts.caches.append(self._texts.clear)
 
     @property
     def model_status(self) -> SlotStatus:
@@ -103,6 +108,7 @@ class ChatService:
     def close(self) -> None:
         """Stop all threads and save what drafting has learned; call it before the store is closed."""
         self.tools.close()
+        self.deleted_texts.close()
         self.documents.close()
         self.data.close()
         self.idle.close()
@@ -119,10 +125,7 @@ class ChatService:
         self.in_progress.end(user_id)
         self.idle.end()
         whole = self.store.users.forget(user_id)
-        self._histories.forget(user_id)
-        self._learned.forget(user_id)
-        if self.slot.model and self.slot.model.is_local:
-            self.slot.model.local.clear()
+        self.deleted_texts.clear(user_id)
         return whole
 
     def send(
@@ -353,7 +356,7 @@ class ChatService:
         question = PromptMessage("user", with_files(asked.text, files))
         messages = [*self._said(served, user_id, path, system), question]
         allowed = self.store.users.drafts_from(user_id, chat)
-        options = replace(options, drafts_from=allowed, documents=_databases(served, found))
+        options = replace(options, chat=chat, drafts_from=allowed, documents=_databases(served, found))
         reply = self.completions.reply(served, messages, options)
         held = [] if asked.held is None else [asked.held]
         stored = self.store.messages.add(user_id, chat, NewMessage(parent, asked.text, files=files), held)
@@ -418,7 +421,7 @@ class ChatService:
         allowed = self.store.users.drafts_from(user_id, chat)
         found = self.documents.found(user_id, chat, question.text, path[:-1])
         documents = _databases(served, found)
-        options = replace(options, before=question.id, drafts_from=allowed, documents=documents)
+        options = replace(options, chat=chat, before=question.id, drafts_from=allowed, documents=documents)
         reply = self.completions.reply(served, messages, options)
         return ReplyRecorder(self.store, reply, user_id, chat, question.id, system_prompt=system)
 
@@ -441,23 +444,24 @@ class ChatService:
         cut = len(tokens) >= more or (turn.figures is not None and turn.figures.finish == "length")
         most = min(len(tokens) + more if cut else more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
-        path = self.store.messages.path(user_id, message.conversation_id, question)
+        chat = message.conversation_id
+        path = self.store.messages.path(user_id, chat, question)
         said = self._said(served, user_id, path, turn.begun.system_prompt)
         if by_text:
             said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
-        allowed = self.store.users.drafts_from(user_id, message.conversation_id)
+        allowed = self.store.users.drafts_from(user_id, chat)
         room = before.max_new_tokens
-        options = replace(options, settings=settings, room=room, before=question, drafts_from=allowed)
+        options = replace(
+            options, settings=settings, room=room, chat=chat, before=question, drafts_from=allowed
+        )
         reply = self.completions.reply(served, said, options)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         spans = self.store.replies.spans(user_id, message.id)
         sources = [span.source for span in spans for _ in range(span.length)]
         reply.statistics.resume(tokens, sources, turn.figures, message.text if by_text else None)
-        return ReplyRecorder(
-            self.store, reply, user_id, message.conversation_id, question, resumed=message.id
-        )
+        return ReplyRecorder(self.store, reply, user_id, chat, question, resumed=message.id)
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
         """Return the chat's system prompt with the user's notes; None if it has neither settings nor notes."""

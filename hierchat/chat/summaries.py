@@ -28,6 +28,7 @@ from hierchat.runtime.prompt import Prompt, PromptMessage, turns_of
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import Store
+from hierchat.store.chats import Untitled
 from hierchat.store.connection import TITLE_CHARACTERS
 from hierchat.store.records import Attachment, Message
 from hierchat.texts.attachments import with_files
@@ -108,7 +109,7 @@ class TitleWriter:
                 chat, messages = chats[0], self._store.messages
                 path = [one for one in messages.path(chat.user_id, chat.id) if one.role != "system"]
                 prompt = self._prompt(served, chat.user_id, path)
-                title = _written(served, prompt, wanted, chat.user_id) if prompt else None
+                title = _written(served, prompt, wanted, chat) if prompt else None
                 if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
                     self._came[chat.user_id] += 1
         return True
@@ -128,13 +129,14 @@ class TitleWriter:
         return None
 
 
-def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
+def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat: Untitled) -> str | None:
     """Have the model answer the prompt for a title, and return the title; None if the answer holds none."""
     tokens: list[int] = []
     text, finish, told = "", None, False
-    for step in served.engine.generate(
-        GenerationRequest(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user)
-    ):
+    request = GenerationRequest(
+        prompt.ids, _SETTINGS, None, wanted, padded=False, user=chat.user_id, chat=chat.id
+    )
+    for step in served.engine.generate(request):
         tokens += step.tokens
         finish = step.finish
         if step.text is not None:
@@ -217,7 +219,9 @@ class Compaction:
             settings = GenerationSettings(max_new_tokens=most, end_loops=True, reasoning=off)
             until, prompt = self._oldest(served, user_id, path, settings)
             allowed = self._store.users.drafts_from(user_id, conversation_id)
-            options = ReplyOptions(user_id, settings, stop, drafts_from=allowed, learns=False)
+            options = ReplyOptions(
+                user_id, settings, stop, chat=conversation_id, drafts_from=allowed, learns=False
+            )
             return self._completions.reply_to(served, prompt, options)
 
         last, doing = Frame("waiting"), Frame("reading", notice=_("The oldest turns are being summarised."))

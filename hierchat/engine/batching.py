@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -310,18 +310,21 @@ class SequencePool:
         self._free = [first]  # the least recently used first
         self._taken: list[CachedSequence] = []
         self._users: dict[int, int | None] = {}
+        self._chats: dict[int, int | None] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def sequence(self, prompt: Sequence[int], user: int | None = None) -> Iterator[CachedSequence]:
+    def sequence(
+        self, prompt: Sequence[int], user: int | None = None, chat: int | None = None
+    ) -> Iterator[CachedSequence]:
         """Lend a sequence for the time of a reply; see `take`."""
-        sequence = self.take(prompt, user)
+        sequence = self.take(prompt, user, chat)
         try:
             yield sequence
         finally:
             self.give(sequence)
 
-    def take(self, prompt: Sequence[int], user: int | None = None) -> CachedSequence:
+    def take(self, prompt: Sequence[int], user: int | None = None, chat: int | None = None) -> CachedSequence:
         """Take a sequence for a reply to this prompt. It holds as much of the prompt as some sequence of this user's
         did, and nothing else. Raises TooManySequences."""
         with self._lock:
@@ -331,7 +334,7 @@ class SequencePool:
             held = shared.get(id(sequence), 0)
             self._free = [one for one in self._free if one is not sequence]
             self._taken.append(sequence)
-            self._users[id(sequence)] = user
+            self._users[id(sequence)], self._chats[id(sequence)] = user, chat
             self.latest = sequence
             sequence.rollback(held)
             holder = max(own, key=lambda one: shared[id(one)], default=sequence)
@@ -367,6 +370,17 @@ class SequencePool:
         with self._lock:
             for sequence in self._free:
                 sequence.rollback(0)
+
+    def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
+        """Empty the slots of these chats of a user, or of all and of what belongs to no chat, and overwrite what slots
+        held before; replies in progress keep theirs. No forward may be under way."""
+        with self._lock:
+            for sequence in self._free:
+                chat = self._chats.get(id(sequence))
+                if self._users.get(id(sequence)) == user and (chats is None or chat in chats):
+                    sequence.rollback(0)
+            for sequence in self.sequences:
+                sequence.wipe()
 
     def _own(self, user: int | None) -> list[CachedSequence]:
         return [one for one in self.sequences if self._users.get(id(one)) == user]

@@ -103,6 +103,12 @@ class DraftHead(ABC):
         """Take a sequence back, to be emptied by who gets it next."""
         self._free.append(sequence)
 
+    def wipe(self) -> None:
+        """Overwrite what sequences that no reply uses hold. No forward may be under way."""
+        for sequence in self._free:
+            sequence.rollback(0)
+            sequence.wipe()
+
     def warm_up(self, states: int, target: CachedSequence | None = None) -> bool:
         """Compute twice behind a state of so many zeros, since the first forwards are slow; return whether that gives
         numbers. `target`: see HeadForward."""

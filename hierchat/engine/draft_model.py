@@ -159,6 +159,9 @@ class FewerTokens(CachedSequence):
         del self.tokens[length:]
         self._inner.rollback(length)
 
+    def wipe(self) -> None:
+        self._inner.wipe()
+
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
         states = self._inner.read(self._own(tokens), hidden)
         self.tokens += tokens

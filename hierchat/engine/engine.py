@@ -73,6 +73,8 @@ class GenerationRequest:
     `settings.max_new_tokens` counts them, too."""
     user: int | None = None
     """Whose text it is; what was read for one user is never used for another."""
+    chat: int | None = None
+    """The chat that the text belongs to; its deletion empties the slots. None: it belongs to none."""
     spare: bool = False
     """Whether it is written in spare time: no forward of it begins once it is stopped, and its slots are empty in the
     end, so that the next text takes these before those that may be of use."""

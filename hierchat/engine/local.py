@@ -62,7 +62,10 @@ class LocalEngine:
         share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory."""
         if not self.runner.drafts:
             request = replace(request, drafter=None)
-        with clear_memory_errors(), self._pool.sequence(request.prompt_ids, request.user) as sequence:
+        with (
+            clear_memory_errors(),
+            self._pool.sequence(request.prompt_ids, request.user, request.chat) as sequence,
+        ):
             reply = self._begin(sequence, request)
             try:
                 steps = self._batch.steps(reply, padded=request.padded, spare=request.spare)
@@ -96,6 +99,11 @@ class LocalEngine:
 
     def clear(self) -> None:
         self._pool.clear()
+
+    def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
+        """Overwrite the slots that hold texts of these chats, or all of a user's; replies in progress keep theirs."""
+        with self._batch.paused():
+            self._pool.wipe(user, chats)
 
     def paused(self) -> AbstractContextManager[None]:
         """Let no reply go on meanwhile, so that what they learn in can be written down."""

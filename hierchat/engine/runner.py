@@ -46,6 +46,11 @@ class CachedSequence(ABC):
     def commit(self, nodes: Sequence[int]) -> None:
         """Commit a path of nodes of the last segment, from its root on."""
 
+    @abstractmethod
+    def wipe(self) -> None:
+        """Overwrite all that the memory of the slots still holds of texts that were rolled back. No forward may be
+        under way."""
+
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         """Commit tokens without a forward, with the keys and values that `other` holds for them, which may be of
         another model of the same shape. False where that cannot be done; nothing has changed then. With no tokens it

@@ -26,6 +26,7 @@ from hierchat.page import handlers
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Page, PageEvents
+from hierchat.page.markdown.parser import empty_caches
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.comparisons_panel import ComparisonsPanel
 from hierchat.page.panels.insights_panel import InsightsPanel
@@ -63,6 +64,7 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         app.unload(page.guarded(handlers.PageHandlers(page).unload))
     if log_ins is not None:
         log_ins.on_end.append(partial(_forget_guest, page))
+    service.deleted_texts.caches.append(partial(_forget_drawn, page))
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)
     return app
@@ -80,6 +82,18 @@ def _forget_guest(page: PageEvents, member: Member) -> None:
         all_gone = page.service.data.rewrite()
     if not all_gone:
         raise StoreError(_("Another program keeps what a guest wrote in the file."))
+
+
+def _forget_drawn(page: PageEvents) -> None:
+    """Drop what was drawn of any text: caches of Markdown, and Gradio's copies of what each page shows."""
+    empty_caches()
+    for session in page.sessions.all():
+        if not page.service.chats.can_undo(session.user):
+            session.undo = ""
+    for state in list(page.app.state_holder.session_data.values()):
+        for id, config in list(state.config_values.items()):
+            if isinstance(page.app.blocks.get(id), gr.HTML | gr.Textbox):
+                config["props"]["value"] = ""
 
 
 Before = Callable[[ASGIApp, Callable[[Scope], bool]], ASGIApp]

@@ -236,6 +236,11 @@ class Sessions:
         with self._lock:
             return set(self._sessions)
 
+    def all(self) -> list[Session]:
+        """Return the sessions of all pages that are open."""
+        with self._lock:
+            return list(self._sessions.values())
+
     def any_of(self, user: int) -> bool:
         with self._lock:
             return any(session.user == user for session in self._sessions.values())

@@ -164,6 +164,7 @@ class UserHistory:
         self._tokenised = 0
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
+        self._lock = threading.Lock()
         kinds: tuple[TextKind, ...] = ("written", "asked", "self")
         self._all = [IndexedTexts(store, user_id, model_key, kind) for kind in kinds]
         self.written, self.asked, self.by_itself = self._all
@@ -178,14 +179,15 @@ class UserHistory:
 
     def follow(self, tokenize: Tokenize | None, before: int | None = None) -> None:
         """Remove what was deleted, add what is new. Long work is left to a thread."""
-        more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
-        for texts in self._all:
-            texts.follow()
-        if not self._tidying and (more or any(texts.unsaved for texts in self._all)):
-            self._thread = threading.Thread(
-                target=self._tidy, args=(tokenize if more else None, before), name="history", daemon=True
-            )
-            self._thread.start()
+        with self._lock:
+            more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
+            for texts in self._all:
+                texts.follow()
+            if not self._tidying and (more or any(texts.unsaved for texts in self._all)):
+                self._thread = threading.Thread(
+                    target=self._tidy, args=(tokenize if more else None, before), name="history", daemon=True
+                )
+                self._thread.start()
 
     def wait(self) -> None:
         """Wait until the threads have nothing left to do."""
@@ -238,7 +240,7 @@ class UserHistory:
 
 
 class Histories:
-    """Hold histories by user and model. What was deleted is gone at the next reply."""
+    """Hold histories by user and model. `follow` removes what was deleted, as the next reply does."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -284,6 +286,12 @@ class Histories:
         for (user, _), held in list(self._held.items()):
             if user == user_id:
                 held.written.changed(message_id)
+
+    def follow(self, user_id: int) -> None:
+        """Remove what was deleted of a user's texts. From any thread."""
+        for (user, _), held in list(self._held.items()):
+            if user == user_id:
+                held.follow(None)
 
     def forget(self, user_id: int) -> None:
         """Drop all histories of a user who is gone from the store."""

@@ -5,7 +5,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,25 @@ class ServedModel:
         """Return it without texts that were added on this machine, for others than the owner: drafts tell what they
         say."""
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
+
+    def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
+        """Overwrite what the model, its draft models and heads hold of these chats of a user, or of all; replies in
+        progress keep theirs. Raises nothing if the model is computed elsewhere."""
+        if isinstance(self.engine, LocalEngine):
+            self.engine.wipe(user, chats)
+            self.heads.pop(user, None)  # it was trained on them
+            with self.engine.paused():
+                for sequence in self.levels.sequences if self.levels else ():
+                    sequence.rollback(0)
+                    sequence.wipe()
+                for head in (self.mtp, self.levels.head if self.levels else None):
+                    if head:
+                        head.wipe()
+        tokenizer = getattr(self.prompts, "tokenizer", None)  # it keeps the words that it has seen
+        if clear := getattr(
+            getattr(getattr(tokenizer, "_tokenizer", None), "model", None), "_clear_cache", None
+        ):
+            clear()
 
     @property
     def end_ids(self) -> frozenset[int]:

@@ -198,6 +198,11 @@ class _TemplateProcess:
             process.kill()
             process.communicate()
 
+    def end(self) -> None:
+        """End the process after the request that it answers; the next request starts another one."""
+        with self._lock:
+            self._end()
+
     def close(self) -> None:
         """End the process, in the middle of a request too."""
         if self._process:
@@ -205,6 +210,7 @@ class _TemplateProcess:
 
 
 _renderer = _TemplateProcess()
+end_process = _renderer.end
 
 
 # What a model can be asked to think, and by which marks a thought is known

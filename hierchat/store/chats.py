@@ -390,15 +390,16 @@ class Chats(Repository):
         self._hidden.add(conversation)
         return conversation
 
-    def end_incognito(self, user_id: int, conversation_id: int) -> None:
-        """Delete an incognito conversation for good, from the files too; any other stays as it is. Takes the time of
-        rewriting the file."""
+    def end_incognito(self, user_id: int, conversation_id: int) -> bool:
+        """Delete an incognito conversation for good, from the files too; any other stays as it is. Returns whether it
+        was one. Takes the time of rewriting the file."""
         ended = self._run(
             "UPDATE conversations SET incognito = 0 WHERE id = ? AND user_id = ? AND incognito",
             [conversation_id, user_id],
         )
         if ended:
             self.delete_hidden([conversation_id])
+        return bool(ended)
 
 
 def _create(db: Database, user_id: int, title: str, **more: object) -> int:

@@ -353,6 +353,9 @@ class Connection:
                 (busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except (DatabaseLocked, DatabaseUnwritable):
             return False
+        with self._pool:  # they hold pages of the file as it was
+            while self._idle:
+                self._idle.pop().close()
         if busy:
             self._fold_later()
         return not busy

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as limits
@@ -306,3 +307,42 @@ def test_what_was_read_for_one_user_is_nothing_to_another(pool: SequencePool) ->
     assert read(pool, text, user=2) == 0
     for user in (3, 4, 5):
         assert read(pool, text, user) == 0  # also in a sequence that held it for another
+
+
+def written(pool: SequencePool) -> int:
+    """Slots that hold keys or values."""
+    layers = pool.latest.runner.slots
+    keys = sum(np.abs(one.keys).sum(axis=(1, 2, 3)) for one in layers)
+    return int(np.count_nonzero(keys + sum(np.abs(one.values).sum(axis=(1, 2, 4)) for one in layers)))
+
+
+def test_the_slots_of_a_deleted_chat_are_overwritten_and_those_of_others_stay(pool: SequencePool) -> None:
+    deleted, other = random_tokens(300, 1), random_tokens(150, 2)
+    for chat, text in ((1, deleted), (2, other)):
+        with pool.sequence(text, 7, chat) as sequence:
+            sequence.read(text)
+    with pool.sequence(deleted[:200], 7, 3) as sequence:  # a fork, which holds pages of the other one
+        assert len(sequence.tokens) == 200
+        sequence.forward(random_tokens(5, 4), range(-1, 4))
+    with pool.sequence(random_tokens(30, 5), 8, 4) as sequence:
+        sequence.read(random_tokens(30, 5))
+    assert written(pool) > 200 + 150 + 30
+    pool.wipe(7, [1])
+    assert written(pool) == 200 + 150 + 30
+    assert [pool.shared(text, 7) for text in (deleted, other)] == [200, 150]
+    pool.wipe(7, [3])
+    assert written(pool) == 150 + 30
+    pool.wipe(7)
+    assert written(pool) == 30
+
+
+def test_a_page_that_two_texts_share_keeps_what_the_longer_one_has_there(pool: SequencePool) -> None:
+    text = random_tokens(256, 1)
+    with pool.sequence(text, 7, 1) as one:
+        one.read(text)
+        two = one.runner.open()
+        two.adopt(one, text[:128])
+        two.rollback(60)
+        two.wipe()
+        assert written(pool) == 256
+        two.close()

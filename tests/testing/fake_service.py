@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from hierchat.chat.chat_documents import ChatDocuments, quotes
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
@@ -136,6 +137,7 @@ class FakeService(ChatService):
         self.changes = store.changes
         self.presets, self.projects = store.presets, store.projects
         self.in_progress = InProgress(store, self.changes)
+        self.deleted_texts = SimpleNamespace(caches=[])
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.data = UserData(store, self.changes)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons

@@ -26,11 +26,14 @@ class Pages:
         # The one that was given back last is taken first: its memory is there already.
         self._free = list(reversed(range(count)))
         self._holders = [0] * count
+        self._soiled: set[int] = set()
+        """Free pages that still hold keys and values."""
 
     def take(self) -> int:
         """Take a free page for one text."""
         page = self._free.pop()
         self._holders[page] = 1
+        self._soiled.discard(page)
         return page
 
     def share(self, page: int) -> int:
@@ -51,6 +54,12 @@ class Pages:
         self._holders[page] -= 1
         if not self._holders[page]:
             self._free.append(page)
+            self._soiled.add(page)
+
+    def soiled(self) -> list[int]:
+        """List the free pages that hold keys and values, for the caller to overwrite."""
+        pages, self._soiled = [*self._soiled], set()
+        return pages
 
 
 Place = tuple[int, int]
@@ -70,6 +79,15 @@ def copy_slots(
         b.value_scales[target, ..., taken] = a.value_scales[page, ..., given]
 
 
+def wipe_slots(slots: Sequence[KeyValues], page: int, first: int = 0) -> None:
+    """Overwrite keys and values of a page from its slot `first` on, in every layer."""
+    for layers in slots:
+        layers.keys[page, ..., first:] = 0
+        layers.key_scales[page, ..., first:] = 0
+        layers.values[page, ..., first:, :] = 0
+        layers.value_scales[page, ..., first:] = 0
+
+
 class CpuSequence(CachedSequence):
     """Hold one text of a CpuRunner."""
 
@@ -85,6 +103,17 @@ class CpuSequence(CachedSequence):
         del self.tokens[length:]
         with self.runner.pages.lock:
             self._keep(-(-length // CHUNK))
+
+    def wipe(self) -> None:
+        pages, slots = self.runner.pages, self.runner.slots
+        with pages.lock:
+            for page in pages.soiled():
+                wipe_slots(slots, page)
+            last, first = divmod(len(self.tokens), CHUNK)
+            for page in self.pages[last:]:
+                if not pages.shared(page):  # else it holds another text
+                    wipe_slots(slots, page, first)
+                first = 0
 
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
         rows, states = self.runner.rows_that_fit(len(self.tokens), len(tokens)), list[NDArray[np.float32]]()

@@ -172,6 +172,9 @@ class PlainSequence(CachedSequence):
                 self._ends, key=lambda end: end.length, default=TextState()
             )
 
+    def wipe(self) -> None:
+        self._segment, self._nodes = (), []
+
     def close(self) -> None:
         super().close()
         self._state, self._ends, self._nodes = TextState(), [], []

@@ -80,8 +80,7 @@ class TorchSlots(Cache):
     def reserve(self, needed: int) -> None:
         """Make room for `needed` slots, doubling. What is no number is wiped: a weight of 0 does not take it out."""
         if self.spoilt:
-            for layer in self._keyed():
-                layer.keys[:, :, self.length :] = layer.values[:, :, self.length :] = 0
+            self.wipe()
         if needed > self.capacity:
             capacity = self._rounded(max(needed, 2 * self.capacity))
             for layer in self._keyed():
@@ -100,6 +99,12 @@ class TorchSlots(Cache):
             for layer in self._keyed():
                 layer.keep(sources, self.length)
         self.length += len(nodes)
+
+    @torch.inference_mode()
+    def wipe(self) -> None:
+        """Overwrite all slots that are not committed."""
+        for layer in self._keyed():
+            layer.keys[:, :, self.length :] = layer.values[:, :, self.length :] = 0
 
     def rollback(self, length: int) -> None:
         if length > self.length:
@@ -126,6 +131,9 @@ class SlottedSequence(CachedSequence):
     def rollback(self, length: int) -> None:
         self.slots.rollback(0 if self.slots.spoilt else length)  # all that was read with it is spoilt, too
         del self.tokens[length:]
+
+    def wipe(self) -> None:
+        self.slots.wipe()
 
     def commit(self, nodes: Sequence[int]) -> None:
         self.slots.commit(list(nodes))

@@ -165,6 +165,12 @@ def may_be_linked(address: str) -> bool:
     return "href=" in _cleaner.clean(f'<a href="{html.escape(address)}">')
 
 
+def empty_caches() -> None:
+    """Forget the links and names of languages that were drawn."""
+    _lexer.cache_clear()
+    may_be_linked.cache_clear()
+
+
 def sanitise(drawn: str) -> str:
     """Return HTML with only the tags and attributes listed above, and a button above each block of code."""
     return _cleaner.clean(drawn).replace(_PLACE, button("hc_copy_code", _("Copy"), css="hc-copy-code"))

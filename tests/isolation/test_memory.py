@@ -1,0 +1,101 @@
+"""Deleted text is in the memory of no process, but for freed fragments that cannot be overwritten from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hierchat.chat.conversations import UNDO_SECONDS
+from hierchat.chat.deleted_texts import OVERWRITE_SECONDS
+from tests.end_to_end.program import Program
+from tests.isolation import visitor
+from tests.isolation.memory import in_memory
+from tests.testing.raw import ask
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="needs Linux's /proc"),
+]
+WORDS = ["Quxolarimdet", "Кваксолуримдет"]
+"""One that Python holds in a byte a character, and one of two."""
+QUESTION = "Repeat this sentence three times, exactly: The {} sings to the {} at noon.".format(*WORDS)
+WAIT_SECONDS = 60.0
+
+
+class Visitor(visitor.Visitor):
+    """A page; without a name, of a program that asks for no login."""
+
+    def __post_init__(self) -> None:
+        if self.name:
+            super().__post_init__()
+
+
+@pytest.fixture
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]:
+    flags = ["--auth"] if request.param == "guest" else []
+    running = Program(tmp_path, [sys.executable, "app.py", *flags], environment=os.environ)
+    running.start()
+    yield running
+    running.stop(signal.SIGKILL)
+
+
+def copies(program: Program) -> dict[str, int]:
+    assert program.process
+    return {where: len(found) for where, found in in_memory(program.process.pid, WORDS).items()}
+
+
+def in_file(program: Program) -> int:
+    with closing(sqlite3.connect(f"file:{program.database}?mode=ro", uri=True)) as db:
+        return int(db.execute("SELECT count(*) FROM messages").fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("program", "how"), [(how, how) for how in ("chat", "incognito", "guest")], indirect=["program"]
+)
+def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
+    """The template process holds nothing of it. Of the server's copies at most a tenth stays, in memory that was freed:
+    small pieces that a thread keeps for its next allocations, which another thread cannot reach."""
+    if how == "guest":
+        found = re.search(r"password (\S+) \(shown", program.log.read_text())
+        assert found
+        page = Visitor(program.address, "guest", found[1])
+    else:
+        page = Visitor(program.address, "", "")
+    page.open()
+    if how == "incognito":
+        page.act("hc_incognito", {})
+    page.act("hc_example", {"text": QUESTION})
+    with closing(sqlite3.connect(f"file:{program.database}?mode=ro", uri=True)) as db:
+        (chat,) = db.execute("SELECT id FROM conversations").fetchone()
+        (reply,) = db.execute("SELECT max(id) FROM messages").fetchone()
+    page.act("hc_sources", {"id": reply})
+    before = copies(program)
+    assert sum(before.values()) > 100
+    assert any("template_program" in where for where in before)
+    if how == "chat":
+        page.act("hc_delete", {"id": chat})
+        time.sleep(UNDO_SECONDS)
+    elif how == "incognito":
+        page.act("hc_go", {"id": 0})
+    else:
+        assert ask(program.address, "POST", "/logout", page.headers).status == 303
+    give_up = time.monotonic() + WAIT_SECONDS
+    while in_file(program):
+        assert time.monotonic() < give_up
+        time.sleep(0.2)
+    after = copies(program)
+    while sum(after.values()) > sum(before.values()) / 10 and time.monotonic() < give_up:
+        time.sleep(OVERWRITE_SECONDS)
+        after = copies(program)
+    assert not any("template_program" in where for where in after), after
+    assert sum(after.values()) <= sum(before.values()) / 10, (before, after)
