@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hierchat.language import later
-from hierchat.models.architectures import families, model_config
+from hierchat.models.architectures import families, mixers, model_config
+from hierchat.models.architectures.mixers import HYBRID_KERNELS
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.eagle_files import ASSISTANTS
@@ -82,6 +83,13 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
     kind = str(config.get("model_type"))
     if not (architecture := families.ARCHITECTURES.get(kind)):
         return families.unknown(kind)
+    if architecture.mixers:
+        if kind not in HYBRID_KERNELS:
+            return f"layers of {min(architecture.mixers)}"
+        if not config.get("layer_types"):
+            return "layers that it does not name"
+        if reason := _odd_mixers(config, architecture):
+            return reason
     if (activation := architecture.activation_of(config)) not in families.ACTIVATIONS:
         return f"activation {activation}"
     biases = config.get("attention_bias") and "q" not in architecture.biases
@@ -91,7 +99,8 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return reason
     if (rope := rope_type(rope_scaling(config))) not in SCALINGS:
         return f"rope scaling {rope}"
-    if others := set(config.get("layer_types") or ()) - {model_config.FULL, model_config.SLIDING}:
+    known = {model_config.FULL, model_config.SLIDING, *architecture.mixers}
+    if others := set(config.get("layer_types") or ()) - known:
         return f"layers of {min(others)}"
     # Pictures alone may look ahead
     if config.get("use_bidirectional_attention") not in (None, False, "vision"):
@@ -107,6 +116,23 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
     odd = any(size % 16 or heads % kv_heads for heads, kv_heads, size in of_layers)
     if odd or any(width % BLOCK for width in widths):
         return f"rows of {', '.join(map(str, widths))} numbers, which are no whole blocks of {BLOCK}"
+    return None
+
+
+def _odd_mixers(config: Mapping[str, Any], architecture: families.Architecture) -> str | None:
+    """Return why our own engine cannot compute the mixers of a hybrid; None if it can."""
+    if any(config.get(name) for name in ("mamba_proj_bias", "use_bias")):
+        return "biases of this architecture"
+    if mixers.CONVOLUTION in architecture.mixers and config.get("conv_bias"):
+        return "biases of this architecture"
+    if config.get("moe_latent_size"):
+        return "experts of another width than their layer"
+    for kind in sorted({kind for kind in config["layer_types"] if mixers.has_state(kind)}):
+        mixer = mixers.mixer_of(config, kind)
+        if mixer.keys and mixer.values % mixer.keys:
+            return f"{mixer.values} heads that share {mixer.keys} keys"
+        if mixer.inner % BLOCK or mixer.channels % BLOCK:
+            return f"rows of {mixer.inner} numbers, which are no whole blocks of {BLOCK}"
     return None
 
 
@@ -165,7 +191,8 @@ def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
 
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
     """Return the Step that computes a model of which only transformers' name of its kind is known."""
-    if own and model_config.KINDS.get(kind, kind) in families.ARCHITECTURES:
+    architecture = families.ARCHITECTURES.get(model_config.KINDS.get(kind, kind))
+    if own and architecture and (not architecture.mixers or architecture.model_type in HYBRID_KERNELS):
         return "kernels"
     return "slots" if slotted({"model_type": families.RENAMED.get(kind, kind)}, device) else "plain"
 

@@ -17,8 +17,9 @@ class Name(NamedTuple):
     gguf: str
 
     def of(self, layer: int, kind: str = "weight") -> "Name":
-        """Return the whole name in a layer; `kind`: "weight" or "bias"."""
-        return Name(f"model.layers.{layer}.{self.transformers}.{kind}", f"blk.{layer}.{self.gguf}.{kind}")
+        """Return the whole name in a layer; `kind`: "weight" or "bias", none if the name has it."""
+        kind = kind and f".{kind}"
+        return Name(f"model.layers.{layer}.{self.transformers}{kind}", f"blk.{layer}.{self.gguf}{kind}")
 
 
 EMBEDDING = Name("model.embed_tokens.weight", "token_embd.weight")
@@ -44,6 +45,10 @@ NORMS_BESIDE_MLP = _NAMES["norms_beside_mlp"]
 ROUTER_NORMS = Name("router.scale", "ffn_gate_inp")
 EXPERT_SCALES = Name("router.per_expert_scale", "ffn_down_exps")
 """What the router reads is multiplied by, and what each expert brings; of the kind "scale"."""
+GATED = frozenset(("q", "k", "v", "o", "q_gate"))
+"""Matrices of attention, with the gate of its output that some hybrids have."""
+VECTORS = ("conv", "conv_biases", "decays", "step_biases", "skips", "state_norms", "score_biases")
+"""Vectors of a layer in `mixers`, whose names are whole; of each layer, zeros in those of another kind."""
 
 
 CLAMPED = "clamped_silu"
@@ -66,6 +71,11 @@ class Architecture:
     positions, GGUF files pair neighbours within a head, where the engine pairs its halves; `interleaved_rope`: so do
     safetensors. `scaled_embedding`: what a token begins with is its embedding times the root of its length.
 
+    Hybrids (mixers.py): `mixers`: matrices of a layer by its kind, in place of attention's, and VECTORS. `routed`:
+    matrices of layers that have routed experts, in place of those of an MLP; `routed_inner`: key of the experts' width.
+    `gguf_grouped_heads`: GGUF files, too, have the value heads of one key together, not in turn. `embedding` and
+    `last_norm`: names of these where they are others.
+
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
     `local_rope_base` of those in layers with a window, where it is another; `partial_rotary`: of a head that they turn;
@@ -81,6 +91,12 @@ class Architecture:
     matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
     inner: str = "intermediate_size"
     experts_beside_mlp: Mapping[str, Name] = field(default_factory=dict)
+    mixers: Mapping[str, Mapping[str, Name]] = field(default_factory=dict)
+    routed: Mapping[str, Name] = field(default_factory=dict)
+    routed_inner: str = "moe_intermediate_size"
+    gguf_grouped_heads: bool = False
+    embedding: Name = EMBEDDING
+    last_norm: Name = LAST_NORM
     biases: tuple[str, ...] = ()
     optional_biases: bool = False
     sinks: Name | None = None
@@ -104,7 +120,8 @@ class Architecture:
     @property
     def experts(self) -> bool:
         """Tell whether its layers have several experts, or may have them."""
-        return "router" in self.matrices or bool(self.experts_beside_mlp)
+        several = self.experts_beside_mlp or self.routed
+        return bool(several) or any("router" in places for places in (self.matrices, *self.mixers.values()))
 
     def activation_of(self, config: Mapping[str, Any]) -> str:
         if self.activation == CLAMPED:
@@ -130,9 +147,11 @@ def _architectures(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Architect
     for name, fields in told.items():
         given: dict[str, Any] = {"model_type": name, **fields}
         like = given.pop("like", None)
-        for key in {"norms", "matrices", "experts_beside_mlp"} & given.keys():
+        for key in {"norms", "matrices", "experts_beside_mlp", "routed"} & given.keys():
             given[key] = _joined(given[key])
-        for key in {"sinks", "scales"} & given.keys():
+        if "mixers" in given:
+            given["mixers"] = {kind: _joined(groups) for kind, groups in given["mixers"].items()}
+        for key in {"sinks", "scales", "embedding", "last_norm"} & given.keys():
             given[key] = Name(*given[key])
         if "biases" in given:
             given["biases"] = tuple(given["biases"])

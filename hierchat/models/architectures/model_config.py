@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures import families
+from hierchat.models.architectures import families, mixers
 from hierchat.models.architectures.families import Architecture, Name
 from hierchat.models.progress import UnsupportedError
 
@@ -101,6 +101,9 @@ def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
 
 def matrices_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
     """Return the names of a layer's matrices by their place."""
+    if architecture.mixers:
+        own = mixers.own_names(architecture, config, layer)
+        return {place: name for place, name in own.items() if place not in families.VECTORS}
     beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config, architecture) else {}
     return _without({**architecture.matrices, **beside}, _missing(architecture, config, layer))
 
@@ -110,12 +113,20 @@ def norms_of(architecture: Architecture, config: Mapping[str, Any], layer: int) 
     return _without(architecture.norms, _missing(architecture, config, layer))
 
 
+def vectors_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+    """Return the names of the vectors of a layer's mixer by their place; hybrids alone have some."""
+    own = mixers.own_names(architecture, config, layer) if architecture.mixers else {}
+    return {place: name for place, name in own.items() if place in families.VECTORS}
+
+
 def _without(names: Mapping[str, Name], missing: set[str]) -> dict[str, Name]:
     return {place: name for place, name in names.items() if place not in missing}
 
 
 def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
     """Return which of an architecture's matrices and norms a layer of this model has not."""
+    if architecture.mixers:
+        return mixers.missing_norms(architecture, config, layer)
     missing = set[str]()
     if not layer_input_size(config, architecture):
         missing |= families.LAYER_INPUTS.keys() | families.LAYER_INPUT_NORMS.keys()
@@ -130,13 +141,14 @@ def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) 
 
 def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[Name]:
     """Yield the names of all tensors of a model; HEAD among them, and biases that it may lack."""
-    yield from (families.EMBEDDING, families.LAST_NORM, families.HEAD)
+    yield from (architecture.embedding, architecture.last_norm, families.HEAD)
     if layer_input_size(config, architecture):
         yield from (families.LAYER_EMBEDDING, families.LAYER_PROJECTION, families.LAYER_PROJECTION_NORM)
     for layer in range(config.get("num_hidden_layers") or 0):
         matrices = matrices_of(architecture, config, layer)
         yield from (name.of(layer) for name in matrices.values())
         yield from (name.of(layer) for name in norms_of(architecture, config, layer).values())
+        yield from (name.of(layer, "") for name in vectors_of(architecture, config, layer).values())
         yield from (matrices[name].of(layer, "bias") for name in architecture.biases)
         yield from (name.of(layer) for name in (architecture.sinks, architecture.scales) if name)
         if has_mlp_beside_experts(config, architecture):
@@ -217,20 +229,25 @@ def shared_by_active(config: Mapping[str, Any]) -> bool:
 
 
 # Configurations of texts, where a model knows pictures or sounds, too
-KINDS = dict.fromkeys(("gemma4", "gemma4_unified", "gemma4_unified_text"), "gemma4_text") | families.RENAMED
+KINDS = {
+    **dict.fromkeys(("gemma4", "gemma4_unified", "gemma4_unified_text"), "gemma4_text"),
+    "qwen3_5": "qwen3_5_text",
+    **families.RENAMED,
+}
 """Kinds of models whose texts our own engine computes from safetensors, and as which architecture."""
 PREFIX = "model.language_model."
 """Where the tensors of texts stand among others; in place of "model."."""
 
 
 def of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of texts where it is of one of KINDS, else the configuration itself."""
+    """Return the configuration of texts where it is of one of KINDS, else the configuration itself; of hybrids, with
+    the kinds of their layers."""
     kind = KINDS.get(str(config.get("model_type")))
     if not kind:
-        return config
+        return mixers.completed(config)
     text = config.get("text_config") or config
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", True))
-    return {**text, "model_type": kind, "tie_word_embeddings": tied}
+    return mixers.completed({**text, "model_type": kind, "tie_word_embeddings": tied})
 
 
 # Rotary positions

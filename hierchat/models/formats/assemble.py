@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from hierchat.models.architectures import families, model_config
+from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.formats import blocks
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
@@ -21,33 +22,69 @@ Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 
+TRANSFORMERS, GGUF = range(2)
+"""Files that tensors come from: which of their two names counts."""
+
+
 def row_orders(
-    architecture: families.Architecture, config: Mapping[str, Any], *, interleaved_rope: bool
+    architecture: families.Architecture,
+    config: Mapping[str, Any],
+    layer: int,
+    *,
+    files: int,
+    interleaved_rope: bool,
 ) -> dict[str, Rows]:
     """Return which rows of a file's tensor make a matrix, where it is not all as they lie there: of a tensor that holds
     several matrices, and of queries and keys from interleaved into half-split rotary order."""
     heads, kv_heads, size = model_config.heads_of(config)
-    inner, matrices = (
-        model_config.expert_width(config, architecture),
-        model_config.matrices_of(architecture, config, 0),
-    )
-    experts = (
-        model_config.experts_of(config)[0] if model_config.has_mlp_beside_experts(config, architecture) else 1
-    )
-    heights = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size, "gate": inner, "up": inner}
+    matrices = model_config.matrices_of(architecture, config, layer)
+    heights, groups = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size}, 1
+    experts = model_config.experts_of(config)[0]
+    if architecture.mixers:
+        sizes = mixers.sizes(architecture, config, layer)
+        heights |= {place: rows for place, (rows, _) in sizes.items()}
+        groups = experts if mixers.has_routed(config, architecture, layer) else 1
+    else:
+        heights |= dict.fromkeys(("gate", "up"), model_config.expert_width(config, architecture))
+        groups = experts if model_config.has_mlp_beside_experts(config, architecture) else 1
     found: dict[str, Rows] = {}
-    for place, name in matrices.items():
-        together = [other for other, its in matrices.items() if its == name]
-        if len(together) > 1:
-            before = sum(heights[other] for other in together[: together.index(place)])
-            begins = np.arange(experts)[:, None] * sum(heights[other] for other in together)
-            found[place] = (begins + before + np.arange(heights[place])).reshape(-1)
-        if interleaved_rope and place in ("q", "k"):
+    for name in matrices.values():
+        # Hybrids may have one tensor for two matrices in files of one kind alone
+        same = itemgetter(files) if architecture.mixers else tuple
+        together = [other for other, its in matrices.items() if same(its) == same(name)]
+        if len(together) == 1:
+            continue
+        if together == ["q", "q_gate"]:
+            found["q"], found["q_gate"] = _grouped(heads, size, size)
+        elif together in (["mix", "z"], ["beta", "alpha"]):
+            found |= _key_by_key(mixers.mixer_of(config, mixers.DELTA_NET), together)
+        else:
+            parts = _grouped(groups if "gate" in together else 1, *(heights[other] for other in together))
+            found |= dict(zip(together, parts, strict=True))
+    for place in ("q", "k") if interleaved_rope else ():
+        if place in matrices:
             one, rotated = np.arange(size), model_config.rotary_dims(config, architecture)
             one[:rotated] = one[:rotated].reshape(-1, 2).T.reshape(-1)
             turned = (np.arange(heights[place] // size)[:, None] * size + one).reshape(-1)
             found[place] = found[place][turned] if place in found else turned
     return found
+
+
+def _grouped(groups: int, *sizes: int) -> list[Rows]:
+    """Return the rows of each part, where each of so many groups has so many rows of every part in turn."""
+    begins = np.arange(groups)[:, None] * sum(sizes)
+    ends = np.cumsum(sizes)
+    return [(begins + np.arange(end - size, end)).reshape(-1) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _key_by_key(mixer: mixers.Mixer, together: list[str]) -> dict[str, Rows]:
+    """Return the rows of what Qwen3-Next projects at once, with the parts of each key together."""
+    each = mixer.values // mixer.keys
+    if together == ["beta", "alpha"]:
+        return dict(zip(together, _grouped(mixer.keys, each, each), strict=True))
+    value = each * mixer.value_size
+    *mixed, z = _grouped(mixer.keys, mixer.key_size, mixer.key_size, value, value)
+    return {"mix": np.concatenate(mixed), "z": z}
 
 
 _NONE = np.zeros(0, np.float32)
@@ -66,18 +103,19 @@ def assemble(
     matrix: ReadMatrix,
     *,
     tied: bool,
+    files: int = TRANSFORMERS,
     norm_offset: float = 0.0,
     interleaved_rope: bool = False,
     step: Callable[[int, int], None] = lambda n, of: None,
 ) -> BlockModel:
     """Make a model of the architecture's tensors; `config` is its config.json. `tied`: the embedding is the head;
-    `norm_offset` is added to all norms; `interleaved_rope`: rotary positions pair neighbours in these tensors; `step`
-    gets how many layers of all are read."""
-    orders = row_orders(architecture, config, interleaved_rope=interleaved_rope)
+    `files`: TRANSFORMERS or GGUF; `norm_offset` is added to all norms; `interleaved_rope`: rotary positions pair
+    neighbours in these tensors; `step` gets how many layers of all are read."""
     layers = range(config["num_hidden_layers"])
     read: list[dict[str, blocks.Blocks]] = []
     for layer in layers:
         step(layer, len(layers))
+        orders = row_orders(architecture, config, layer, files=files, interleaved_rope=interleaved_rope)
         matrices = model_config.matrices_of(architecture, config, layer).items()
         read.append({place: matrix(name.of(layer), orders.get(place)) for place, name in matrices})
 
@@ -94,10 +132,13 @@ def assemble(
     offset = np.float32(norm_offset)
     found = {place: norms(place, name) for place, name in architecture.norms.items()}
     vectors = {place: norm + offset for place, norm in found.items() if norm.size}
-    vectors["last_norm"] = tensor(families.LAST_NORM) + offset
+    vectors["last_norm"] = tensor(architecture.last_norm) + offset
+    if architecture.mixers:
+        vectors |= _of_mixers(architecture, config, tensor, files)
     biases = {
         place: stacked(architecture.matrices[place], "bias") for place in architecture.biases_of(config)
     }
+    orders = row_orders(architecture, config, 0, files=files, interleaved_rope=interleaved_rope)
     biases |= {place: biases[place][:, order] for place, order in orders.items() if place in biases}
     if heads := [biases.pop(place) for place in "qkv" if place in biases]:
         vectors["biases"] = np.concatenate(heads, axis=1).reshape(
@@ -110,7 +151,7 @@ def assemble(
         root = np.float32(config["hidden_size"] ** -0.5)
         vectors["router_norms"] = stacked(families.ROUTER_NORMS, "scale") * root
         vectors["expert_scales"] = stacked(families.EXPERT_SCALES, "scale")
-    embedding = matrix(families.EMBEDDING, None)
+    embedding = matrix(architecture.embedding, None)
     model = BlockModel(
         config, embedding, embedding if tied else matrix(families.HEAD, None), tuple(read), vectors
     )
@@ -119,6 +160,23 @@ def assemble(
     vectors["layer_norm"] = tensor(families.LAYER_PROJECTION_NORM) + offset
     inputs, projection = matrix(families.LAYER_EMBEDDING, None), matrix(families.LAYER_PROJECTION, None)
     return replace(model, layer_embedding=inputs, layer_projection=projection)
+
+
+def _of_mixers(
+    architecture: families.Architecture, config: Mapping[str, Any], tensor: ReadTensor, files: int
+) -> dict[str, Floats]:
+    """Stack the vectors of all layers' mixers, zeros where a layer is of another kind."""
+    layers, found = range(config["num_hidden_layers"]), dict[str, Floats]()
+    for layer in layers:
+        names = model_config.vectors_of(architecture, config, layer)
+        for place, shape in mixers.vector_sizes(architecture, config, layer).items():
+            one = tensor(names[place].of(layer, ""))
+            if place == "decays" and files == TRANSFORMERS:
+                one = -np.exp(one.astype(np.float64)).astype(np.float32)
+            if place not in found:
+                found[place] = np.zeros((len(layers), *shape), np.float32)
+            found[place][layer] = one.reshape(shape)
+    return found
 
 
 # Safetensors of transformers, whatever pieces tensors are stored in
@@ -172,6 +230,8 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
 
     message = f"{folder.name} to {bits}-bit blocks, once"
     architecture = families.ARCHITECTURES[config["model_type"]]
+    if mixers.DELTA_NET in architecture.mixers:  # of each key together, as transformers has them
+        config = {**config, "value_heads_grouped": True}
     experts, router = (
         model_config.experts_of(config)[0],
         model_config.matrices_of(architecture, config, 0).get("router"),
@@ -213,6 +273,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         tensor,
         in_blocks,
         tied=config.get("tie_word_embeddings", families.HEAD.transformers not in places),
+        files=TRANSFORMERS,
         norm_offset=architecture.norm_offset,
         interleaved_rope=architecture.interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
@@ -244,6 +305,9 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     if said not in families.GGUF_ARCHITECTURES:
         raise UnsupportedError(f"{path.name}: the CPU engine does not compute {families.unknown(said)}.")
     architecture = families.GGUF_ARCHITECTURES[said]
+    config = mixers.completed(config)
+    if architecture.gguf_grouped_heads:
+        config["value_heads_grouped"] = True
 
     def named(name: str) -> tuple[Tensor, NDArray[np.uint8]]:
         """Return the file's entry of a tensor and its rows, uint8 [rows, bytes of a row]."""
@@ -286,6 +350,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         lambda name: vector(name.gguf),
         matrix,
         tied=tied,
+        files=GGUF,
         interleaved_rope=architecture.gguf_interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )

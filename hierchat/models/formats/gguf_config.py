@@ -129,7 +129,7 @@ def _query_scalar(head: Head, kind: str) -> int | None:
     return head.of_architecture("attention.key_length")
 
 
-WHOLE = frozenset(families.GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}
+WHOLE = frozenset(families.GGUF_ARCHITECTURES) - {"gemma2", "gemma3", *FAMILIES}
 """Architectures of GGUF files of which `whole_config` has everything that the CPU engine reads."""
 
 
