@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from hierchat.engine.cpu import memory, phases
+from hierchat.engine.cpu import memory, phases, states
 from hierchat.engine.cpu.llvm import clock, kernel
 from hierchat.engine.cpu.memory import CHUNK, DOWN, FORM, GATE, ROUTER, UP, K, O, Q, V
-from hierchat.engine.cpu.phases import PHASES, norm_phase, product_phase, product_tasks, product_wait
+from hierchat.engine.cpu.phases import PHASES, norm_phase, product_phase, product_tasks, product_wait, row_tasks
 from hierchat.engine.cpu.rows import ONE
 
 
@@ -25,14 +25,16 @@ def experts(run, phase, rows, layer, shape, weights, work, chosen, dense):  # ty
     product_phase(run, phase + phases.ROUTE, matrices[ROUTER], rows, work.input, routed.scores)
     biases, scales = weights.router_biases[layer], weights.expert_scales[layer]
     phases.choose_phase(run, phase + phases.CHOOSE, rows, shape, biases, scales, routed, chosen)
-    if dense is not None:
+    if dense is not None and dense.expert_norms.shape[1]:
         none, norm, forms = weights.last_norm[:0], dense.expert_norms[layer], gate[FORM] | up[FORM]
         norm_phase(run, phase + phases.EXPERT_NORM, rows, shape, work, forms, none, none, norm, False, ONE)
     used, most = phases.grouped(rows, shape, routed, chosen, run.rank)
     phases.gather_phase(run, phase + phases.GATHER, rows, shape, work, gate[FORM] | up[FORM], chosen)
-    phases.expert_tasks(run, phase + phases.EXPERT_GATE, gate, inner, used, most, routed, routed.gate)
+    if gate[memory.MATRIX_ROWS]:
+        phases.expert_tasks(run, phase + phases.EXPERT_GATE, gate, inner, used, most, routed, routed.gate)
     phases.expert_tasks(run, phase + phases.EXPERT_UP, up, inner, used, most, routed, routed.up)
-    phases.expert_wait(run, phase + phases.EXPERT_GATE, inner, used, most)
+    if gate[memory.MATRIX_ROWS]:
+        phases.expert_wait(run, phase + phases.EXPERT_GATE, inner, used, most)
     phases.expert_wait(run, phase + phases.EXPERT_UP, inner, used, most)
     gate_biases, up_biases = weights.gate_biases[layer], weights.up_biases[layer]
     phases.expert_gate_phase(
@@ -50,9 +52,13 @@ def dense_mlp(run, phase, rows, layer, shape, weights, work, dense):  # type: ig
     """Compute the dense MLP that a layer has beside its routed experts."""
     matrices = weights.matrices[layer]
     gate, up, down = matrices[memory.DENSE_GATE], matrices[memory.DENSE_UP], matrices[memory.DENSE_DOWN]
+    scale = matrices[memory.DENSE_SCALE]
+    row_tasks(run, phase + phases.DENSE_SCALE, scale, rows, work.input, dense.gates)
     phases.gate_up_phase(run, phase + phases.DENSE_GATE_UP, gate, up, down[FORM], rows, shape, work)
     product_phase(run, phase + phases.DENSE_BACK, down, rows, work.inner, work.out)
-    phases.hold_phase(run, phase + phases.HOLD, rows, layer, shape, work, matrices[ROUTER, FORM], dense)
+    product_wait(run, phase + phases.DENSE_SCALE, scale, rows)
+    opened, forms = scale[memory.MATRIX_ROWS] > 0, matrices[ROUTER, FORM]
+    phases.hold_phase(run, phase + phases.HOLD, rows, layer, shape, work, forms, dense, opened)
 
 
 @kernel
@@ -79,8 +85,74 @@ def add_input(run, phase, rows, layer, shape, weights, work, inputs):  # type: i
 
 
 @kernel
+def attend(  # type: ignore[no-untyped-def]
+    run, phase, rows, wanted, layer, shapes, weights, slots, work, identity, texts, chunks
+):
+    """Compute a layer's attention, as far as its output product, of the first `wanted` rows: keys and values of all.
+    `chunks`: of positions of the longest text."""
+    kind = weights.kinds[layer]
+    shape, kept, qkv, places = shapes[kind], slots[kind], work.qkv[kind], work.places[kind]
+    size = shape.head_dim
+    every = texts.rows[-1]
+    attended = work.attended[: every * shape.heads * chunks * (size + 2)]
+    attended = attended.reshape(every, shape.heads, chunks, size + 2)
+    wide = qkv.shape[1] * size * 4
+    query = np.int64(qkv.ctypes.data)
+    key = query + shape.heads * size * 4
+    value = key + shape.kv_heads * size * 4
+    matrices, window = weights.matrices[layer], weights.windows[layer]
+    gates = matrices[memory.Q_GATE]
+    product_tasks(run, phase + phases.QUERY, matrices[Q], rows, work.input, query, wide)
+    product_tasks(run, phase + phases.KEY, matrices[K], rows, work.input, key, wide)
+    product_tasks(run, phase + phases.VALUE, matrices[V], rows, work.input, value, wide)
+    row_tasks(run, phase + phases.ATTENTION_GATE, gates, rows, work.input, work.gates)
+    product_wait(run, phase + phases.QUERY, matrices[Q], rows)
+    product_wait(run, phase + phases.KEY, matrices[K], rows)
+    product_wait(run, phase + phases.VALUE, matrices[V], rows)
+    product_wait(run, phase + phases.ATTENTION_GATE, gates, rows)
+    phases.place_phase(run, phase + phases.PLACE, rows, texts, shape, weights, kept, qkv, work, layer)
+    if not wanted:
+        return
+    phases.attention_phase(
+        run, phase + phases.ATTENTION, wanted, texts, shape, window, kept, qkv, places, work,
+        weights.slots[layer], identity, attended,
+    )  # fmt: skip
+    sinks, forms = weights.sinks[layer], matrices[O, FORM]
+    phases.merge_phase(
+        run, phase + phases.MERGE, wanted, shape, window, sinks, work, gates[memory.MATRIX_ROWS], forms, attended
+    )
+
+
+@kernel
+def recur(run, phase, rows, layer, weights, work, running):  # type: ignore[no-untyped-def]
+    """Compute a layer with a running state, as far as its output product."""
+    shape, texts, own, kept, buffers = running.shape, running.texts, running.weights, running.kept, running.work
+    matrices, number = weights.matrices[layer], weights.slots[layer]
+    short = shape.kind == memory.CONVOLUTION
+    mixed = buffers.mixed if short else buffers.records
+    mix, z, beta, alpha = matrices[memory.MIX], matrices[memory.Z], matrices[memory.BETA], matrices[memory.ALPHA]
+    row_tasks(run, phase + phases.MIX, mix, rows, work.input, mixed)
+    row_tasks(run, phase + phases.Z, z, rows, work.input, buffers.gates)
+    row_tasks(run, phase + phases.BETA, beta, rows, work.input, buffers.rates)
+    row_tasks(run, phase + phases.ALPHA, alpha, rows, work.input, buffers.steps)
+    product_wait(run, phase + phases.MIX, mix, rows)
+    product_wait(run, phase + phases.Z, z, rows)
+    product_wait(run, phase + phases.BETA, beta, rows)
+    product_wait(run, phase + phases.ALPHA, alpha, rows)
+    if short:
+        states.value_phase(run, phase + phases.INPUTS, rows, shape, buffers)
+    states.mix_phase(run, phase + phases.CONVOLVE, rows, texts, number, shape, own, kept, buffers)
+    if not short:
+        states.state_phase(run, phase + phases.ADVANCE, texts, number, shape, own, kept, buffers)
+    forms = matrices[O, FORM]
+    states.leave_phase(
+        run, phase + phases.LEAVE, rows, texts, number, shape, own, kept, buffers, work.input, forms
+    )
+
+
+@kernel
 def forward(  # type: ignore[no-untyped-def]
-    run, shapes, weights, slots, work, identity, texts, wanted, chosen, dense, inputs, logits
+    run, shapes, weights, slots, work, identity, texts, wanted, chosen, dense, inputs, running, logits
 ):
     """Compute the logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
@@ -89,11 +161,11 @@ def forward(  # type: ignore[no-untyped-def]
     the sequences that the blocks belong to, one behind the other. `logits` float32 [rows padded to ROWS, vocabulary]:
     those of the first rows. Of the first `wanted` rows, as many or more, the hidden states are left in
     work.input.plain; of the others only keys and values are wanted. `chosen` int64 [layers, rows, active]: the experts
-    that each row is routed to are written here; None where layers have none. `dense`, `inputs`: memory.DenseMlp,
-    memory.Inputs, or None. No other forward may use any of these. Every thread of the team calls it; it returns when
+    that each row is routed to are written here; None where layers have none. `dense`, `inputs`, `running`: memory.DenseMlp,
+    memory.Inputs, memory.Running, or None. No other forward may use any of these. Every thread of the team calls it; it returns when
     all is done."""
     layers, last_kept = shapes[0].layers, shapes[0].last_kept
-    rows = all_rows = texts.rows[-1]
+    rows = texts.rows[-1]
     chunks = 0
     for text in range(texts.starts.shape[0]):
         width = texts.rows[text + 1] - texts.rows[text]
@@ -103,48 +175,41 @@ def forward(  # type: ignore[no-untyped-def]
         run.cycles[-1] = clock()
     if inputs is not None:
         make_inputs(run, layers * PHASES, rows, shapes[0], weights, work, inputs)
+    adding = False
     for layer in range(layers):
         phase = layer * PHASES
-        kind = weights.kinds[layer]
-        shape, kept, qkv, places = shapes[kind], slots[kind], work.qkv[kind], work.places[kind]
-        size = shape.head_dim
-        attended = work.attended[: all_rows * shape.heads * chunks * (size + 2)]
-        attended = attended.reshape(all_rows, shape.heads, chunks, size + 2)
-        wide = qkv.shape[1] * size * 4
-        query = np.int64(qkv.ctypes.data)
-        key = query + shape.heads * size * 4
-        value = key + shape.kv_heads * size * 4
-        matrices, window = weights.matrices[layer], weights.windows[layer]
-        before, norm = weights.leaving_norms[max(layer - 1, 0)], weights.attention_norms[layer]
-        factor = weights.scales[layer - 1] if layer else ONE
-        forms = matrices[Q, FORM] | matrices[K, FORM] | matrices[V, FORM]
-        norm_phase(run, phase + phases.NORM, rows, shape, work, forms, none, before, norm, layer > 0, factor)
-        product_tasks(run, phase + phases.QUERY, matrices[Q], rows, work.input, query, wide)
-        product_tasks(run, phase + phases.KEY, matrices[K], rows, work.input, key, wide)
-        product_tasks(run, phase + phases.VALUE, matrices[V], rows, work.input, value, wide)
-        product_wait(run, phase + phases.QUERY, matrices[Q], rows)
-        product_wait(run, phase + phases.KEY, matrices[K], rows)
-        product_wait(run, phase + phases.VALUE, matrices[V], rows)
-        phases.place_phase(run, phase + phases.PLACE, rows, texts, shape, weights, kept, qkv, work, layer)
-        if layer == last_kept:
-            if not wanted:
+        matrices = weights.matrices[layer]
+        mixer = weights.mixers[layer]
+        if mixer != memory.NO_MIXER:
+            before, norm = weights.leaving_norms[max(layer - 1, 0)], weights.attention_norms[layer]
+            factor = weights.scales[layer - 1] if layer else ONE
+            forms = matrices[Q, FORM] | matrices[K, FORM] | matrices[V, FORM] | matrices[memory.Q_GATE, FORM]
+            forms |= matrices[memory.MIX, FORM] | matrices[memory.Z, FORM]
+            forms |= matrices[memory.BETA, FORM] | matrices[memory.ALPHA, FORM]
+            norm_phase(run, phase + phases.NORM, rows, shapes[0], work, forms, none, before, norm, adding, factor)
+            needed = wanted if layer == last_kept else rows
+            if mixer == memory.ATTENTION:
+                attend(
+                    run, phase, rows, needed, layer, shapes, weights, slots, work, identity, texts, chunks
+                )
+            elif running is not None:  # else nothing of states is compiled
+                recur(run, phase, rows, layer, weights, work, running)
+            rows = needed
+            if not rows:
                 return
-            rows = wanted
-        phases.attention_phase(
-            run, phase + phases.ATTENTION, rows, texts, shape, window, kept, qkv, places, work,
-            weights.slots[layer], identity, attended,
-        )  # fmt: skip
-        sinks, forms = weights.sinks[layer], matrices[O, FORM]
-        phases.merge_phase(run, phase + phases.MERGE, rows, shape, window, sinks, work, forms, attended)
-        product_phase(run, phase + phases.OUTPUT, matrices[O], rows, work.input, work.out)
+            product_phase(run, phase + phases.OUTPUT, matrices[O], rows, work.input, work.out)
+            adding = True
         before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
         bias, gate, up, down = weights.output_biases[layer], matrices[GATE], matrices[UP], matrices[DOWN]
+        if not up[memory.MATRIX_ROWS]:
+            continue
         forms = gate[FORM] | up[FORM] | matrices[memory.DENSE_GATE, FORM] | matrices[memory.DENSE_UP, FORM]
-        forms |= matrices[ROUTER, FORM]
-        norm_phase(run, phase + phases.INNER_NORM, rows, shape, work, forms, bias, before, norm, True, ONE)
-        if dense is not None:
+        forms |= matrices[ROUTER, FORM] | matrices[memory.DENSE_SCALE, FORM]
+        norm_phase(run, phase + phases.INNER_NORM, rows, shapes[0], work, forms, bias, before, norm, adding, ONE)
+        adding, shape = True, shapes[0]
+        if dense is not None and matrices[memory.DENSE_UP, memory.MATRIX_ROWS]:
             dense_mlp(run, phase, rows, layer, shape, weights, work, dense)
-        if chosen is not None:  # else nothing of experts is compiled
+        if chosen is not None and matrices[ROUTER, memory.MATRIX_ROWS]:  # else nothing of experts is compiled
             experts(run, phase, rows, layer, shape, weights, work, chosen[layer], dense)
             continue
         phases.gate_up_phase(run, phase + phases.GATE_UP, gate, up, down[FORM], rows, shape, work)

@@ -34,10 +34,11 @@ INT16, INT8, FLOATS = 1, 2, 4
 # Matrices of a layer; the head stands in a layer of its own, last, as Q. Gate, up and down of several experts lie one
 # behind the other.
 Q, K, V, O, GATE, UP, DOWN, ROUTER = range(8)  # noqa: E741
-LAYER_GATE, LAYER_OUT, DENSE_GATE, DENSE_UP, DENSE_DOWN = range(8, 13)
+LAYER_GATE, LAYER_OUT, DENSE_GATE, DENSE_UP, DENSE_DOWN, DENSE_SCALE = range(8, 14)
+MIX, Z, BETA, ALPHA, Q_GATE = range(14, 19)
 PLACES = (
     "q", "k", "v", "o", "gate", "up", "down", "router", "layer_gate", "layer_out", "dense_gate", "dense_up",
-    "dense_down",
+    "dense_down", "dense_scale", "mix", "z", "beta", "alpha", "q_gate",
 )  # fmt: skip
 """Names of a layer's matrices in a BlockModel. One that a layer has not has no rows. What makes inputs of layers of the
 embedding stands beside the head, as K."""
@@ -52,7 +53,8 @@ class Shape(NamedTuple):
     Layers whose heads differ have Shapes that differ: of query heads, key-value heads, numbers per head, and rotary
     dimensions: `rotary_pairs`, each of two numbers that lie `rotary_offset` apart. `slot_layers`: how many of them have
     keys and values of their own. `last_kept`: the last layer of all that has. `joint_norms`: of queries and keys all
-    heads together. `dense`: width of the dense MLP that a layer has beside experts; 0: none."""
+    heads together. `dense`: width of the widest MLP without a choice, in a model with experts.
+    `logistic`: experts are chosen by the logistic function of their scores (phases.choose)."""
 
     layers: int
     hidden: int
@@ -75,6 +77,7 @@ class Shape(NamedTuple):
     last_kept: int = 0
     joint_norms: bool = False
     dense: int = 0
+    logistic: bool = False
 
 
 class Weights(NamedTuple):
@@ -119,9 +122,12 @@ class Weights(NamedTuple):
     kinds: Integers
     """[layers]: which of the Shapes."""
     slots: Integers
-    """[layers]: which of the layers of this Shape that have keys and values holds those that it reads."""
+    """[layers]: which of the layers of this Shape that have keys and values holds those that it reads; of those with a
+    running state, which it is."""
     scales: Floats
     """[layers]: what multiplies the residual stream behind each."""
+    mixers: Integers
+    """[layers]: NO_MIXER, ATTENTION or STATE."""
 
 
 class Inputs(NamedTuple):
@@ -138,7 +144,7 @@ class Inputs(NamedTuple):
 
 
 class DenseMlp(NamedTuple):
-    """Norms [layers, hidden] of MoE layers that also have a dense MLP, and the output of that MLP."""
+    """Norms [layers, hidden], or [layers, 0], of MoE layers that also have a dense MLP, and the output of that MLP."""
 
     after_dense_norms: Floats
     router_norms: Floats
@@ -146,6 +152,8 @@ class DenseMlp(NamedTuple):
     after_expert_norms: Floats
     held: Floats
     """[rows, hidden]"""
+    gates: Floats
+    """[rows, 1]: what opens the output, in some models."""
 
 
 class KeyValues(NamedTuple):
@@ -169,6 +177,138 @@ class Texts(NamedTuple):
     """[texts + 1]: the row at which the block of each begins; last, the number of all rows."""
     pages: Integers
     """[texts, chunks of the longest]: the page that holds each chunk of positions."""
+
+
+# Mixers of a layer: attention, a running state of one of these kinds, or none.
+NO_MIXER, ATTENTION, STATE = range(3)
+STATE_KINDS = ("delta", "mamba", "convolution")
+DELTA, MAMBA, CONVOLUTION = range(len(STATE_KINDS))
+STEP = 16
+"""Positions from one stored state to the next (states.py)."""
+STATES = 3
+"""Stored states of a head: that of the chunk before the last, and one more in both directions, so that drafts may go on
+into the next chunk and the text may be taken back by a chunk."""
+MOST_NODES = 48
+"""Rows of a tree, at most, in models with running states."""
+SLOTS = STATES * STEP + MOST_NODES
+"""Records of rows that a sequence keeps, at position modulo SLOTS."""
+
+
+class StateShape(NamedTuple):
+    """Sizes of the layers with a running state, all alike. `heads` of values, whose states are float32 [key_size,
+    value_size]; each reads one of the key heads: of neighbours the same (`grouped`), or in turn. A convolution of
+    `width` inputs over `channels` makes queries, keys and values, which begin at the channels `query_at`, `key_at` and
+    `value_at`. A row's record has these inputs, then from `keys`, `changes`, `fades` and `queries` on what the
+    convolution made; a sequence keeps it up to `queries`. `norm_size`: numbers that are normalised together; of
+    `width_out` in all."""
+
+    kind: int
+    layers: int
+    key_heads: int
+    heads: int
+    key_size: int
+    value_size: int
+    grouped: bool
+    channels: int
+    width: int
+    query_at: int
+    key_at: int
+    value_at: int
+    keys: int
+    changes: int
+    fades: int
+    queries: int
+    width_out: int
+    norm_size: int
+    epsilon: float
+
+
+class StateWeights(NamedTuple):
+    """What layers with a running state have beside matrices; all float32, of these layers alone."""
+
+    conv: Floats
+    """[layers, width, channels], the newest input last."""
+    conv_biases: Floats
+    """[layers, channels], or [layers, 0]."""
+    decays: Floats
+    """[layers, heads]: what a head's step is multiplied by; e to that is what the state fades by."""
+    step_biases: Floats
+    skips: Floats
+    """[layers, heads]: what a value is multiplied by and added to the output (Mamba 2)."""
+    state_norms: Floats
+    """[layers, value_size], of each head, or [layers, width_out]."""
+
+
+class StateSlots(NamedTuple):
+    """Stored states and records of the sequences of a runner; see states.py."""
+
+    running: Floats
+    """[sequences, layers, heads, STATES, key_size, value_size]: the state before chunk n stands at n % STATES."""
+    records: Floats
+    """[sequences, layers, SLOTS, record]"""
+
+
+class Scratch(NamedTuple):
+    """Buffers of the threads, [threads, ...], or of one."""
+
+    factors: Floats
+    """[key_size, STEP]"""
+    addresses: Integers
+    """[3, ...]: of inputs, vectors and results."""
+    reads: Floats
+    """[rows, value_size]"""
+    dots: Floats
+    """[2, ...]: of a row's query and key with its ancestors' keys."""
+    state: Floats
+    """[key_size, value_size]"""
+    places: NDArray[np.int32]
+    """[STEP]"""
+
+
+class StateWork(NamedTuple):
+    """Buffers of one forward for layers with a running state."""
+
+    records: Floats
+    """[rows, record and queries]"""
+    mixed: Floats
+    """[rows, 3 * channels]: of short convolutions, both gates and values."""
+    gates: Floats
+    """[rows, width_out]"""
+    rates: Floats
+    """[rows, heads]"""
+    steps: Floats
+    """[rows, heads]"""
+    read: Floats
+    """[rows, width_out]"""
+    positions: Integers
+    """[rows], those of Work; so are the next."""
+    texts: Integers
+    paths: NDArray[np.int32]
+    """[rows, 4 * STEP]: records of a row's ancestors (states.lay_paths)."""
+    lengths: Integers
+    """[rows]"""
+    scratch: Scratch
+
+
+class StateTexts(NamedTuple):
+    """Sequences of a forward: `starts` and `rows` of Texts, and int64 [texts] of each its number in StateSlots, the
+    newest state that is stored, and whether it is a prompt's piece, which is committed for certain."""
+
+    starts: Integers
+    rows: Integers
+    numbers: Integers
+    folded: Integers
+    reading: Integers
+
+
+class Running(NamedTuple):
+    """All that a forward needs for layers with a running state."""
+
+    shape: StateShape
+    weights: StateWeights
+    kept: StateSlots
+    work: StateWork
+    texts: StateTexts
 
 
 class ProductInput(NamedTuple):
@@ -238,6 +378,8 @@ class Work(NamedTuple):
     """[Shapes, rows, tail]: the same slot, counted from the first page's in the same layer and head on."""
     texts: Integers
     """[rows]: the sequence of the forward that each row belongs to, counted from 0."""
+    gates: Floats
+    """[rows, heads * head_dim]: what opens attention's output, where that is gated."""
     routed: RoutedExperts
 
 
@@ -258,8 +400,9 @@ def both(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     return found if len(found) > 1 else found * 2
 
 
-def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
-    """Allocate the buffers for blocks of at most `rows` positions; `attended` grows with the context (CpuRunner)."""
+def make_work(shapes: tuple[Shape, ...], rows: int, threads: int, gated: bool = False) -> Work:
+    """Allocate the buffers for blocks of at most `rows` positions; `attended` grows with the context (CpuRunner).
+    `gated`: attention's output is."""
     shape, padded = shapes[0], padded_rows(rows)
     attention = max(one.heads * one.head_dim for one in shapes)
     inner = max(shape.inner, shape.dense)
@@ -281,6 +424,7 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
         order=np.zeros((rows, tail_size(rows)), np.int32),
         places=np.zeros((len(shapes), rows, tail_size(rows)), np.int32),
         texts=np.zeros(rows, np.int64),
+        gates=np.zeros((padded, attention if gated else 1), np.float32),
         routed=_routed_experts(shape, rows, threads),
     )
 
@@ -326,4 +470,39 @@ def make_key_values(shape: Shape, pages: int) -> KeyValues:
         key_scales=np.zeros((*head, CHUNK), np.float32),
         values=np.zeros((*head, CHUNK, shape.head_dim), np.int16),
         value_scales=np.zeros((*head, CHUNK), np.float32),
+    )
+
+
+def make_state_slots(shape: StateShape, sequences: int) -> StateSlots:
+    """Allocate states and records of so many sequences; the system hands out memory only for those that are written."""
+    states = (sequences, shape.layers, shape.heads, STATES, shape.key_size, shape.value_size)
+    return StateSlots(
+        np.zeros(states, np.float32), np.zeros((sequences, shape.layers, SLOTS, shape.queries), np.float32)
+    )
+
+
+def make_state_work(shape: StateShape, work: Work, threads: int) -> StateWork:
+    """Allocate the buffers of one forward; `work`: its others."""
+    padded, rows = len(work.x), len(work.positions)
+    both, vectors = shape.key_heads * shape.key_size, max(shape.key_size, 4 * STEP)
+    mixed = 3 * shape.channels if shape.kind == CONVOLUTION else 0
+    return StateWork(
+        records=np.zeros((padded, shape.queries + both), np.float32),
+        mixed=np.zeros((padded, mixed), np.float32),
+        gates=np.zeros((padded, shape.width_out), np.float32),
+        rates=np.zeros((padded, shape.heads), np.float32),
+        steps=np.zeros((padded, shape.heads), np.float32),
+        read=np.zeros((padded, shape.width_out), np.float32),
+        positions=work.positions,
+        texts=work.texts,
+        paths=np.zeros((rows, 4 * STEP), np.int32),
+        lengths=np.zeros(rows, np.int64),
+        scratch=Scratch(
+            factors=np.zeros((threads, shape.key_size, STEP), np.float32),
+            addresses=np.zeros((threads, 3, vectors), np.int64),
+            reads=np.zeros((threads, MOST_QUERIES, shape.value_size), np.float32),
+            dots=np.zeros((threads, 2, 4 * STEP), np.float32),
+            state=np.zeros((threads, shape.key_size, shape.value_size), np.float32),
+            places=np.zeros((threads, STEP), np.int32),
+        ),
     )

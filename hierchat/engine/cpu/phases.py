@@ -18,7 +18,7 @@ from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen,
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, clock, fma, kernel, pause
 from hierchat.engine.cpu.memory import CHUNK, FLOATS, GATED, MATRIX_ROWS, K, V
 from hierchat.engine.cpu.rows import ONE, ROWS, ZERO, added, normalise, pass_rows, product, quantise
-from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
+from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, relu_squared, sigmoid_gate, silu_gate
 from hierchat.jit import LANES
 from hierchat.models.architectures.families import ACTIVATIONS, CLAMPED
 
@@ -28,26 +28,29 @@ TILES = 3
 """Tiles of a matrix per thread: each costs two counters that travel between cores."""
 LARGEST_TILE = 64
 """Rows of weights that stay in the first cache while one group of activations after another passes over them."""
-SILU, CLAMPED_SILU = ACTIVATIONS.index("silu"), ACTIVATIONS.index(CLAMPED)
+SILU, CLAMPED_SILU, RELU2 = (ACTIVATIONS.index(name) for name in ("silu", CLAMPED, "relu2"))
+NEARLY_NOTHING = np.float32(1e-20)
 COUNTER = 16
 """int64s from one phase's counters to the next: taken and done, each in a cache line of its own."""
 
 # The phases of a layer, each with a counter of its own. Not every layer has all of them: some have routed experts, a
 # dense MLP beside these, or an input of their own. What comes before the first layer and behind the last one counts as
 # the phases of one more layer.
-PHASES = 35
+PHASES = 46
 (
     NORM, QUERY, KEY, VALUE, PLACE, ATTENTION, TAIL, MERGE, OUTPUT, INNER_NORM, GATE_UP, BACK,
     DENSE_GATE_UP, DENSE_BACK, HOLD, ROUTE, CHOOSE, EXPERT_NORM, GATHER, EXPERT_GATE, EXPERT_UP, ACTIVATE,
     EXPERT_BACK, ADD, JOIN, INPUT_NORM, INPUT_GATE, INPUT_OPEN, INPUT_BACK,
     EMBEDDING_NORM, EMBEDDING_PRODUCT, EMBEDDING_ADD, HEAD_NORM, HEAD, CAP,
+    MIX, Z, BETA, ALPHA, INPUTS, CONVOLVE, ADVANCE, LEAVE, ATTENTION_GATE, DENSE_SCALE, SHARE,
 ) = range(PHASES)  # fmt: skip
 PARTS = {
     "norms": (NORM, INNER_NORM, HOLD),
-    "query, key, value": (QUERY, KEY, VALUE),
+    "query, key, value": (QUERY, KEY, VALUE, MIX, Z, BETA, ALPHA, ATTENTION_GATE),
     "rotate, store": (PLACE,),
     "attention": (ATTENTION, TAIL),
     "merge": (MERGE,),
+    "states": (INPUTS, CONVOLVE, ADVANCE, LEAVE),
     "output": (OUTPUT,),
     "choice of experts": (ROUTE, CHOOSE, EXPERT_NORM, GATHER),
     "gate, up": (
@@ -55,7 +58,7 @@ PARTS = {
     ),
     "activation": (ACTIVATE,),
     "down": (BACK, DENSE_BACK, EXPERT_BACK, INPUT_NORM, INPUT_GATE, INPUT_OPEN, INPUT_BACK),
-    "sum of experts": (ADD, JOIN),
+    "sum of experts": (ADD, JOIN, DENSE_SCALE, SHARE),
     "head": (HEAD_NORM, HEAD, CAP),
 }  # fmt: skip
 """What a profile tells apart."""
@@ -160,6 +163,12 @@ def product_tasks(run, phase, matrix, rows, given, out, stride):  # type: ignore
 
 
 @kernel
+def row_tasks(run, phase, matrix, rows, given, out):  # type: ignore[no-untyped-def]
+    """Multiply a matrix with all rows into float32 `out` [rows padded to ROWS, ...], without waiting."""
+    product_tasks(run, phase, matrix, rows, given, np.int64(out.ctypes.data), out.shape[1] * 4)
+
+
+@kernel
 def product_wait(run, phase, matrix, rows):  # type: ignore[no-untyped-def]
     """Wait until every thread's product_tasks of a phase are done."""
     tile = tile_size(matrix[MATRIX_ROWS], rows, run.threads)
@@ -169,7 +178,7 @@ def product_wait(run, phase, matrix, rows):  # type: ignore[no-untyped-def]
 @kernel
 def product_phase(run, phase, matrix, rows, given, out):  # type: ignore[no-untyped-def]
     """Multiply a matrix with all rows into float32 `out` [rows padded to ROWS, ...], and wait until all is done."""
-    product_tasks(run, phase, matrix, rows, given, np.int64(out.ctypes.data), out.shape[1] * 4)
+    row_tasks(run, phase, matrix, rows, given, out)
     product_wait(run, phase, matrix, rows)
 
 
@@ -253,8 +262,9 @@ def attention_phase(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def merge_phase(run, phase, rows, shape, window, sinks, work, forms, attended):  # type: ignore[no-untyped-def]
-    """Merge the chunks' attention in order of position; the result becomes what the next product reads."""
+def merge_phase(run, phase, rows, shape, window, sinks, work, gates, forms, attended):  # type: ignore[no-untyped-def]
+    """Merge the chunks' attention in order of position; the result becomes what the next product reads. It is opened by
+    so many of work.gates: one for each number, or for each head; or by none."""
     size = shape.heads * shape.head_dim
     for row in tasks(run.counters, phase, rows):
         plain = work.input.plain[row * size : (row + 1) * size]
@@ -263,15 +273,23 @@ def merge_phase(run, phase, rows, shape, window, sinks, work, forms, attended): 
         for h in range(shape.heads):
             out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
             merge(attended[row, h, begin:end], sinks[h : h + 1], out)
+            if gates == shape.heads:
+                by_row.multiplied(out, ONE / (ONE + np.exp(-work.gates[row, h])))
+        if gates > shape.heads:
+            opened = plain.ctypes.data
+            sigmoid_gate(work.gates[row].ctypes.data, opened, size, opened)
         quantise(plain, forms, 0, row, rows, work.input)
     wait(run, phase, rows)
 
 
 @kernel
 def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
-    """Compute SwiGLU, GeGLU or gpt-oss' clamped gate of one row, by addresses of float32 [size]."""
+    """Compute SwiGLU, GeGLU, gpt-oss' clamped gate or, without a gate, the square of what is above zero; of one row, by
+    addresses of float32 [size]."""
     if activation == SILU:
         silu_gate(gates, ups, size, out)
+    elif activation == RELU2:
+        relu_squared(ups, ups, size, out)
     elif activation == CLAMPED_SILU:
         clamped_gate(gates, ups, size, out)
     else:
@@ -289,7 +307,7 @@ def cap_phase(run, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
 def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: ignore[no-untyped-def]
     """Compute gate and up projections and the activation into what the down projection reads, in the `forms` it wants:
     a tile and the rows of one pass at a time, so that what lies between them stays in the nearest cache (`scratch`)."""
-    size, unit, scratch = gate[MATRIX_ROWS], by_row.unit_of(forms), work.scratch[run.rank]
+    size, unit, scratch = up[MATRIX_ROWS], by_row.unit_of(forms), work.scratch[run.rank]
     room = ROWS * GATED
     most = room // pass_rows(0, rows) // unit * unit
     tile = min((tile_size(size, rows, run.threads) + unit - 1) // unit * unit, most)
@@ -301,6 +319,8 @@ def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: igno
         for begin in range(0, rows, ROWS):
             these = min(ROWS, rows - begin)
             for matrix, out in ((gate, gates), (up, ups)):
+                if not matrix[MATRIX_ROWS]:  # without a gate
+                    continue
                 product(
                     matrix, 0, first, first + width, begin, these, work.input,
                     np.int64(out.ctypes.data) - first * 4, width * 4,
@@ -317,11 +337,16 @@ def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: igno
 
 
 @kernel
-def hold_phase(run, phase, rows, layer, shape, work, forms, dense):  # type: ignore[no-untyped-def]
-    """Normalise and hold the output of the dense MLP beside experts (memory.DenseMlp), and make the residual stream
-    what the router reads."""
+def hold_phase(run, phase, rows, layer, shape, work, forms, dense, opened):  # type: ignore[no-untyped-def]
+    """Keep the output of the dense MLP beside experts (memory.DenseMlp): `opened` by a gate of its own; or normalised,
+    and then make the residual stream what the router reads."""
     size = shape.hidden
     for row in tasks(run.counters, phase, rows):
+        if not dense.after_dense_norms.shape[1]:
+            dense.held[row] = work.out[row]
+            if opened:
+                by_row.multiplied(dense.held[row], ONE / (ONE + np.exp(-dense.gates[row, 0])))
+            continue
         normalise(work.out[row], dense.after_dense_norms[layer], shape.epsilon, dense.held[row])
         plain = work.input.plain[row * size : (row + 1) * size]
         normalise(work.x[row], dense.router_norms[layer], shape.epsilon, plain)
@@ -333,7 +358,8 @@ def hold_phase(run, phase, rows, layer, shape, work, forms, dense):  # type: ign
 def join_phase(run, phase, rows, layer, shape, work, dense):  # type: ignore[no-untyped-def]
     """Normalise the experts' output, and add what the dense MLP brought."""
     for row in tasks(run.counters, phase, rows):
-        normalise(work.out[row], dense.after_expert_norms[layer], shape.epsilon, work.out[row])
+        if dense.after_expert_norms.shape[1]:
+            normalise(work.out[row], dense.after_expert_norms[layer], shape.epsilon, work.out[row])
         added(work.out[row], dense.held[row], ONE)
     wait(run, phase, rows)
 
@@ -362,10 +388,15 @@ def open_phase(run, phase, rows, layer, shape, work, forms, inputs):  # type: ig
 
 
 @kernel
-def choose(scores, shared_by_active, chosen, shares):  # type: ignore[no-untyped-def]
+def choose(scores, shared_by_active, bias, chosen, shares):  # type: ignore[no-untyped-def]
     """Choose the experts of a row with the best `scores` [experts], the first of equal ones first, into `chosen`
-    [active], and the weight of each into `shares`: a softmax over these (`shared_by_active`) or over all."""
-    experts, active = scores.shape[0], chosen.shape[0]
+    [active], and the weight of each into `shares`: a softmax over these (`shared_by_active`) or over all. With a `bias`
+    [experts] each score is the logistic function of what the router says, and `bias` counts in the choice alone; the
+    shares are divided by their sum if `shared_by_active`."""
+    experts, active, logistic = scores.shape[0], chosen.shape[0], bias.shape[0] > 0
+    if logistic:
+        for expert in range(experts):
+            scores[expert] = ONE / (ONE + np.exp(-scores[expert])) + bias[expert]
     for expert in range(experts):
         at = min(expert, active)
         while at > 0 and scores[expert] > scores[chosen[at - 1]]:
@@ -376,9 +407,12 @@ def choose(scores, shared_by_active, chosen, shares):  # type: ignore[no-untyped
             chosen[at] = expert
     highest, total = scores[chosen[0]], ZERO
     for rank in range(active):
-        shares[rank] = np.exp(scores[chosen[rank]] - highest)
+        expert = chosen[rank]
+        shares[rank] = scores[expert] - bias[expert] if logistic else np.exp(scores[expert] - highest)
         total += shares[rank]
-    if not shared_by_active:
+    if logistic:
+        total = total + NEARLY_NOTHING if shared_by_active else ONE
+    elif not shared_by_active:
         total = ZERO
         for expert in range(experts):
             total += np.exp(scores[expert] - highest)
@@ -391,9 +425,10 @@ def choose_phase(run, phase, rows, shape, bias, scales, routed, chosen):  # type
     """Choose every row's experts by its scores and their `bias`, and multiply their shares by their `scales`, unless
     these are empty."""
     for row in tasks(run.counters, phase, rows):
-        if bias.shape[0]:
+        if bias.shape[0] and not shape.logistic:
             added(routed.scores[row], bias, ONE)
-        choose(routed.scores[row], shape.shared_by_active, chosen[row], routed.shares[row])
+        own = bias if shape.logistic else bias[:0]
+        choose(routed.scores[row], shape.shared_by_active, own, chosen[row], routed.shares[row])
         if scales.shape[0]:
             for place in range(shape.active):
                 routed.shares[row, place] *= scales[chosen[row, place]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import sqrt
 from typing import Any, cast
@@ -14,16 +14,29 @@ from numpy.typing import NDArray
 from hierchat.engine.cpu import memory
 from hierchat.engine.cpu.attention import lay_out
 from hierchat.engine.cpu.forward import Team, forward
-from hierchat.engine.cpu.memory import CHUNK, PLACES, DenseMlp, Inputs, Shape, Texts, Weights
+from hierchat.engine.cpu.memory import (
+    CHUNK,
+    PLACES,
+    DenseMlp,
+    Inputs,
+    Running,
+    Shape,
+    StateShape,
+    StateTexts,
+    StateWeights,
+    Texts,
+    Weights,
+)
 from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, PARTS, PHASES, Run
 from hierchat.engine.cpu.rows import ROWS, record
 from hierchat.engine.cpu.sequence import CpuSequence, Pages
+from hierchat.engine.cpu.states import lay_paths
 from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import Runner, Segment, TooManySequences
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
-from hierchat.models.architectures import model_config
+from hierchat.models.architectures import mixers, model_config
 from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, Architecture
 from hierchat.models.architectures.model_config import rope_kinds, rope_tables, rotary_layouts
 from hierchat.models.catalogue import Activations
@@ -79,14 +92,23 @@ class CpuRunner(Runner):
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         chunks = -(-self.positions // CHUNK)
-        # Of the slots of one sequence: keys and values of 2 bytes, and their scales
+        self.state_shape = state_shape_of(model)
+        # Of one sequence: keys and values of 2 bytes, and their scales; and its states
         slot = sum(shape.slot_layers * shape.kv_heads * (4 * shape.head_dim + 8) for shape in self.shapes)
-        sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / (chunks * CHUNK * slot))))
+        each = chunks * CHUNK * slot + self.state_bytes
+        sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / each)))
         self.slots = tuple(memory.make_key_values(shape, sequences * chunks) for shape in self.shapes)
         self.pages = Pages(sequences * chunks)
         self.most_sequences = sequences
         self._opened = 0
-        self._work = memory.make_work(self.shapes, MOST_ROWS, self.team.threads)
+        gated = bool(self.weights.matrices[:, memory.Q_GATE, memory.MATRIX_ROWS].any())
+        self._work = memory.make_work(self.shapes, MOST_ROWS, self.team.threads, gated)
+        self.states: memory.StateSlots | None = None
+        if self.state_shape:
+            self.states = memory.make_state_slots(self.state_shape, sequences)
+            self._state_weights = _state_weights(model, self.weights)
+            self._state_work = memory.make_state_work(self.state_shape, self._work, self.team.threads)
+        self._numbers = list(reversed(range(sequences)))
         self._inputs = _inputs(model, self.shape)
         self._dense = _dense_mlp(model, self.shape)
         # Floats of the attention of one row over one chunk, at most
@@ -105,11 +127,20 @@ class CpuRunner(Runner):
         if self._opened == self.most_sequences:
             raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
         self._opened += 1
-        return CpuSequence(self)
+        return CpuSequence(self, self._numbers.pop())
 
-    def closed(self) -> None:
+    def closed(self, number: int) -> None:
         """Note that a sequence has given its pages back: another one may be opened."""
         self._opened -= 1
+        self._numbers.append(number)
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the bytes of running states and records of one sequence."""
+        if not (shape := self.state_shape):
+            return 0
+        states = memory.STATES * shape.heads * shape.key_size * shape.value_size
+        return 4 * shape.layers * (states + memory.SLOTS * shape.queries)
 
     def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         # Rows with logits come first, then those of which hidden states alone are wanted.
@@ -160,7 +191,7 @@ class CpuRunner(Runner):
                 raise ValueError(
                     f"A block of {width} positions behind {start} does not fit: {self.positions} in all."
                 )
-            sequence.block = block.tokens
+            sequence.begin(block)
             sequence.make_room(start, start + width)
         needed = max(len(sequence.pages) for sequence in sequences)
         texts = Texts(
@@ -178,6 +209,9 @@ class CpuRunner(Runner):
             parents, start = np.asarray(block.parents, np.int64), len(sequence.tokens)
             for stride, places in zip(strides, work.places, strict=True):
                 lay_out(parents, start, pages, stride, work.positions[mine], work.order[mine], places[mine])
+            if self.states:
+                paths, lengths = self._state_work.paths[mine], self._state_work.lengths[mine]
+                lay_paths(parents, start, mine.start, work.positions[mine], paths, lengths)
         needed *= rows * self._attended
         if work.attended.size < needed:
             work = self._work = work._replace(attended=np.zeros(2 * needed, np.float32))
@@ -197,17 +231,37 @@ class CpuRunner(Runner):
             chosen = np.zeros((layers, rows, self.shape.active), np.int64)
         counters = np.zeros((layers + 1) * PHASES * COUNTER, np.int64)
         shapes, slots = memory.both(self.shapes), memory.both(self.slots)
+        running = self._running(texts, sequences, blocks)
 
         def job(rank: int) -> None:
             cycles = NO_CYCLES if rank else self._cycles
             forward(
                 Run(counters.ctypes.data, self.team.threads, rank, cycles), shapes, self.weights, slots,
-                work, self._identity, texts, wanted, chosen, self._dense, self._inputs, out,
+                work, self._identity, texts, wanted, chosen, self._dense, self._inputs, running, out,
             )  # fmt: skip
 
         self.team.run(job)
+        for sequence, block in zip(sequences, blocks, strict=True):
+            sequence.folded_in(block)
         size = self.shape.hidden
         return out[:scored], work.input.plain[: wanted * size].reshape(wanted, size)
+
+    def _running(
+        self, texts: Texts, sequences: Sequence[CpuSequence], blocks: Sequence[Segment]
+    ) -> Running | None:
+        """Return what the forward needs for layers with a running state, if there are some."""
+        if not self.state_shape or not self.states:
+            return None
+        numbers, folded, reading = (
+            np.array(one, np.int64)
+            for one in (
+                [sequence.number for sequence in sequences],
+                [sequence.folded for sequence in sequences],
+                [not block.logits for block in blocks],
+            )
+        )
+        own = StateTexts(texts.starts, texts.rows, numbers, folded, reading)
+        return Running(self.state_shape, self._state_weights, self.states, self._state_work, own)
 
 
 _BY_LAYER = (
@@ -215,6 +269,11 @@ _BY_LAYER = (
     "expert_scales", "sinks",
 )  # fmt: skip
 """Vectors of every layer, or of none."""
+_GROUP_NORMS = ("nemotron_h", "nemotron_h_moe")
+"""Architectures of Mamba 2 that normalise the heads of each key by themselves."""
+PIECE = 64
+"""Channels of a short convolution that are computed together."""
+_OF_STATES = ("conv", "conv_biases", "decays", "step_biases", "skips", "state_norms")
 
 
 def _weights(
@@ -234,14 +293,17 @@ def _weights(
     if model.layer_projection:
         matrices[-1, memory.K] = record(model.layer_projection, activations)
     read = model_config.sources(model.config)
+    has = mixers_of(model)
     kept = [layer for layer, source in enumerate(read) if layer == source]
-    numbers = [[layer for layer in kept if kinds[layer] == kinds[source]].index(source) for source in read]
+    alike = [(kinds[layer], has[layer]) for layer in range(len(read))]
+    numbers = [[layer for layer in kept if alike[layer] == alike[source]].index(source) for source in read]
     sizes = [size if architecture.value_norm else 0 for _, _, size in model_config.layer_heads(model.config)]
     factors = vectors.get("rope_factors")
     cosines, sines = rope_tables(model.config, architecture, positions, factors, context_length)
     return Weights(
         matrices=matrices,
-        **{name: vectors.get(name, no_vectors) for name in _BY_LAYER},
+        **{name: vectors.get(name, no_vectors) for name in _BY_LAYER if name != "router_biases"},
+        router_biases=_router_biases(model, vectors),
         **{name: vectors.get(name, no_biases) for name in ("gate_biases", "up_biases", "down_biases")},
         leaving_norms=vectors.get(
             "after_layer_norms" if model.layer_projection else "after_inner_norms", no_vectors
@@ -260,7 +322,61 @@ def _weights(
         kinds=np.array(kinds, np.int64),
         slots=np.array(numbers, np.int64),
         scales=vectors.get("scales", np.ones(len(model.layers), np.float32)).reshape(-1),
+        mixers=np.array(has, np.int64),
     )
+
+
+def mixers_of(model: BlockModel) -> list[int]:
+    """Return what each layer has: memory.ATTENTION, memory.STATE or memory.NO_MIXER."""
+    return [
+        memory.STATE if "mix" in layer else memory.ATTENTION if "q" in layer else memory.NO_MIXER
+        for layer in model.layers
+    ]
+
+
+def state_shape_of(model: BlockModel) -> StateShape | None:
+    """Return the Shape of layers with a running state; None if the model has none."""
+    config, kinds = model.config, mixers_of(model)
+    if memory.STATE not in kinds:
+        return None
+    first = kinds.index(memory.STATE)
+    sizes = mixers.mixer_of(config, config["layer_types"][first])
+    kind = {mixers.DELTA_NET: memory.DELTA, mixers.MAMBA: memory.MAMBA}.get(
+        config["layer_types"][first], memory.CONVOLUTION
+    )
+    keys, inner = sizes.keys * sizes.key_size, sizes.inner
+    heads, value_size = sizes.values, sizes.value_size
+    if kind == memory.CONVOLUTION:
+        value_size = PIECE if sizes.channels % PIECE == 0 else sizes.channels
+        heads, inner = sizes.channels // value_size, 0
+    # Where queries, keys and values begin among the channels
+    begins = (0, keys, 2 * keys) if kind == memory.DELTA else (inner + keys, inner, 0)
+    fades = sizes.channels + keys + inner
+    grouped = kind == memory.MAMBA or bool(config.get("value_heads_grouped"))
+    groups = sizes.keys if config["model_type"] in _GROUP_NORMS else 1
+    return StateShape(
+        kind, kinds.count(memory.STATE), sizes.keys, heads, sizes.key_size, value_size, grouped,
+        sizes.channels, sizes.width, *begins,
+        keys=sizes.channels, changes=sizes.channels + keys, fades=fades,
+        queries=fades + (sizes.values if inner else 0),
+        width_out=sizes.inner, norm_size=sizes.inner // max(groups, 1), epsilon=config["rms_norm_eps"],
+    )  # fmt: skip
+
+
+def _router_biases(model: BlockModel, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return what is added to the router's scores, or to their logistic function: [layers, experts or 0]."""
+    if model_config.chosen_by_logistic(model.config):
+        experts, _ = model_config.experts_of(model.config)
+        return vectors.get("score_biases", np.zeros((len(model.layers), experts), np.float32))
+    return vectors.get("router_biases", np.zeros((len(model.layers), 0), np.float32))
+
+
+def _state_weights(model: BlockModel, weights: Weights) -> StateWeights:
+    own = weights.mixers == memory.STATE
+    none = np.zeros((int(own.sum()), 0), np.float32)
+    found = {name: np.array(model.vectors[name][own]) for name in _OF_STATES if name in model.vectors}
+    found["conv"] = np.ascontiguousarray(found["conv"].swapaxes(1, 2))
+    return StateWeights(**{name: found.get(name, none) for name in StateWeights._fields})
 
 
 def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shape, ...], list[int]]:
@@ -269,16 +385,17 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
     experts, active = model_config.experts_of(config) if architecture.experts else (0, 0)
     kept = [layer == source for layer, source in enumerate(model_config.sources(config))]
     layouts, rotations = rotary_layouts(config, architecture), rope_kinds(config, architecture)
-    dense = config[architecture.inner] if model_config.has_mlp_beside_experts(config, architecture) else 0
+    wide = [layer.get("dense_up", None if "router" in layer else layer.get("up")) for layer in model.layers]
+    dense = max((matrix.rows for matrix in wide if matrix), default=0) if experts else 0
     each = [
         (heads, layouts[max(rotation, 0)][:2])
         for heads, rotation in zip(model_config.layer_heads(config), rotations, strict=True)
     ]
     found = list(dict.fromkeys(each))
     norms = model.vectors.get("query_norms")
-    widths = [
-        layer[place].rows for layer in model.layers for place in ("gate", "layer_gate") if place in layer
-    ]
+    widths = [layer[place].rows for layer in model.layers for place in ("up", "layer_gate") if place in layer]
+    has = mixers_of(model)
+    attends = [keeps and mixer == memory.ATTENTION for keeps, mixer in zip(kept, has, strict=True)]
     inner = model_config.expert_width(config, architecture) if experts else max(widths)
     shapes = tuple(
         Shape(
@@ -299,10 +416,11 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
             logit_cap=float(config.get("final_logit_softcapping") or 0.0),
             rotary_pairs=pairs,
             rotary_offset=offset,
-            slot_layers=sum(keeps for one, keeps in zip(each, kept, strict=True) if one == kind),
-            last_kept=max(layer for layer, keeps in enumerate(kept) if keeps),
+            slot_layers=sum(keeps for one, keeps in zip(each, attends, strict=True) if one == kind),
+            last_kept=max(layer for layer, keeps in enumerate(kept) if keeps and has[layer]),
             joint_norms=len(found) == 1 and norms is not None and norms.shape[1] == heads * size,
             dense=dense,
+            logistic=model_config.chosen_by_logistic(config),
         )
         for kind in found
         for (heads, kv_heads, size), (pairs, offset) in [kind]
@@ -322,7 +440,12 @@ def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
 
 def _dense_mlp(model: BlockModel, shape: Shape) -> DenseMlp | None:
     """Return norms and a buffer of layers that have a dense MLP beside their experts, if the model has such."""
-    if not shape.dense:
+    if not any("dense_up" in layer for layer in model.layers):
         return None
-    norms = {name: np.array(model.vectors[name]) for name in DenseMlp._fields if name != "held"}
-    return DenseMlp(**norms, held=np.zeros((MOST_ROWS, shape.hidden), np.float32))
+    none, padded = np.zeros((shape.layers, 0), np.float32), memory.padded_rows(MOST_ROWS)
+    names = [name for name in DenseMlp._fields if name not in ("held", "gates")]
+    return DenseMlp(
+        **{name: np.array(model.vectors.get(name, none)) for name in names},
+        held=np.zeros((MOST_ROWS, shape.hidden), np.float32),
+        gates=np.zeros((padded, 1), np.float32),
+    )

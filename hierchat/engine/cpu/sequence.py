@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.cpu.memory import CHUNK, KeyValues
+from hierchat.engine.cpu.memory import CHUNK, MOST_NODES, SLOTS, STATES, STEP, KeyValues
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.verification import Rows
 
@@ -88,18 +88,48 @@ def wipe_slots(slots: Sequence[KeyValues], page: int, first: int = 0) -> None:
         layers.value_scales[page, ..., first:] = 0
 
 
+SNAPSHOTS = 6
+"""Snapshots of a sequence: two for each of its last prompts."""
+SNAPSHOT_EVERY = 1024
+"""Tokens of a prompt after which a snapshot is taken."""
+
+
+class Snapshot(NamedTuple):
+    """Running states of a text's first `length` tokens: the one before chunk `folded`, float32 [layers, heads, key_size,
+    value_size], and the records since, [layers, rows, record]."""
+
+    length: int
+    folded: int
+    state: NDArray[np.float32]
+    records: NDArray[np.float32]
+
+
 class CpuSequence(CachedSequence):
-    """Hold one text of a CpuRunner."""
+    """Hold one text of a CpuRunner. `number`: its place among the running states of the runner, if it has such.
+
+    Running states cannot be cut back like keys and values. The sequence can go back by STEP tokens and more; for what is
+    further back it keeps snapshots."""
 
     runner: CpuRunner
 
-    def __init__(self, runner: CpuRunner) -> None:
+    def __init__(self, runner: CpuRunner, number: int = 0) -> None:
         super().__init__(runner)
+        self.number = number
         self.block: Sequence[int] = ()
         self.pages: list[int] = []
         """The page that holds each chunk of positions; pages of committed chunks may be held by others, too."""
+        self.folded = 0
+        """The newest stored state is the one before this chunk of STEP positions."""
+        self._reached: int | None = None
+        """Tokens that the states hold beyond the committed ones, while a piece of a prompt is not committed."""
+        self._reading = False
+        self._newest = self._written = 0
+        """Since states were loaded: the newest stored state, and the end of the records."""
+        self._snapshots: list[Snapshot] = []
 
     def rollback(self, length: int) -> None:
+        if self.runner.states and length < max(len(self.tokens), self._reached or 0):
+            length = self._restore(length)
         del self.tokens[length:]
         with self.runner.pages.lock:
             self._keep(-(-length // CHUNK))
@@ -114,6 +144,76 @@ class CpuSequence(CachedSequence):
                 if not pages.shared(page):  # else it holds another text
                     wipe_slots(slots, page, first)
                 first = 0
+        if self.runner.states and not self.tokens and self._written:
+            self.runner.states.running[self.number] = 0
+            self.runner.states.records[self.number] = 0
+            self._written = 0
+
+    def begin(self, block: Segment) -> None:
+        """Note the segment of the next forward. Raises ValueError if its running states cannot be computed."""
+        self.block = block.tokens
+        if not self.runner.states:
+            return
+        reading, length = not block.logits, len(self.tokens)
+        if self._reached is not None:
+            raise ValueError("A piece of a prompt was read and not committed: roll the sequence back first.")
+        if not reading and len(block.tokens) > MOST_NODES:
+            raise ValueError(f"A tree of {len(block.tokens)} rows: models with running states take {MOST_NODES}.")
+        if length and (reading != self._reading or (reading and self._due())):
+            self._snapshots = [one for one in self._snapshots if one.length != length]
+            self._snapshots = [*self._snapshots, self._snapshot(length)][-SNAPSHOTS:]
+        self._reading = reading
+
+    def folded_in(self, block: Segment) -> None:
+        """Note that the forward of a segment has brought the stored states up to date."""
+        if self.runner.states:
+            start, end = len(self.tokens), len(self.tokens) + len(block.tokens)
+            self._reached = None if block.logits else end
+            self.folded = (start if block.logits else end - 1) // STEP
+            self._newest, self._written = max(self._newest, self.folded), max(self._written, end)
+
+    def _due(self) -> bool:
+        last = max((one.length for one in self._snapshots), default=0)
+        return len(self.tokens) - last >= SNAPSHOT_EVERY
+
+    def _snapshot(self, length: int) -> Snapshot:
+        """Copy the running states of the first `length` tokens; they must be within reach."""
+        assert self.runner.states is not None
+        base = min(self.folded, max(length // STEP - 1, 0))
+        state = self.runner.states.running[self.number, :, :, base % STATES].copy()
+        slots = np.arange(base * STEP, length) % SLOTS
+        return Snapshot(length, base, state, self.runner.states.records[self.number][:, slots])
+
+    def _within_reach(self, length: int) -> bool:
+        """Tell whether the stored states and records reach back to the first `length` tokens."""
+        if self._reached is not None:
+            return False
+        first = max(length // STEP - 1, 0)
+        stored = first == 0 or first > self._newest - STATES
+        return length == len(self.tokens) or (stored and first * STEP >= self._written - SLOTS)
+
+    def _restore(self, length: int) -> int:
+        """Bring running states back to the first `length` tokens, or to the nearest snapshot before; return where."""
+        if length and self._within_reach(length):
+            self.folded = min(self.folded, length // STEP)
+        else:
+            kept = [one for one in self._snapshots if one.length <= length]
+            empty = Snapshot(0, 0, np.zeros((), np.float32), np.zeros((), np.float32))
+            length = self._load(max(kept, key=lambda one: one.length, default=empty))
+        self._snapshots = [one for one in self._snapshots if one.length <= length]
+        self._reached, self._reading = None, False
+        return length
+
+    def _load(self, snapshot: Snapshot) -> int:
+        assert self.runner.states is not None
+        self.folded = self._newest = snapshot.folded
+        self._written = snapshot.length
+        if not snapshot.length:
+            return 0
+        self.runner.states.running[self.number, :, :, snapshot.folded % STATES] = snapshot.state
+        slots = np.arange(snapshot.folded * STEP, snapshot.length) % SLOTS
+        self.runner.states.records[self.number][:, slots] = snapshot.records
+        return snapshot.length
 
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
         rows, states = self.runner.rows_that_fit(len(self.tokens), len(tokens)), list[NDArray[np.float32]]()
@@ -121,7 +221,7 @@ class CpuSequence(CachedSequence):
             part = tokens[begin : begin + rows]
             segment = Segment(self, part, range(-1, len(part) - 1), logits=False, hidden=hidden)
             states.append(self.runner.run([segment])[1].copy())
-            self.tokens.extend(part)
+            self._extend(part)
         return np.concatenate(states) if hidden and states else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
@@ -132,14 +232,30 @@ class CpuSequence(CachedSequence):
         for place, node in enumerate(nodes):
             if node != place:
                 copy_slots(slots, slots, self._slot(start + node), self._slot(start + place))
-        self.tokens.extend(self.block[node] for node in nodes)
+                if self.runner.states:
+                    records = self.runner.states.records[self.number]
+                    records[:, (start + place) % SLOTS] = records[:, (start + node) % SLOTS]
+        self._extend([self.block[node] for node in nodes])
+
+    def _extend(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+        if self._reached == len(self.tokens):
+            self._reached = None
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         """Take over positions of `other`, as the contract has it, if that is of a CpuRunner of the same shape. Whole
-        pages of the same runner are held together; what lies behind them, and what another runner holds, is copied."""
+        pages of the same runner are held together; what lies behind them, and what another runner holds, is copied.
+        With running states it takes over as many as one of the other's snapshots has."""
         start, end = len(self.tokens), len(self.tokens) + len(tokens)
         if not isinstance(other, CpuSequence) or other.runner.shapes != self.runner.shapes:
             return False
+        if other.runner.state_shape != self.runner.state_shape:
+            return False
+        if self.runner.states and tokens:
+            snapshot = other.snapshot_before(end)
+            if snapshot is None or snapshot.length <= start:
+                return False
+            tokens, end = tokens[: snapshot.length - start], snapshot.length
         if other.runner is not self.runner:
             self.make_room(start, end)
         with other.runner.pages.lock:  # before it is written to or gives pages back, it waits
@@ -156,11 +272,21 @@ class CpuSequence(CachedSequence):
                 source, goal = (other.pages[chunk], first), (self.pages[chunk], first)
                 copy_slots(other.runner.slots, self.runner.slots, source, goal, last - first)
         self.tokens.extend(tokens)
+        if self.runner.states and tokens:
+            self._load(snapshot)
+            self._snapshots.append(snapshot)
         return True
+
+    def snapshot_before(self, length: int) -> Snapshot | None:
+        """Return running states of as many of the first `length` tokens as can be had."""
+        if 0 < length <= len(self.tokens) and self._within_reach(length):
+            return self._snapshot(length)
+        kept = [one for one in self._snapshots if one.length <= length]
+        return max(kept, key=lambda one: one.length, default=None)
 
     def close(self) -> None:
         self.rollback(0)
-        self.runner.closed()
+        self.runner.closed(self.number)
 
     def make_room(self, start: int, end: int) -> None:
         """Make positions from `start` to `end` - 1 writable: nobody else holds their pages from now on."""

@@ -22,7 +22,7 @@ NONE = -3e38
 _FLOATS = vector(F32, LANES)
 
 
-def _registers(queries: int) -> int:
+def registers_of(queries: int) -> int:
     """Return how many registers of sums each query has."""
     return 4 if LANES == 16 or queries <= 2 else 2
 
@@ -40,7 +40,7 @@ def _at(b: ir.IRBuilder, address: ir.Value, index: ir.Value, size: int) -> ir.Va
     return b.add(address, b.mul(index, i64(size)))
 
 
-def _counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
+def counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
     """Turn a function that emits code for one number of queries into one that kernels call with any number from 1 to
     QUERIES, which is the first of the `arguments`, all int64."""
 
@@ -54,14 +54,14 @@ def _counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
     return decorate
 
 
-@_counted(7)
+@counted(7)
 def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     """Emit out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for `queries` queries.
 
     `given`: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK]; size; address
     of out [queries, CHUNK], its rows `stride` bytes apart."""
     query, keys, scales, size, out, stride = given
-    registers = _registers(queries)
+    registers = registers_of(queries)
     for first in range(0, CHUNK, registers * LANES):
 
         def one(j: ir.Value, sums: list[ir.Value], first: int = first) -> list[ir.Value]:
@@ -83,7 +83,7 @@ def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
             store(b, b.fmul(total, scale), there)
 
 
-@_counted(11)
+@counted(11)
 def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     """Emit a chunk's part of the attention of some queries: the values weighed by e**(score - highest), behind them the
     highest score and the sum of the weights.
@@ -98,7 +98,7 @@ def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     for row, there in zip(rows, outs, strict=True):
         llvm.apart(b, "softmax", (row, first, count, gains, _at(b, there, size, 4)), _softmax)
     # As many registers of a value as the sums have, then one by one
-    most = _registers(queries)
+    most = registers_of(queries)
     for registers in (most, 1):
         whole = b.sdiv(size, i64(most * LANES))
         begin = i64(0) if registers > 1 else b.mul(whole, i64(most))
@@ -197,8 +197,11 @@ def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
     return b.select(b.fcmp_ordered(">", x, _all(limit)), _all(limit), x)
 
 
-def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False) -> Any:
-    """Return a kernel: out = gate / (1 + e**-steep(gate)) * up; addresses of float32 [size], a multiple of 16."""
+def _gate(
+    steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False, alone: bool = False
+) -> Any:
+    """Return a kernel: out = gate / (1 + e**-steep(gate)) * up; `alone`: 1 in place of the first gate. Addresses of
+    float32 [size], a multiple of 16."""
 
     @llvm.emits(types.void, *[types.int64] * 4)
     def gate(b: ir.IRBuilder, gates: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:
@@ -211,7 +214,7 @@ def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = F
                 up = b.select(b.fcmp_ordered("<", up, _all(-_LIMIT)), _all(-_LIMIT), up)
                 up = b.fadd(up, _all(1.0))
             below = b.fadd(exponential(b, b.fsub(_all(0.0), steep(b, value))), _all(1.0))
-            result = b.fmul(b.fdiv(value, below), up)
+            result = b.fmul(b.fdiv(_all(1.0) if alone else value, below), up)
             store(b, result, b.add(out, place))
             return []
 
@@ -222,10 +225,26 @@ def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = F
 
 silu_gate = _gate(lambda b, x: x)
 """SwiGLU"""
+sigmoid_gate = _gate(lambda b, x: x, alone=True)
+"""The logistic function of the gate, as the gated attention of Qwen3.5 has it."""
 gelu_gate = _gate(lambda b, x: b.fmul(x, fused(b, b.fmul(x, x), _all(_TANH_CUBE), _all(_TANH))))
 """GeGLU, as Gemma has it; GELU by tanh: (1 + tanh(u)) / 2 = 1 / (1 + e**-2u)."""
 clamped_gate = _gate(lambda b, x: b.fmul(x, _all(_STEEP)), clamped=True)
 """SwiGLU as gpt-oss has it."""
+
+
+@llvm.emits(types.void, *[types.int64] * 4)
+def relu_squared(b: ir.IRBuilder, _: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:
+    """Emit out = up * up where up is above zero, else 0; with the arguments of the gates, of which the first is unused."""
+
+    def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        place = b.mul(index, i64(4 * LANES))
+        up = load(b, _FLOATS, b.add(ups, place), 4)
+        above = b.select(b.fcmp_ordered("<", up, _all(0.0)), _all(0.0), up)
+        store(b, b.fmul(above, above), b.add(out, place))
+        return []
+
+    loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
 
 
 @llvm.emits(types.void, types.int64, types.int64, types.float32)

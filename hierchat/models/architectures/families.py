@@ -52,7 +52,7 @@ VECTORS = ("conv", "conv_biases", "decays", "step_biases", "skips", "state_norms
 
 
 CLAMPED = "clamped_silu"
-ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED)
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED, "relu2")
 """What transformers calls the activations of the gate that the CPU engine computes; gpt-oss' has no name there."""
 
 

@@ -228,6 +228,11 @@ def shared_by_active(config: Mapping[str, Any]) -> bool:
     return bool(config.get("norm_topk_prob", True))
 
 
+def chosen_by_logistic(config: Mapping[str, Any]) -> bool:
+    """Tell whether experts are chosen by the logistic function of the router's scores and a bias of their own."""
+    return config["model_type"] in ("lfm2_moe", "nemotron_h", "nemotron_h_moe")
+
+
 # Configurations of texts, where a model knows pictures or sounds, too
 KINDS = {
     **dict.fromkeys(("gemma4", "gemma4_unified", "gemma4_unified_text"), "gemma4_text"),

@@ -1,0 +1,418 @@
+"""Compute layers that keep a running state: Gated DeltaNet, Mamba 2 and short convolutions.
+
+Let C be STEP. Chunk n holds the positions n C to (n + 1) C - 1. A row of chunk n reads the state from before chunk n - 1
+and the records of its own ancestors since, oldest first, and nothing else. So a row's bits depend on its own path only,
+however its text was cut into forwards, and a tree needs no state per node: what is rejected is forgotten with its
+records. A state is written once in C positions.
+
+One recurrence serves both families. A head's state is a matrix [key size, value size]; with fades f, keys k, queries q
+and changes d of a path, F(j, t) the product of the fades after j up to t:
+
+    read(x) = F(s, t) S' x + sum over ancestors j of F(j, t) (k_j . x) d_j
+    d_t     = rate (v_t - read(k_t)) for Gated DeltaNet, rate v_t for Mamba 2
+    out_t   = read(q_t) + (k_t . q_t) d_t
+
+A state cannot be taken back, so Gated DeltaNet (Yang et al., 2024, arXiv 2412.06464) and Mamba 2 (Dao and Gu, 2024, arXiv
+2405.21060) usually store one for each draft."""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from hierchat.engine.cpu import llvm
+from hierchat.engine.cpu.llvm import F32, I64, broadcast, fma, fused, i64, kernel, load, loop, store, vector
+from hierchat.engine.cpu.memory import CONVOLUTION, DELTA, MAMBA, SLOTS, STATES, STEP, Scratch
+from hierchat.engine.cpu.phases import tasks, wait
+from hierchat.engine.cpu.rows import ONE, ZERO, normalise, quantise
+from hierchat.engine.cpu.softmax import QUERIES, counted, registers_of, sigmoid_gate, silu_gate
+from hierchat.jit import LANES
+
+TOGETHER = QUERIES // 2
+"""Rows whose reads of one state are computed in one pass: each by its key and by its query."""
+UNIT = np.float32(1e-6)
+"""Added to the squared length of queries and keys of Gated DeltaNet before they are divided by it."""
+LINEAR = np.float32(20)
+"""Above this, softplus is the number itself."""
+_FLOATS = vector(F32, LANES)
+
+
+def _entry(b: ir.IRBuilder, addresses: ir.Value, index: ir.Value) -> ir.Value:
+    return load(b, I64, b.add(addresses, b.mul(index, i64(8))), 8)
+
+
+@counted(6)
+def dots(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
+    """Emit out[q][j] = x[q] . vector[j].
+
+    `given`: addresses of `queries` addresses of float32 x [size]; how many vectors, and the address of their addresses;
+    size, a multiple of 16; address of the addresses of out [vectors]."""
+    xs, count, vectors, size, outs = given
+    inputs, results = ([_entry(b, many, i64(q)) for q in range(queries)] for many in (xs, outs))
+    parts = 2  # sums of a vector side by side: one alone would wait for itself
+
+    def one(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        at = _entry(b, vectors, j)
+
+        def step(k: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            grown = []
+            for part in range(parts):
+                place = b.mul(b.add(b.mul(k, i64(parts)), i64(part)), i64(4 * LANES))
+                piece = load(b, _FLOATS, b.add(at, place), 4)
+                grown += [
+                    fused(b, load(b, _FLOATS, b.add(x, place), 4), piece, sums[part * queries + q])
+                    for q, x in enumerate(inputs)
+                ]
+            return grown
+
+        steps = b.sdiv(size, i64(parts * LANES))
+        sums = loop(b, i64(0), steps, [llvm.zeros(_FLOATS)] * (queries * parts), step)
+        for q, result in enumerate(results):
+            total = llvm.folded(b, b.fadd(sums[q], sums[queries + q]), b.fadd)
+            store(b, total, b.add(result, b.mul(j, i64(4))))
+        return []
+
+    with b.if_then(b.icmp_signed(">", count, i64(0))):
+        loop(b, i64(0), count, [], one)
+
+
+@counted(6)
+def weighted(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
+    """Emit out[q] += the sum over j of x[q][j] * vector[j], in order.
+
+    `given`: address of the addresses of float32 x [vectors], `queries` of them; how many vectors, and the address of
+    their addresses; size of a vector, a multiple of 16; address of the addresses of out [size]."""
+    xs, count, vectors, size, outs = given
+    inputs, results = ([_entry(b, many, i64(q)) for q in range(queries)] for many in (xs, outs))
+    most = registers_of(queries)
+    whole = b.sdiv(size, i64(most * LANES))
+    for registers in (most, 1):
+        begin = i64(0) if registers > 1 else b.mul(whole, i64(most))
+        end = whole if registers > 1 else b.sdiv(size, i64(LANES))
+        with b.if_then(
+            b.and_(b.icmp_signed("<", begin, end), b.icmp_signed(">", count, i64(0)))
+        ):
+
+            def part(index: ir.Value, _: list[ir.Value], registers: int = registers) -> list[ir.Value]:
+                columns = [
+                    b.mul(b.add(b.mul(index, i64(registers)), i64(n)), i64(4 * LANES)) for n in range(registers)
+                ]
+                sums = [load(b, _FLOATS, b.add(out, place), 4) for out in results for place in columns]
+
+                def step(j: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+                    at = _entry(b, vectors, j)
+                    pieces = [load(b, _FLOATS, b.add(at, place), 4) for place in columns]
+                    grown = []
+                    for q, x in enumerate(inputs):
+                        factor = broadcast(b, load(b, F32, b.add(x, b.mul(j, i64(4))), 4), LANES)
+                        own = sums[q * registers : (q + 1) * registers]
+                        grown += [fused(b, factor, piece, total) for piece, total in zip(pieces, own, strict=True)]
+                    return grown
+
+                sums = loop(b, i64(0), count, sums, step)
+                for q, out in enumerate(results):
+                    for n, place in enumerate(columns):
+                        store(b, sums[q * registers + n], b.add(out, place))
+                return []
+
+            loop(b, begin, end, [], part)
+
+
+@kernel
+def lay_paths(parents, start, first, positions, paths, lengths):  # type: ignore[no-untyped-def]
+    """Set each node's path: the records of its ancestors from two chunks before its own chunk's predecessor on.
+
+    parents int64 [n]; `first`: the row of node 0 in the forward; positions int64 [n]. paths int32 [n, 4 STEP]: a slot of
+    the sequence's records, or, below 0, ~row of the forward; lengths int64 [n]."""
+    for node in range(parents.shape[0]):
+        position, parent = positions[node], parents[node]
+        begin = max(position // STEP - 3, 0) * STEP
+        if parent < 0:
+            for place in range(begin, position):
+                paths[node, place - begin] = place % SLOTS
+        else:
+            skipped = begin - max(positions[parent] // STEP - 3, 0) * STEP
+            count = positions[parent] - begin
+            for place in range(count):
+                paths[node, place] = paths[parent, skipped + place]
+            paths[node, count] = ~(first + parent)
+        lengths[node] = position - begin
+
+
+@kernel
+def key_head(shape, head):  # type: ignore[no-untyped-def]
+    """Return which key head a value head reads."""
+    return head // (shape.heads // shape.key_heads) if shape.grouped else head % shape.key_heads
+
+
+@kernel
+def record_at(work, records, place):  # type: ignore[no-untyped-def]
+    """Return the record at a place of a path: of the sequence, or of this forward's rows."""
+    return records[place] if place >= 0 else work.records[~place, : records.shape[1]]
+
+
+@kernel
+def value_phase(run, phase, rows, shape, work):  # type: ignore[no-untyped-def]
+    """Make the inputs of a short convolution: its gate times its value."""
+    size = shape.channels
+    for row in tasks(run.counters, phase, rows):
+        mixed, record = work.mixed[row], work.records[row]
+        for j in range(size):
+            record[j] = mixed[j] * mixed[2 * size + j]
+    wait(run, phase, rows)
+
+
+@kernel
+def convolve(row, texts, layer, first, last, out, shape, weights, kept, work):  # type: ignore[no-untyped-def]
+    """Set out [last - first] to the convolution of channels `first` to `last` - 1 over the last inputs of a row's path.
+    Before a text's beginning they are zero."""
+    if weights.conv_biases.shape[1]:
+        out[:] = weights.conv_biases[layer, first:last]
+    else:
+        out[:] = ZERO
+    records = kept.records[texts.numbers[work.texts[row]], layer]
+    length = work.lengths[row]
+    for j in range(shape.width):
+        back = shape.width - 1 - j
+        if back > length:
+            continue
+        factors = weights.conv[layer, j, first:last]
+        if back:
+            given = record_at(work, records, work.paths[row, length - back])[first:last]
+        else:
+            given = work.records[row, first:last]
+        for c in range(last - first):
+            out[c] = fma(given[c], factors[c], out[c])
+
+
+@kernel
+def mix_phase(run, phase, rows, texts, layer, shape, weights, kept, work):  # type: ignore[no-untyped-def]
+    """Make queries, keys, values, fades and rates of all rows: the convolution, its activation, and lengths of one. A
+    short convolution alone goes to work.read."""
+    units = 2 * shape.key_heads + shape.heads
+    parts = 1 if rows >= 2 * run.threads else min(2 * run.threads, units)
+    for task in tasks(run.counters, phase, rows * parts):
+        row, part = task // parts, task % parts
+        for unit in range(units * part // parts, units * (part + 1) // parts):
+            if shape.kind == CONVOLUTION:
+                source, size = unit * shape.value_size, shape.value_size
+                out = work.read[row, source : source + size]
+                convolve(row, texts, layer, source, source + size, out, shape, weights, kept, work)
+                continue
+            if unit < 2 * shape.key_heads:
+                size, head = shape.key_size, unit % shape.key_heads
+                is_query = unit < shape.key_heads
+                source = (shape.query_at if is_query else shape.key_at) + head * size
+                goal = (shape.queries if is_query else shape.keys) + head * size
+            else:
+                size, head, is_query = shape.value_size, unit - 2 * shape.key_heads, False
+                source, goal = shape.value_at + head * size, shape.changes + head * size
+            out = work.records[row, goal : goal + size]
+            convolve(row, texts, layer, source, source + size, out, shape, weights, kept, work)
+            sigmoid_gate(out.ctypes.data, out.ctypes.data, size, out.ctypes.data)
+            if unit >= 2 * shape.key_heads:
+                step = work.steps[row, head] + weights.step_biases[layer, head]
+                step = step if step > LINEAR else np.log1p(np.exp(step))
+                work.records[row, shape.fades + head] = np.exp(weights.decays[layer, head] * step)
+                work.rates[row, head] = ONE / (ONE + np.exp(-work.rates[row, head])) if shape.kind == DELTA else step
+            elif shape.kind == DELTA:
+                total = ZERO
+                for j in range(size):
+                    total += out[j] * out[j]
+                factor = ONE / np.sqrt(total + UNIT)
+                if is_query:
+                    factor /= np.sqrt(np.float32(size))
+                for j in range(size):
+                    out[j] *= factor
+    wait(run, phase, rows * parts)
+
+
+@kernel
+def scratch_of(work, rank):  # type: ignore[no-untyped-def]
+    """Return a thread's own buffers."""
+    return Scratch(
+        work.scratch.factors[rank],
+        work.scratch.addresses[rank],
+        work.scratch.reads[rank],
+        work.scratch.dots[rank],
+        work.scratch.state[rank],
+        work.scratch.places[rank],
+    )
+
+
+@kernel
+def fold(source, known, target, places, head, records, shape, work, scratch):  # type: ignore[no-untyped-def]
+    """Set `target` to the state `source`, zero unless `known`, after STEP more records, at `places`. Both float32 [key
+    size, value size]; they may be the same."""
+    size, width = shape.key_size, shape.value_size
+    keys, changes = shape.keys + key_head(shape, head) * size, shape.changes + head * width
+    inputs, vectors, outs = scratch.addresses
+    factor = ONE
+    for i in range(STEP - 1, -1, -1):
+        record = record_at(work, records, places[i])
+        for a in range(size):
+            scratch.factors[a, i] = record[keys + a] * factor
+        vectors[i] = record[changes:].ctypes.data
+        factor *= record[shape.fades + head]
+    for a in range(size):
+        for v in range(width):
+            target[a, v] = source[a, v] * factor if known else ZERO
+    for begin in range(0, size, QUERIES):
+        count = min(QUERIES, size - begin)
+        for q in range(count):
+            inputs[q], outs[q] = scratch.factors[begin + q].ctypes.data, target[begin + q].ctypes.data
+        weighted(count, inputs.ctypes.data, STEP, vectors.ctypes.data, width, outs.ctypes.data)
+
+
+@kernel
+def fold_committed(  # type: ignore[no-untyped-def]
+    states, folded, chunk, start, first, head, records, shape, work, scratch
+):
+    """Bring stored states up to the one before `chunk`; `folded`: the last there is. Records are in the sequence's slots
+    up to `start`, then in rows from `first`. Return the last that there is then."""
+    while folded < chunk:
+        for i in range(STEP):
+            position = folded * STEP + i
+            scratch.places[i] = position % SLOTS if position < start else ~(first + position - start)
+        source, target = states[folded % STATES], states[(folded + 1) % STATES]
+        fold(source, folded > 0, target, scratch.places, head, records, shape, work, scratch)
+        folded += 1
+    return folded
+
+
+@kernel
+def read_state(state, known, first, last, head, shape, work, scratch):  # type: ignore[no-untyped-def]
+    """Set work.read of rows `first` to `last` - 1 to a state's answer to their queries, and scratch.reads to that to
+    their keys; to zero unless it is `known`."""
+    size, width, own = shape.key_size, shape.value_size, key_head(shape, head) * shape.key_size
+    inputs, vectors, outs = scratch.addresses
+    count = 0
+    for row in range(first, last):
+        record, out = work.records[row], work.read[row, head * width : (head + 1) * width]
+        out[:] = ZERO
+        inputs[count], outs[count] = record[shape.queries + own :].ctypes.data, out.ctypes.data
+        count += 1
+        if shape.kind == DELTA:
+            out = scratch.reads[row - first]
+            out[:] = ZERO
+            inputs[count], outs[count] = record[shape.keys + own :].ctypes.data, out.ctypes.data
+            count += 1
+    if known:
+        for a in range(size):
+            vectors[a] = state[a].ctypes.data
+        weighted(count, inputs.ctypes.data, size, vectors.ctypes.data, width, outs.ctypes.data)
+
+
+@kernel
+def finish(row, read, head, layer, shape, weights, records, work, scratch):  # type: ignore[no-untyped-def]
+    """Add a row's ancestors to what it read of the state (`read`: by its key), and compute its change and output."""
+    size, width, own = shape.key_size, shape.value_size, key_head(shape, head) * shape.key_size
+    record, out = work.records[row], work.read[row, head * width : (head + 1) * width]
+    change = record[shape.changes + head * width : shape.changes + (head + 1) * width]
+    chunk = work.positions[row] // STEP
+    skipped = (max(chunk - 1, 0) - max(chunk - 3, 0)) * STEP
+    path = work.paths[row, skipped : work.lengths[row]]
+    count, factor = path.shape[0], record[shape.fades + head]
+    inputs, vectors, outs = scratch.addresses
+    inputs[0], outs[0] = record[shape.queries + own :].ctypes.data, scratch.dots[0].ctypes.data
+    inputs[1], outs[1] = record[shape.keys + own :].ctypes.data, scratch.dots[1].ctypes.data
+    for i in range(count):
+        vectors[i] = record_at(work, records, path[i])[shape.keys + own :].ctypes.data
+    vectors[count] = inputs[1]
+    queries = 2 if shape.kind == DELTA else 1
+    dots(queries, inputs.ctypes.data, count + 1, vectors.ctypes.data, size, outs.ctypes.data)
+    with_itself = scratch.dots[0, count]
+    for i in range(count - 1, -1, -1):
+        ancestor = record_at(work, records, path[i])
+        vectors[i] = ancestor[shape.changes + head * width :].ctypes.data
+        scratch.dots[0, i] *= factor
+        scratch.dots[1, i] *= factor
+        factor *= ancestor[shape.fades + head]
+    for v in range(width):
+        out[v] *= factor
+        read[v] *= factor
+    inputs[0], outs[0] = scratch.dots[0].ctypes.data, out.ctypes.data
+    inputs[1], outs[1] = scratch.dots[1].ctypes.data, read.ctypes.data
+    weighted(queries, inputs.ctypes.data, count, vectors.ctypes.data, width, outs.ctypes.data)
+    rate = work.rates[row, head]
+    for v in range(width):
+        value = change[v]
+        if shape.kind == DELTA:
+            change[v] = (value - read[v]) * rate
+        else:
+            change[v] = value * rate
+            out[v] = fma(value, weights.skips[layer, head], out[v])
+        out[v] = fma(with_itself, change[v], out[v])
+
+
+@kernel
+def advance(text, head, texts, layer, shape, weights, kept, work, rank):  # type: ignore[no-untyped-def]
+    """Compute one head of one text in all its rows, and bring its stored states up to date."""
+    start, row, end = texts.starts[text], texts.rows[text], texts.rows[text + 1]
+    number, first, reading = texts.numbers[text], row, texts.reading[text]
+    states, records = kept.running[number, layer, head], kept.records[number, layer]
+    scratch = scratch_of(work, rank)
+    folded, chunk = texts.folded[text], start // STEP
+    while row < end:
+        folded = fold_committed(states, folded, chunk, start, first, head, records, shape, work, scratch)
+        now = work.positions[row] // STEP
+        if reading and now > chunk:
+            chunk = now
+            continue
+        last, state = row + 1, states[max(now - 1, 0) % STATES]
+        if now - 1 > folded:  # a deep draft: its state is made of its own path
+            for at in range(folded, now - 1):
+                source = states[folded % STATES] if at == folded else scratch.state
+                places = work.paths[row, (at - max(now - 3, 0)) * STEP :]
+                fold(source, at > 0, scratch.state, places, head, records, shape, work, scratch)
+            state = scratch.state
+        else:
+            while last < end and last - row < TOGETHER and work.positions[last] // STEP == now:
+                last += 1
+        read_state(state, now > 1, row, last, head, shape, work, scratch)
+        for one in range(row, last):
+            finish(one, scratch.reads[one - row], head, layer, shape, weights, records, work, scratch)
+        row = last
+
+
+@kernel
+def state_phase(run, phase, texts, layer, shape, weights, kept, work):  # type: ignore[no-untyped-def]
+    """Compute the output of every head of every row. One head of one text is a task, row after row."""
+    count = texts.starts.shape[0] * shape.heads
+    for task in tasks(run.counters, phase, count):
+        advance(task // shape.heads, task % shape.heads, texts, layer, shape, weights, kept, work, run.rank)
+    wait(run, phase, count)
+
+
+@kernel
+def leave_phase(  # type: ignore[no-untyped-def]
+    run, phase, rows, texts, layer, shape, weights, kept, work, given, forms
+):
+    """Normalise and gate what the heads read, or gate a short convolution, for the next product (`given`, in `forms`);
+    and keep the rows' records in their sequences, where those are the last."""
+    size = shape.width_out
+    for row in tasks(run.counters, phase, rows):
+        plain = given.plain[row * size : (row + 1) * size]
+        norm = weights.state_norms[layer]
+        if shape.kind == DELTA:
+            for begin in range(0, size, norm.shape[0]):
+                part = slice(begin, begin + norm.shape[0])
+                normalise(work.read[row, part], norm, shape.epsilon, plain[part])
+            silu_gate(work.gates[row].ctypes.data, plain.ctypes.data, size, plain.ctypes.data)
+        elif shape.kind == MAMBA:
+            read = work.read[row]
+            silu_gate(work.gates[row].ctypes.data, read.ctypes.data, size, read.ctypes.data)
+            for begin in range(0, size, shape.norm_size):
+                part = slice(begin, begin + shape.norm_size)
+                normalise(read[part], norm[part], shape.epsilon, plain[part])
+        else:
+            for j in range(size):
+                plain[j] = work.read[row, j] * work.mixed[row, size + j]
+        quantise(plain, forms, 0, row, rows, given)
+        text = work.texts[row]
+        node, number = row - texts.rows[text], texts.numbers[text]
+        if node >= texts.rows[text + 1] - texts.rows[text] - SLOTS:
+            record = kept.records[number, layer, (texts.starts[text] + node) % SLOTS]
+            record[:] = work.records[row, : record.shape[0]]
+    wait(run, phase, rows)
