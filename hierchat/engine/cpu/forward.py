@@ -126,7 +126,7 @@ def attend(  # type: ignore[no-untyped-def]
 @kernel
 def recur(run, phase, rows, layer, weights, work, running):  # type: ignore[no-untyped-def]
     """Compute a layer with a running state, as far as its output product."""
-    shape, texts, own, kept, buffers = running.shape, running.texts, running.weights, running.kept, running.work
+    shape, own, kept, buffers, texts = states.views(running)
     matrices, number = weights.matrices[layer], weights.slots[layer]
     short = shape.kind == memory.CONVOLUTION
     mixed = buffers.mixed if short else buffers.records

@@ -135,9 +135,11 @@ def test_two_ways_to_say_the_heads(name: str) -> None:
     assert step(published, own=True) == "kernels"
 
 
-def chosen(scores: Sequence[float], active: int, by_active: bool) -> tuple[list[int], np.ndarray]:
+def chosen(
+    scores: Sequence[float], active: int, by_active: bool, bias: Sequence[float] = ()
+) -> tuple[list[int], np.ndarray]:
     ranks, shares = np.zeros(active, np.int64), np.zeros(active, np.float32)
-    choose(np.array(scores, np.float32), by_active, ranks, shares)
+    choose(np.array(scores, np.float32), by_active, np.array(bias, np.float32), ranks, shares)
     return ranks.tolist(), shares
 
 
@@ -155,6 +157,19 @@ def test_the_best_are_woken_and_weighed(scores: list[float], active: int, by_act
     weights = np.exp(given_ - given_.max())
     whole = weights[ranks].sum() if by_active else weights.sum()
     np.testing.assert_allclose(shares, weights[ranks] / whole, rtol=1e-4, atol=1e-30)
+
+
+@settings(max_examples=30, deadline=None)
+@given(scores=st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=20), by_active=st.booleans())
+def test_a_bias_counts_in_the_choice_alone(scores: list[float], by_active: bool) -> None:
+    """Routers of the logistic function, as LFM2 and Nemotron-H have them."""
+    bias = np.random.default_rng(len(scores)).uniform(-1, 1, len(scores))
+    ranks, shares = chosen(scores, 2, by_active, bias)
+    weights = 1 / (1 + np.exp(-np.array(scores, np.float64)))
+    biased = weights + bias
+    assert biased[ranks].min() >= np.sort(biased)[-2] - 1e-5
+    whole = weights[ranks].sum() if by_active else 1
+    np.testing.assert_allclose(shares, weights[ranks] / whole, rtol=1e-3, atol=1e-5)
 
 
 def test_the_gate_of_gpt_oss() -> None:
