@@ -254,11 +254,11 @@ class Scratch(NamedTuple):
     factors: Floats
     """[key_size, STEP]"""
     addresses: Integers
-    """[3, ...]: of inputs, vectors and results."""
+    """[4, ...]: of inputs, vectors, results and changes."""
     reads: Floats
     """[rows, value_size]"""
     dots: Floats
-    """[2, ...]: of a row's query and key with its ancestors' keys."""
+    """[3, ...]: of a row's query and key with its ancestors' keys; and the ancestors' fades."""
     state: Floats
     """[key_size, value_size]"""
     places: NDArray[np.int32]
@@ -484,7 +484,7 @@ def make_state_slots(shape: StateShape, sequences: int) -> StateSlots:
 def make_state_work(shape: StateShape, work: Work, threads: int) -> StateWork:
     """Allocate the buffers of one forward; `work`: its others."""
     padded, rows = len(work.x), len(work.positions)
-    both, vectors = shape.key_heads * shape.key_size, max(shape.key_size, 4 * STEP)
+    both, vectors = shape.key_heads * shape.key_size, max(shape.key_size, 4 * STEP + 1)
     mixed = 3 * shape.channels if shape.kind == CONVOLUTION else 0
     return StateWork(
         records=np.zeros((padded, shape.queries + both), np.float32),
@@ -499,9 +499,9 @@ def make_state_work(shape: StateShape, work: Work, threads: int) -> StateWork:
         lengths=np.zeros(rows, np.int64),
         scratch=Scratch(
             factors=np.zeros((threads, shape.key_size, STEP), np.float32),
-            addresses=np.zeros((threads, 3, vectors), np.int64),
+            addresses=np.zeros((threads, 4, vectors), np.int64),
             reads=np.zeros((threads, MOST_QUERIES, shape.value_size), np.float32),
-            dots=np.zeros((threads, 2, 4 * STEP), np.float32),
+            dots=np.zeros((threads, 3, 4 * STEP + 1), np.float32),
             state=np.zeros((threads, shape.key_size, shape.value_size), np.float32),
             places=np.zeros((threads, STEP), np.int32),
         ),

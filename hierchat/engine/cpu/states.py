@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import carray, types
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.llvm import F32, I8, I64, broadcast, fma, fused, i64, kernel, load, loop, store, vector
+from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, fma, fused, i64, kernel, load, loop, store, vector
 from hierchat.engine.cpu.memory import (
     CONVOLUTION,
     DELTA,
@@ -44,6 +44,8 @@ from hierchat.jit import LANES
 
 TOGETHER = QUERIES // 2
 """Rows whose reads of one state are computed in one pass: each by its key and by its query."""
+TILE = 16
+"""Rows of a state that are read together: 8 KB, so that memory is read in order."""
 UNIT = np.float32(1e-6)
 """Added to the squared length of queries and keys of Gated DeltaNet before they are divided by it."""
 LINEAR = np.float32(20)
@@ -132,6 +134,42 @@ def weighted(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
             loop(b, begin, end, [], part)
 
 
+@llvm.emits(types.void, *[types.int64] * 6)
+def taps(b: ir.IRBuilder, *given: ir.Value) -> None:
+    """Emit out += the sum over j of x[j] * factor[j], number by number.
+
+    `given`: address of the addresses of `count` float32 x [size]; count; address of the factors, `stride` bytes from
+    one to the next; size, a multiple of 16; address of out."""
+    xs, count, factors, stride, size, out = given
+
+    def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        column = b.mul(index, i64(4 * LANES))
+        place = b.add(out, column)
+
+        def step(j: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            x = load(b, _FLOATS, b.add(_entry(b, xs, j), column), 4)
+            factor = load(b, _FLOATS, b.add(b.add(factors, b.mul(stride, j)), column), 4)
+            return [fused(b, x, factor, sums[0])]
+
+        (total,) = loop(b, i64(0), count, [load(b, _FLOATS, place, 4)], step)
+        store(b, total, place)
+        return []
+
+    loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
+
+
+@llvm.emits(types.void, types.int64, types.int64)
+def fetch(b: ir.IRBuilder, address: ir.Value, size: ir.Value) -> None:
+    """Emit prefetches of `size` bytes from an address on into the nearest cache."""
+
+    def line(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        pointer = b.inttoptr(b.add(address, b.mul(index, i64(64))), I8.as_pointer())
+        llvm.call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, f) for f in (0, 3, 1)))
+        return []
+
+    loop(b, i64(0), b.sdiv(size, i64(64)), [], line)
+
+
 @llvm.emits(types.voidptr, types.int64)
 def _pointer(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     """Emit an address as a pointer."""
@@ -199,12 +237,6 @@ def key_head(shape, head):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def record_at(work, records, place):  # type: ignore[no-untyped-def]
-    """Return the record at a place of a path: of the sequence, or of this forward's rows."""
-    return records[place] if place >= 0 else work.records[~place, : records.shape[1]]
-
-
-@kernel
 def value_phase(run, phase, rows, shape, work):  # type: ignore[no-untyped-def]
     """Make the inputs of a short convolution: its gate times its value."""
     size = shape.channels
@@ -213,71 +245,6 @@ def value_phase(run, phase, rows, shape, work):  # type: ignore[no-untyped-def]
         for j in range(size):
             record[j] = mixed[j] * mixed[2 * size + j]
     wait(run, phase, rows)
-
-
-@kernel
-def convolve(row, texts, layer, first, last, out, shape, weights, kept, work):  # type: ignore[no-untyped-def]
-    """Set out [last - first] to the convolution of channels `first` to `last` - 1 over the last inputs of a row's path.
-    Before a text's beginning they are zero."""
-    if weights.conv_biases.shape[1]:
-        out[:] = weights.conv_biases[layer, first:last]
-    else:
-        out[:] = ZERO
-    records = kept.records[texts.numbers[work.texts[row]], layer]
-    length = work.lengths[row]
-    for j in range(shape.width):
-        back = shape.width - 1 - j
-        if back > length:
-            continue
-        factors = weights.conv[layer, j, first:last]
-        if back:
-            given = record_at(work, records, work.paths[row, length - back])[first:last]
-        else:
-            given = work.records[row, first:last]
-        for c in range(last - first):
-            out[c] = fma(given[c], factors[c], out[c])
-
-
-@kernel
-def mix_phase(run, phase, rows, texts, layer, shape, weights, kept, work):  # type: ignore[no-untyped-def]
-    """Make queries, keys, values, fades and rates of all rows: the convolution, its activation, and lengths of one. A
-    short convolution alone goes to work.read."""
-    units = 2 * shape.key_heads + shape.heads
-    parts = 1 if rows >= 2 * run.threads else min(2 * run.threads, units)
-    for task in tasks(run.counters, phase, rows * parts):
-        row, part = task // parts, task % parts
-        for unit in range(units * part // parts, units * (part + 1) // parts):
-            if shape.kind == CONVOLUTION:
-                source, size = unit * shape.value_size, shape.value_size
-                out = work.read[row, source : source + size]
-                convolve(row, texts, layer, source, source + size, out, shape, weights, kept, work)
-                continue
-            if unit < 2 * shape.key_heads:
-                size, head = shape.key_size, unit % shape.key_heads
-                is_query = unit < shape.key_heads
-                source = (shape.query_at if is_query else shape.key_at) + head * size
-                goal = (shape.queries if is_query else shape.keys) + head * size
-            else:
-                size, head, is_query = shape.value_size, unit - 2 * shape.key_heads, False
-                source, goal = shape.value_at + head * size, shape.changes + head * size
-            out = work.records[row, goal : goal + size]
-            convolve(row, texts, layer, source, source + size, out, shape, weights, kept, work)
-            sigmoid_gate(out.ctypes.data, out.ctypes.data, size, out.ctypes.data)
-            if unit >= 2 * shape.key_heads:
-                step = work.steps[row, head] + weights.step_biases[layer, head]
-                step = step if step > LINEAR else np.log1p(np.exp(step))
-                work.records[row, shape.fades + head] = np.exp(weights.decays[layer, head] * step)
-                work.rates[row, head] = ONE / (ONE + np.exp(-work.rates[row, head])) if shape.kind == DELTA else step
-            elif shape.kind == DELTA:
-                total = ZERO
-                for j in range(size):
-                    total += out[j] * out[j]
-                factor = ONE / np.sqrt(total + UNIT)
-                if is_query:
-                    factor /= np.sqrt(np.float32(size))
-                for j in range(size):
-                    out[j] *= factor
-    wait(run, phase, rows * parts)
 
 
 @kernel
@@ -294,27 +261,128 @@ def scratch_of(work, rank):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def look_back(row, texts, layer, shape, kept, work, scratch):  # type: ignore[no-untyped-def]
+    """Put the addresses of the inputs of a row's convolution into scratch.addresses[1], the oldest first; return how
+    many there are: fewer at a text's beginning."""
+    records = kept.records[texts.numbers[work.texts[row]], layer]
+    old, new = records.ctypes.data, work.records.ctypes.data
+    old_size, new_size = 4 * records.shape[1], 4 * work.records.shape[1]
+    length = work.lengths[row]
+    count = min(shape.width, length + 1)
+    for j in range(count - 1):
+        place = work.paths[row, length - count + 1 + j]
+        scratch.addresses[1, j] = old + place * old_size if place >= 0 else new + ~place * new_size
+    scratch.addresses[1, count - 1] = new + row * new_size
+    return count
+
+
+@kernel
+def convolve(count, layer, first, last, out, shape, weights, scratch):  # type: ignore[no-untyped-def]
+    """Set out [last - first] to the convolution of channels `first` to `last` - 1 over `count` inputs (look_back); what is
+    before the text's beginning is zero."""
+    if weights.conv_biases.shape[1]:
+        out[:] = weights.conv_biases[layer, first:last]
+    else:
+        out[:] = ZERO
+    for j in range(count):
+        scratch.addresses[0, j] = scratch.addresses[1, j] + 4 * first
+    factors = weights.conv[layer, shape.width - count].ctypes.data + 4 * first
+    inputs = scratch.addresses[0].ctypes.data
+    taps(inputs, count, factors, 4 * shape.channels, last - first, out.ctypes.data)
+
+
+@kernel
+def scale_to(out, length, scratch):  # type: ignore[no-untyped-def]
+    """Scale a vector to a length, as Gated DeltaNet does with queries and keys."""
+    scratch.addresses[0, 0], scratch.addresses[2, 0] = out.ctypes.data, scratch.dots[0].ctypes.data
+    inputs, results = scratch.addresses[0].ctypes.data, scratch.addresses[2].ctypes.data
+    dots(1, inputs, 1, inputs, out.shape[0], results)
+    factor = length / np.sqrt(scratch.dots[0, 0] + UNIT)
+    for j in range(out.shape[0]):
+        out[j] *= factor
+
+
+@kernel
+def mix_phase(run, phase, rows, texts, layer, shape, weights, kept, work):  # type: ignore[no-untyped-def]
+    """Make queries, keys, values, fades and rates of all rows: the convolution, its activation, and lengths of one. A
+    short convolution alone goes to work.read."""
+    units = 2 * shape.key_heads + shape.heads
+    parts = 1 if rows >= 2 * run.threads else min(2 * run.threads, units)
+    scratch = scratch_of(work, run.rank)
+    for task in tasks(run.counters, phase, rows * parts):
+        row, part = task // parts, task % parts
+        count = look_back(row, texts, layer, shape, kept, work, scratch)
+        for unit in range(units * part // parts, units * (part + 1) // parts):
+            if shape.kind == CONVOLUTION:
+                source, size = unit * shape.value_size, shape.value_size
+                out = work.read[row, source : source + size]
+                convolve(count, layer, source, source + size, out, shape, weights, scratch)
+                continue
+            if unit < 2 * shape.key_heads:
+                size, head = shape.key_size, unit % shape.key_heads
+                is_query = unit < shape.key_heads
+                source = (shape.query_at if is_query else shape.key_at) + head * size
+                goal = (shape.queries if is_query else shape.keys) + head * size
+            else:
+                size, head, is_query = shape.value_size, unit - 2 * shape.key_heads, False
+                source, goal = shape.value_at + head * size, shape.changes + head * size
+            out = work.records[row, goal : goal + size]
+            convolve(count, layer, source, source + size, out, shape, weights, scratch)
+            sigmoid_gate(out.ctypes.data, out.ctypes.data, size, out.ctypes.data)
+            if unit >= 2 * shape.key_heads:
+                step = work.steps[row, head] + weights.step_biases[layer, head]
+                step = step if step > LINEAR else np.log1p(np.exp(step))
+                work.records[row, shape.fades + head] = np.exp(weights.decays[layer, head] * step)
+                rate = ONE / (ONE + np.exp(-work.rates[row, head]))
+                work.rates[row, head] = rate if shape.kind == DELTA else step
+            elif shape.kind == DELTA:
+                scale_to(out, ONE / np.sqrt(np.float32(size)) if is_query else ONE, scratch)
+    wait(run, phase, rows * parts)
+
+
+@kernel
+def locate(path, count, head, records, shape, work, scratch):  # type: ignore[no-untyped-def]
+    """Look up the records at `count` places of a path: addresses of their keys in scratch.addresses[1], of their changes
+    in scratch.addresses[3], and their fades in scratch.dots[2]."""
+    keys = 4 * (shape.keys + key_head(shape, head) * shape.key_size)
+    changes, fade = 4 * (shape.changes + head * shape.value_size), shape.fades + head
+    old, new = records.ctypes.data, work.records.ctypes.data
+    old_size, new_size = 4 * records.shape[1], 4 * work.records.shape[1]
+    addresses, fades = scratch.addresses, scratch.dots[2]
+    for i in range(count):
+        place = path[i]
+        if place >= 0:
+            at = old + place * old_size
+            fades[i] = records[place, fade]
+        else:
+            at = new + ~place * new_size
+            fades[i] = work.records[~place, fade]
+        addresses[1, i] = at + keys
+        addresses[3, i] = at + changes
+
+
+@kernel
 def fold(source, known, target, places, head, records, shape, work, scratch):  # type: ignore[no-untyped-def]
     """Set `target` to the state `source`, zero unless `known`, after STEP more records, at `places`. Both float32 [key
     size, value size]; they may be the same."""
     size, width = shape.key_size, shape.value_size
-    keys, changes = shape.keys + key_head(shape, head) * size, shape.changes + head * width
-    inputs, vectors, outs = scratch.addresses
+    locate(places, STEP, head, records, shape, work, scratch)
+    inputs, vectors, outs, changes = scratch.addresses
     factor = ONE
     for i in range(STEP - 1, -1, -1):
-        record = record_at(work, records, places[i])
+        key = carray(_pointer(vectors[i]), (size,), np.float32)
         for a in range(size):
-            scratch.factors[a, i] = record[keys + a] * factor
-        vectors[i] = record[changes:].ctypes.data
-        factor *= record[shape.fades + head]
+            scratch.factors[a, i] = key[a] * factor
+        factor *= scratch.dots[2, i]
     for a in range(size):
         for v in range(width):
             target[a, v] = source[a, v] * factor if known else ZERO
+    factors, rows = scratch.factors.ctypes.data, target.ctypes.data
     for begin in range(0, size, QUERIES):
         count = min(QUERIES, size - begin)
         for q in range(count):
-            inputs[q], outs[q] = scratch.factors[begin + q].ctypes.data, target[begin + q].ctypes.data
-        weighted(count, inputs.ctypes.data, STEP, vectors.ctypes.data, width, outs.ctypes.data)
+            inputs[q], outs[q] = factors + (begin + q) * STEP * 4, rows + (begin + q) * width * 4
+        weighted(count, inputs.ctypes.data, STEP, changes.ctypes.data, width, outs.ctypes.data)
 
 
 @kernel
@@ -338,22 +406,31 @@ def read_state(state, known, first, last, head, shape, work, scratch):  # type: 
     """Set work.read of rows `first` to `last` - 1 to a state's answer to their queries, and scratch.reads to that to
     their keys; to zero unless it is `known`."""
     size, width, own = shape.key_size, shape.value_size, key_head(shape, head) * shape.key_size
-    inputs, vectors, outs = scratch.addresses
+    inputs, vectors, outs, _ = scratch.addresses
     count = 0
     for row in range(first, last):
-        record, out = work.records[row], work.read[row, head * width : (head + 1) * width]
+        record, out = work.records[row].ctypes.data, work.read[row, head * width : (head + 1) * width]
         out[:] = ZERO
-        inputs[count], outs[count] = record[shape.queries + own :].ctypes.data, out.ctypes.data
+        inputs[count], outs[count] = record + 4 * (shape.queries + own), out.ctypes.data
         count += 1
         if shape.kind == DELTA:
             out = scratch.reads[row - first]
             out[:] = ZERO
-            inputs[count], outs[count] = record[shape.keys + own :].ctypes.data, out.ctypes.data
+            inputs[count], outs[count] = record + 4 * (shape.keys + own), out.ctypes.data
             count += 1
-    if known:
-        for a in range(size):
-            vectors[a] = state[a].ctypes.data
-        weighted(count, inputs.ctypes.data, size, vectors.ctypes.data, width, outs.ctypes.data)
+    if not known:
+        return
+    rows = state.ctypes.data
+    for a in range(size):
+        vectors[a] = rows + a * width * 4
+    fetch(rows, TILE * width * 4)
+    for begin in range(0, size, TILE):  # a tile stays in the nearest cache, and the next one is on its way
+        these = min(TILE, size - begin)
+        if begin + TILE < size:
+            fetch(rows + (begin + TILE) * width * 4, min(TILE, size - begin - TILE) * width * 4)
+        weighted(count, inputs.ctypes.data, these, vectors[begin:].ctypes.data, width, outs.ctypes.data)
+        for q in range(count):
+            inputs[q] += 4 * these
 
 
 @kernel
@@ -364,38 +441,37 @@ def finish(row, read, head, layer, shape, weights, records, work, scratch):  # t
     change = record[shape.changes + head * width : shape.changes + (head + 1) * width]
     chunk = work.positions[row] // STEP
     skipped = (max(chunk - 1, 0) - max(chunk - 3, 0)) * STEP
-    path = work.paths[row, skipped : work.lengths[row]]
-    count, factor = path.shape[0], record[shape.fades + head]
-    inputs, vectors, outs = scratch.addresses
-    inputs[0], outs[0] = record[shape.queries + own :].ctypes.data, scratch.dots[0].ctypes.data
-    inputs[1], outs[1] = record[shape.keys + own :].ctypes.data, scratch.dots[1].ctypes.data
-    for i in range(count):
-        vectors[i] = record_at(work, records, path[i])[shape.keys + own :].ctypes.data
+    count, factor = work.lengths[row] - skipped, record[shape.fades + head]
+    locate(work.paths[row, skipped:], count, head, records, shape, work, scratch)
+    inputs, vectors, outs, changes = scratch.addresses
+    by_query, by_key, fades = scratch.dots
+    inputs[0], outs[0] = record.ctypes.data + 4 * (shape.queries + own), by_query.ctypes.data
+    inputs[1], outs[1] = record.ctypes.data + 4 * (shape.keys + own), by_key.ctypes.data
     vectors[count] = inputs[1]
     queries = 2 if shape.kind == DELTA else 1
     dots(queries, inputs.ctypes.data, count + 1, vectors.ctypes.data, size, outs.ctypes.data)
-    with_itself = scratch.dots[0, count]
+    with_itself = by_query[count]
     for i in range(count - 1, -1, -1):
-        ancestor = record_at(work, records, path[i])
-        vectors[i] = ancestor[shape.changes + head * width :].ctypes.data
-        scratch.dots[0, i] *= factor
-        scratch.dots[1, i] *= factor
-        factor *= ancestor[shape.fades + head]
+        by_query[i] *= factor
+        by_key[i] *= factor
+        factor *= fades[i]
     for v in range(width):
         out[v] *= factor
         read[v] *= factor
-    inputs[0], outs[0] = scratch.dots[0].ctypes.data, out.ctypes.data
-    inputs[1], outs[1] = scratch.dots[1].ctypes.data, read.ctypes.data
-    weighted(queries, inputs.ctypes.data, count, vectors.ctypes.data, width, outs.ctypes.data)
+    inputs[0], outs[0] = by_query.ctypes.data, out.ctypes.data
+    inputs[1], outs[1] = by_key.ctypes.data, read.ctypes.data
+    weighted(queries, inputs.ctypes.data, count, changes.ctypes.data, width, outs.ctypes.data)
     rate = work.rates[row, head]
-    for v in range(width):
-        value = change[v]
-        if shape.kind == DELTA:
-            change[v] = (value - read[v]) * rate
-        else:
+    if shape.kind == DELTA:
+        for v in range(width):
+            change[v] = (change[v] - read[v]) * rate
+            out[v] = fma(with_itself, change[v], out[v])
+    else:
+        skip = weights.skips[layer, head]
+        for v in range(width):
+            value = change[v]
             change[v] = value * rate
-            out[v] = fma(value, weights.skips[layer, head], out[v])
-        out[v] = fma(with_itself, change[v], out[v])
+            out[v] = fma(with_itself, change[v], fma(value, skip, out[v]))
 
 
 @kernel
