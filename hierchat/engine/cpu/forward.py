@@ -13,7 +13,14 @@ import psutil
 from hierchat.engine.cpu import memory, phases, states
 from hierchat.engine.cpu.llvm import clock, kernel
 from hierchat.engine.cpu.memory import CHUNK, DOWN, FORM, GATE, ROUTER, UP, K, O, Q, V
-from hierchat.engine.cpu.phases import PHASES, norm_phase, product_phase, product_tasks, product_wait, row_tasks
+from hierchat.engine.cpu.phases import (
+    PHASES,
+    norm_phase,
+    product_phase,
+    product_tasks,
+    product_wait,
+    row_tasks,
+)
 from hierchat.engine.cpu.rows import ONE
 
 
@@ -119,7 +126,16 @@ def attend(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     sinks, forms = weights.sinks[layer], matrices[O, FORM]
     phases.merge_phase(
-        run, phase + phases.MERGE, wanted, shape, window, sinks, work, gates[memory.MATRIX_ROWS], forms, attended
+        run,
+        phase + phases.MERGE,
+        wanted,
+        shape,
+        window,
+        sinks,
+        work,
+        gates[memory.MATRIX_ROWS],
+        forms,
+        attended,
     )
 
 
@@ -130,7 +146,12 @@ def recur(run, phase, rows, layer, weights, work, running):  # type: ignore[no-u
     matrices, number = weights.matrices[layer], weights.slots[layer]
     short = shape.kind == memory.CONVOLUTION
     mixed = buffers.mixed if short else buffers.records
-    mix, z, beta, alpha = matrices[memory.MIX], matrices[memory.Z], matrices[memory.BETA], matrices[memory.ALPHA]
+    mix, z, beta, alpha = (
+        matrices[memory.MIX],
+        matrices[memory.Z],
+        matrices[memory.BETA],
+        matrices[memory.ALPHA],
+    )
     row_tasks(run, phase + phases.MIX, mix, rows, work.input, mixed)
     row_tasks(run, phase + phases.Z, z, rows, work.input, buffers.gates)
     row_tasks(run, phase + phases.BETA, beta, rows, work.input, buffers.rates)
@@ -161,9 +182,9 @@ def forward(  # type: ignore[no-untyped-def]
     the sequences that the blocks belong to, one behind the other. `logits` float32 [rows padded to ROWS, vocabulary]:
     those of the first rows. Of the first `wanted` rows, as many or more, the hidden states are left in
     work.input.plain; of the others only keys and values are wanted. `chosen` int64 [layers, rows, active]: the experts
-    that each row is routed to are written here; None where layers have none. `dense`, `inputs`, `running`: memory.DenseMlp,
-    memory.Inputs, memory.Running, or None. No other forward may use any of these. Every thread of the team calls it; it returns when
-    all is done."""
+    that each row is routed to are written here; None where layers have none. `dense`, `inputs`, `running`:
+    memory.DenseMlp, memory.Inputs, memory.Running, or None. No other forward may use any of these. Every thread of the
+    team calls it; it returns when all is done."""
     layers, last_kept = shapes[0].layers, shapes[0].last_kept
     rows = texts.rows[-1]
     chunks = 0
@@ -186,12 +207,12 @@ def forward(  # type: ignore[no-untyped-def]
             forms = matrices[Q, FORM] | matrices[K, FORM] | matrices[V, FORM] | matrices[memory.Q_GATE, FORM]
             forms |= matrices[memory.MIX, FORM] | matrices[memory.Z, FORM]
             forms |= matrices[memory.BETA, FORM] | matrices[memory.ALPHA, FORM]
-            norm_phase(run, phase + phases.NORM, rows, shapes[0], work, forms, none, before, norm, adding, factor)
+            norm_phase(
+                run, phase + phases.NORM, rows, shapes[0], work, forms, none, before, norm, adding, factor
+            )
             needed = wanted if layer == last_kept else rows
             if mixer == memory.ATTENTION:
-                attend(
-                    run, phase, rows, needed, layer, shapes, weights, slots, work, identity, texts, chunks
-                )
+                attend(run, phase, rows, needed, layer, shapes, weights, slots, work, identity, texts, chunks)
             elif running is not None:  # else nothing of states is compiled
                 recur(run, phase, rows, layer, weights, work, running)
             rows = needed
@@ -205,7 +226,9 @@ def forward(  # type: ignore[no-untyped-def]
             continue
         forms = gate[FORM] | up[FORM] | matrices[memory.DENSE_GATE, FORM] | matrices[memory.DENSE_UP, FORM]
         forms |= matrices[ROUTER, FORM] | matrices[memory.DENSE_SCALE, FORM]
-        norm_phase(run, phase + phases.INNER_NORM, rows, shapes[0], work, forms, bias, before, norm, adding, ONE)
+        norm_phase(
+            run, phase + phases.INNER_NORM, rows, shapes[0], work, forms, bias, before, norm, adding, ONE
+        )
         adding, shape = True, shapes[0]
         if dense is not None and matrices[memory.DENSE_UP, memory.MATRIX_ROWS]:
             dense_mlp(run, phase, rows, layer, shape, weights, work, dense)

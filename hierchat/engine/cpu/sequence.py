@@ -95,8 +95,8 @@ SNAPSHOT_EVERY = 1024
 
 
 class Snapshot(NamedTuple):
-    """Running states of a text's first `length` tokens: the one before chunk `folded`, float32 [layers, heads, key_size,
-    value_size], and the records since, [layers, rows, record]."""
+    """Running states of a text's first `length` tokens: the one before chunk `folded`, float32 [layers, heads,
+    key_size, value_size], and the records since, [layers, rows, record]."""
 
     length: int
     folded: int
@@ -107,7 +107,7 @@ class Snapshot(NamedTuple):
 class CpuSequence(CachedSequence):
     """Hold one text of a CpuRunner. `number`: its place among the running states of the runner, if it has such.
 
-    Running states cannot be cut back like keys and values. The sequence can go back by STEP tokens and more; for what is
+    Running states cannot be cut back like keys and values. The sequence can go back by STEP tokens and more; to go
     further back it keeps snapshots."""
 
     runner: CpuRunner
@@ -158,7 +158,9 @@ class CpuSequence(CachedSequence):
         if self._reached is not None:
             raise ValueError("A piece of a prompt was read and not committed: roll the sequence back first.")
         if not reading and len(block.tokens) > MOST_NODES:
-            raise ValueError(f"A tree of {len(block.tokens)} rows: models with running states take {MOST_NODES}.")
+            raise ValueError(
+                f"A tree of {len(block.tokens)} rows: models with running states take {MOST_NODES}."
+            )
         if length and (reading != self._reading or (reading and self._due())):
             self._snapshots = [one for one in self._snapshots if one.length != length]
             self._snapshots = [*self._snapshots, self._snapshot(length)][-SNAPSHOTS:]

@@ -235,7 +235,7 @@ clamped_gate = _gate(lambda b, x: b.fmul(x, _all(_STEEP)), clamped=True)
 
 @llvm.emits(types.void, *[types.int64] * 4)
 def relu_squared(b: ir.IRBuilder, _: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:
-    """Emit out = up * up where up is above zero, else 0; with the arguments of the gates, of which the first is unused."""
+    """Emit out = up * up if up is above zero, else 0. The arguments are those of the gates; the first is unused."""
 
     def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         place = b.mul(index, i64(4 * LANES))

@@ -1,9 +1,9 @@
 """Compute layers that keep a running state: Gated DeltaNet, Mamba 2 and short convolutions.
 
-Let C be STEP. Chunk n holds the positions n C to (n + 1) C - 1. A row of chunk n reads the state from before chunk n - 1
-and the records of its own ancestors since, oldest first, and nothing else. So a row's bits depend on its own path only,
-however its text was cut into forwards, and a tree needs no state per node: what is rejected is forgotten with its
-records. A state is written once in C positions.
+Let C be STEP. Chunk n holds the positions n C to (n + 1) C - 1. A row of chunk n reads the state from before chunk
+n - 1 and the records of its own ancestors since, oldest first, and nothing else. So a row's bits depend on its own path
+only, however its text was cut into forwards, and a tree needs no state per node: a rejected row is forgotten with its
+record. A state is written once in C positions.
 
 One recurrence serves both families. A head's state is a matrix [key size, value size]; with fades f, keys k, queries q
 and changes d of a path, F(j, t) the product of the fades after j up to t:
@@ -12,8 +12,7 @@ and changes d of a path, F(j, t) the product of the fades after j up to t:
     d_t     = rate (v_t - read(k_t)) for Gated DeltaNet, rate v_t for Mamba 2
     out_t   = read(q_t) + (k_t . q_t) d_t
 
-A state cannot be taken back, so Gated DeltaNet (Yang et al., 2024, arXiv 2412.06464) and Mamba 2 (Dao and Gu, 2024, arXiv
-2405.21060) usually store one for each draft."""
+Gated DeltaNet: Yang et al., 2024, arXiv 2412.06464. Mamba 2: Dao and Gu, 2024, arXiv 2405.21060."""
 
 from __future__ import annotations
 
@@ -22,7 +21,21 @@ from llvmlite import ir
 from numba import carray, types
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, fma, fused, i64, kernel, load, loop, store, vector
+from hierchat.engine.cpu.llvm import (
+    F32,
+    I8,
+    I32,
+    I64,
+    broadcast,
+    fma,
+    fused,
+    i64,
+    kernel,
+    load,
+    loop,
+    store,
+    vector,
+)
 from hierchat.engine.cpu.memory import (
     CONVOLUTION,
     DELTA,
@@ -105,13 +118,12 @@ def weighted(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     for registers in (most, 1):
         begin = i64(0) if registers > 1 else b.mul(whole, i64(most))
         end = whole if registers > 1 else b.sdiv(size, i64(LANES))
-        with b.if_then(
-            b.and_(b.icmp_signed("<", begin, end), b.icmp_signed(">", count, i64(0)))
-        ):
+        with b.if_then(b.and_(b.icmp_signed("<", begin, end), b.icmp_signed(">", count, i64(0)))):
 
             def part(index: ir.Value, _: list[ir.Value], registers: int = registers) -> list[ir.Value]:
                 columns = [
-                    b.mul(b.add(b.mul(index, i64(registers)), i64(n)), i64(4 * LANES)) for n in range(registers)
+                    b.mul(b.add(b.mul(index, i64(registers)), i64(n)), i64(4 * LANES))
+                    for n in range(registers)
                 ]
                 sums = [load(b, _FLOATS, b.add(out, place), 4) for out in results for place in columns]
 
@@ -122,7 +134,9 @@ def weighted(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
                     for q, x in enumerate(inputs):
                         factor = broadcast(b, load(b, F32, b.add(x, b.mul(j, i64(4))), 4), LANES)
                         own = sums[q * registers : (q + 1) * registers]
-                        grown += [fused(b, factor, piece, total) for piece, total in zip(pieces, own, strict=True)]
+                        grown += [
+                            fused(b, factor, piece, total) for piece, total in zip(pieces, own, strict=True)
+                        ]
                     return grown
 
                 sums = loop(b, i64(0), count, sums, step)
@@ -211,10 +225,10 @@ def views(running):  # type: ignore[no-untyped-def]
 
 @kernel
 def lay_paths(parents, start, first, positions, paths, lengths):  # type: ignore[no-untyped-def]
-    """Set each node's path: the records of its ancestors from two chunks before its own chunk's predecessor on.
+    """Set each node's path: the records of its ancestors since three chunks before its own.
 
-    parents int64 [n]; `first`: the row of node 0 in the forward; positions int64 [n]. paths int32 [n, 4 STEP]: a slot of
-    the sequence's records, or, below 0, ~row of the forward; lengths int64 [n]."""
+    parents int64 [n]; `first`: the row of node 0 in the forward; positions int64 [n]. paths int32 [n, 4 STEP]: a slot
+    of the sequence's records, or, below 0, ~row of the forward; lengths int64 [n]."""
     for node in range(parents.shape[0]):
         position, parent = positions[node], parents[node]
         begin = max(position // STEP - 3, 0) * STEP
@@ -278,8 +292,8 @@ def look_back(row, texts, layer, shape, kept, work, scratch):  # type: ignore[no
 
 @kernel
 def convolve(count, layer, first, last, out, shape, weights, scratch):  # type: ignore[no-untyped-def]
-    """Set out [last - first] to the convolution of channels `first` to `last` - 1 over `count` inputs (look_back); what is
-    before the text's beginning is zero."""
+    """Set out [last - first] to the convolution of channels `first` to `last` - 1 over `count` inputs (look_back).
+    Inputs before the text's beginning are zero."""
     if weights.conv_biases.shape[1]:
         out[:] = weights.conv_biases[layer, first:last]
     else:
@@ -342,8 +356,8 @@ def mix_phase(run, phase, rows, texts, layer, shape, weights, kept, work):  # ty
 
 @kernel
 def locate(path, count, head, records, shape, work, scratch):  # type: ignore[no-untyped-def]
-    """Look up the records at `count` places of a path: addresses of their keys in scratch.addresses[1], of their changes
-    in scratch.addresses[3], and their fades in scratch.dots[2]."""
+    """Look up the records at `count` places of a path: put addresses of their keys into scratch.addresses[1], of their
+    changes into scratch.addresses[3], and their fades into scratch.dots[2]."""
     keys = 4 * (shape.keys + key_head(shape, head) * shape.key_size)
     changes, fade = 4 * (shape.changes + head * shape.value_size), shape.fades + head
     old, new = records.ctypes.data, work.records.ctypes.data
@@ -389,8 +403,8 @@ def fold(source, known, target, places, head, records, shape, work, scratch):  #
 def fold_committed(  # type: ignore[no-untyped-def]
     states, folded, chunk, start, first, head, records, shape, work, scratch
 ):
-    """Bring stored states up to the one before `chunk`; `folded`: the last there is. Records are in the sequence's slots
-    up to `start`, then in rows from `first`. Return the last that there is then."""
+    """Bring stored states up to the one before `chunk`; `folded`: the last there is. Records are in the sequence's
+    slots up to `start`, then in rows from `first`. Return the last that there is then."""
     while folded < chunk:
         for i in range(STEP):
             position = folded * STEP + i
