@@ -253,6 +253,7 @@ class CpuSequence(CachedSequence):
             return False
         if other.runner.state_shape != self.runner.state_shape:
             return False
+        snapshot = None
         if self.runner.states and tokens:
             snapshot = other.snapshot_before(end)
             if snapshot is None or snapshot.length <= start:
@@ -274,7 +275,7 @@ class CpuSequence(CachedSequence):
                 source, goal = (other.pages[chunk], first), (self.pages[chunk], first)
                 copy_slots(other.runner.slots, self.runner.slots, source, goal, last - first)
         self.tokens.extend(tokens)
-        if self.runner.states and tokens:
+        if snapshot:
             self._load(snapshot)
             self._snapshots.append(snapshot)
         return True

@@ -45,9 +45,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[CpuRunner]:
     runner.team.close()
 
 
-def rows(
-    sequence: CpuSequence, tokens: list[int], parents: list[int] | None = None
-) -> NDArray[np.float32]:
+def rows(sequence: CpuSequence, tokens: list[int], parents: list[int] | None = None) -> NDArray[np.float32]:
     """Logits of a tree, or of a chain."""
     found = sequence.forward(tokens, parents if parents is not None else range(-1, len(tokens) - 1))
     return np.array([found[node] for node in range(len(tokens))])
