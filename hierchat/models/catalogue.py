@@ -285,6 +285,13 @@ class Size(_Strict):
         return self.active / self.parameters if self.active else 1.0
 
     @property
+    def effective(self) -> float:
+        """Return the parameters of a dense model that would know about as much: of several experts, the geometric mean
+        of all parameters and of those that a token uses."""
+        whole = self.parameters - self.looked_up
+        return (whole * (self.active or whole)) ** 0.5
+
+    @property
     def held(self) -> float:
         """Return the share of the weights that our own engine holds in memory."""
         return 1.0 - self.looked_up / self.parameters
@@ -295,7 +302,9 @@ class ModelEntry(_Strict):
     a GPU; `blocks`: bits of blocks that safetensors are packed to for the CPU engine, and `activations` what it
     multiplies them by: slower int16 is finer; `context_length`: by default the model's own maximum; `drafts`: models of
     the catalogue that draft for this one, largest first; `draft_only`: it is not offered for chats; `maker`: who made
-    it, where its repository is somebody's copy; `kind`: transformers' model_type, which tells what will compute it."""
+    it, where its repository is somebody's copy; `kind`: transformers' model_type, which tells what will compute it;
+    `good_for`: as its makers say; `sees`: it reads pictures, too, in other programs; `mtp`: its makers trained layers
+    that guess further tokens; `released`: year and month, of models that may be recommended."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     source: ModelSource = NOWHERE
@@ -314,6 +323,10 @@ class ModelEntry(_Strict):
     maker: str = ""
     kind: str | None = None
     size: Size | None = None
+    good_for: tuple[Literal["chat", "code", "reasoning"], ...] = ()
+    sees: bool = False
+    mtp: bool = False
+    released: str = Field(default="", pattern=r"^(20\d\d-(0[1-9]|1[0-2]))?$")
     default: bool = False
 
     @model_validator(mode="after")

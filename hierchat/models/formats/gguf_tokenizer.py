@@ -30,6 +30,9 @@ _GPT4O = _CASED.replace("ENDS", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
 _TEKKEN = _CASED.replace("ENDS", "").replace("{1,3}", "")
 _SEED = _QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")
 DIGITS, GPT2 = "digits", "gpt2"
+_MINICPM5 = (
+    r"\p{N}{1,3}", r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)  # fmt: skip
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")
 SPLITS: dict[str, str | tuple[str, ...]] = {
     **dict.fromkeys(("a.x-4.0", "exaone4", "mellum", "olmo", "trillion"), GPT2),
@@ -41,6 +44,7 @@ SPLITS: dict[str, str | tuple[str, ...]] = {
     **dict.fromkeys(("deepseek-r1-qwen", "kormo", "megrez", "qwen2"), _QWEN2),
     "deepseek-coder": _DEEPSEEK_CODER,
     "gpt-4o": _GPT4O,
+    "minicpm5": _MINICPM5,
     "qwen35": _QWEN35,
     "seed-coder": _SEED,
     "tekken": _TEKKEN,
@@ -49,7 +53,17 @@ SPLITS: dict[str, str | tuple[str, ...]] = {
 before it left, GPT-2's way, or each digit by itself and the rest as GPT-2 did."""
 COMPOSED = ("command-r", "olmo", "qwen2", "qwen35")
 """Whose text is brought into Unicode's composed form (NFC) first, as their publisher's tokenizers do."""
-WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "llama-v3", "llama3", "midm-2.0", "pixtral", "tekken")
+WHOLE_WORDS = (
+    "falcon3",
+    "lfm2",
+    "llama-bpe",
+    "llama-v3",
+    "llama3",
+    "midm-2.0",
+    "minicpm5",
+    "pixtral",
+    "tekken",
+)
 """Whose words are tokens wherever the vocabulary has them, also where no merges lead there."""
 SCORED = "gemma3n"
 """An architecture whose files have scores in place of merges, and which transformers does not read."""

@@ -93,6 +93,7 @@ THEIR_OWN = {
     **dict.fromkeys(["command-r", "minerva-7b", "refact", "seed-coder", "starcoder"], _AS_STARCODER),
     "deepseek-coder": ["It", "'", "s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
     "gpt-4o": ["It's", " HTMLParser", " ", "123", "45", ".\n"],
+    "minicpm5": ["It", "'s", " HTMLParser", " ", "123", "45", ".", "\n"],
 }
 """Splits that transformers does not make of files: what becomes of "It's HTMLParser 12345." and a line's end."""
 FILES: dict[str, dict[str, Any]] = {
@@ -167,7 +168,9 @@ def test_splits_that_transformers_does_not_know(split: str, tmp_path: Path, ours
     assert [piece.replace("Ġ", " ").replace("Ċ", "\n") for piece in pieces] == THEIR_OWN[split]
 
 
-@pytest.mark.parametrize(("split", "expected"), [("llama-bpe", 1), ("tekken", 1), ("qwen2", 2)])
+@pytest.mark.parametrize(
+    ("split", "expected"), [("llama-bpe", 1), ("minicpm5", 1), ("tekken", 1), ("qwen2", 2)]
+)
 def test_words_of_the_vocabulary_need_no_merges(
     split: str, expected: int, tmp_path: Path, ours: Path
 ) -> None:
