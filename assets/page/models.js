@@ -15,6 +15,7 @@ acts.hc_models_show = ({ text }) => {
   shown.scrollIntoView({ block: 'center' });
   shown.querySelector('.hc-model-acts button')?.focus({ preventScroll: true });
 };
+acts.hc_start = () => box().focus();
 acts.hc_hub_search = () => trigger('hc_hub_search', { id: 0, text: find('#hc-hub-words').value });
 acts.hc_model_file = () => find('#hc-model-file').click();
 
@@ -105,6 +106,13 @@ on('click', (event) => {
   const summary = event.target.closest('#hc-models-list summary');
   if (summary && !unfoldedModels.delete(foldOf(summary))) unfoldedModels.add(foldOf(summary));
 }, { capture: true });
+
+// A click anywhere in a row opens it, unless it was on a button, or selected text.
+on('click', (event) => {
+  const row = event.target.closest('#hc-models-list .hc-model > tr:first-child');
+  if (!row || event.target.closest('button, a') || !window.getSelection().isCollapsed) return;
+  row.parentElement.querySelector('summary').click();
+});
 
 function renewModels() {
   const list = find('#hc-models-list');

@@ -39,9 +39,9 @@ class Components:
         with gr.Column(elem_id="hc-main"):
             self._build_head(names)
             with gr.Column(elem_id="hc-empty") as self.empty:
+                self.offer = gr.HTML("", elem_id="hc-offer")
+                """Cards on the empty page, where the model is tiny and a better one would run."""
                 gr.HTML(_drawn.empty("" if login else place))
-                self.tiny = gr.HTML("", elem_id="hc-tiny")
-                """At the end of the empty page, where the model is tiny and a better one would run."""
             with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as self.chat:
                 self.thread, self.growing = still("hc-thread"), still("hc-growing")
             self._build_comparison()
@@ -62,7 +62,7 @@ class Components:
         """The values of `carried` in JSON, which the browser keeps up to date."""
         self.every = [
             self.list, self.undo, self.links, self.footer, self.account, self.title, self.model, self.pair, self.host,
-            self.incognito, self.empty, self.tiny, self.chat, self.thread, self.growing, self.versus, self.asked,
+            self.incognito, self.empty, self.offer, self.chat, self.thread, self.growing, self.versus, self.asked,
             self.verdict, self.back, *(part for pair in self.columns.values() for part in pair), self.result,
             *self.panels.values(), *(output for panel in panels for output in panel.outputs), self.live, self.tray,
             self.box, self.send, self.stop, self.context, self.bus, self.timer, self.pulse, self.cue,

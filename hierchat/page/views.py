@@ -203,13 +203,12 @@ class Views:
             column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
             for panel, column in p.panels.items()
         }
-        return shown | {p.tiny: self._tiny()}
+        return shown | {p.offer: self._offer()}
 
-    def _tiny(self) -> str:
-        """Draw the offer of a better model if the loaded one is tiny, and how far its download is."""
-        models = self._service.models
-        better = models.better()
-        return _MODELS.tiny_line(better, models.downloads.of(better[1].name) if better else None)
+    def _offer(self) -> str:
+        """Draw the offer of a better model than the tiny one, and how far its download is."""
+        offer, downloads = self._service.models.offer(), self._service.models.downloads
+        return _MODELS.offer(offer, downloads.of(offer.best.name) if offer and offer.best else None)
 
     def thread(self, session: Session) -> str:
         """Draw the stored messages of the open conversation."""
@@ -310,7 +309,7 @@ class Views:
         return {
             p.host: status.slot_line(now),
             p.timer: gr.Timer(active=not done),
-            p.tiny: self._tiny(),
+            p.offer: self._offer(),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             p.model: gr.update(**self.picker()),
             p.pair: comparisons_panel.form(models.names),

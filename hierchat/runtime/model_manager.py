@@ -1,5 +1,6 @@
 """List all models as the page shows them, and download, load, add and remove them."""
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +38,10 @@ NOBODY = 0
 """No user: what all of them are told depends on nobody's replies."""
 READABLE = 6.0
 """Tokens a second below which a model is too slow to read along."""
-FAST = 8.0
+FAST = 12.0
 """Tokens a second that a recommended model writes at least, without drafts."""
+ORDINARY = 8_000_000_000
+"""Bytes that a recommended model's files have at most, unless a GPU computes it: GPUs read none of the packed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class Draft:
     fits: bool
     why: str
     chosen: bool | None = None
+
+
+Merit = tuple[bool, bool, int, str, int]
+"""Order of models to recommend: packed files first, then today's models, the larger ones, of these the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +83,31 @@ class ModelRow:
     """Who made it, as far as the catalogue or its repository of the hub tells."""
     activations: str = ""
     """int8 or int16, where our own kernels compute it."""
-    suits: bool = False
-    """Whether it fits this machine and is fast on it every day, whatever else runs at the moment."""
+    merit: Merit | None = None
+    """Merit of a model that fits this machine and is fast on it every day, whatever else runs at the moment."""
+    good_for: tuple[str, ...] = ()
+    sees: bool = False
+    """Whether it reads pictures, too, in programs that run that part of it."""
+    mtp: bool = False
     disturbed: Speed | None = None
     """Speed measured while other programs used the processor, if it is below the expected one; that is `speed` then."""
 
 
 Failures = tuple[Search | None, tuple[Download, ...]]
 """A search of the hub, and downloads, that went wrong."""
-Advice = tuple[str, ModelRow]
-"""A tiny model's name, and the one to use instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Offer of a better model than the tiny one that answers, or is being loaded."""
+
+    tiny: str
+    ready: bool
+    """Whether the tiny one answers already."""
+    first: bool
+    """Whether no model has written anything here yet."""
+    best: ModelRow | None
+    """None while the machine is being measured."""
 
 
 class ModelManager:
@@ -100,8 +122,8 @@ class ModelManager:
         self.hub = HubSearch(self._judged)
         self._measuring = threading.Lock()
         self._looking = threading.Lock()
-        self._advice: dict[tuple[str, ...], Advice | None] = {}
-        """Advice by the loaded model, those that are here, and how fast memory is read."""
+        self._advice: dict[tuple[str, ...], ModelRow | None] = {}
+        """The model to use in place of a tiny one, by that, those that are here, and how fast memory is read."""
         self._refused: dict[tuple[str, int], str] = {}
         """Why a model cannot be computed at all, empty where it can, by the entry and the bytes that are here."""
 
@@ -158,33 +180,46 @@ class ModelManager:
                 step=step,
                 maker=entry.maker or (place.repo or "" if place else "").partition("/")[0],
                 activations=entry.activations if step == "kernels" else "",
-                suits=self._suits(entry, found, expected),
+                merit=self._merit(entry, found, expected),
+                good_for=entry.good_for,
+                sees=entry.sees,
+                mtp=entry.mtp,
                 disturbed=disturbed,
             )
             rows.append(row)
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
-        """Return the largest model that suits this machine: the same one tomorrow, and for every user. None while that
-        is being measured."""
-        suiting = (row for row in rows if row.suits)
-        return max(suiting, key=lambda row: (row.parameters or 0, row.name), default=None)
+        """Return the model to recommend: the same one tomorrow, and for every user. None while that is being
+        measured."""
+        suiting = [(row.merit, row.name, row) for row in rows if row.merit]
+        return max(suiting)[2] if suiting else None
 
     @property
     def unmeasured(self) -> bool:
         return self._device.startswith("cpu") and kept_bandwidth() is None
 
-    def better(self) -> Advice | None:
-        """Return advice what to use in place of the loaded model, if that is tiny. Looked up in the background, since
-        it opens many files: None until that is done."""
-        name = self._slot.model.name if self._slot.model else ""
-        entry = self._slot.catalogue.models.get(name)
-        if not entry or not entry.size or entry.size.parameters >= TINY:
+    def offer(self) -> Offer | None:
+        """Return the offer of a better model while a tiny one answers and no better one has written anything. Looked up
+        in the background, since it opens many files."""
+        served, models = self._slot.model, self._slot.catalogue.models
+        name = self._coming or (served.name if served else "")
+        if (entry := models.get(name)) is None or not self._tiny(entry):
+            return None
+        wrote = self._speeds.writers()
+        if any(one not in models or not self._tiny(models[one]) for one in wrote):
             return None
         key = (name, *self.names, str(kept_bandwidth()))
         if key not in self._advice and self._looking.acquire(blocking=False):
-            threading.Thread(target=self._look, args=(key, entry.size.parameters), daemon=True).start()
-        return self._advice.get(key)
+            threading.Thread(target=self._look, args=(key, _parameters(entry)), daemon=True).start()
+        best = self._advice.get(key)
+        if key in self._advice and best is None:
+            return None
+        return Offer(name, bool(served and served.name == name), not wrote, best)
+
+    @staticmethod
+    def _tiny(entry: ModelEntry) -> bool:
+        return 0 < _parameters(entry) < TINY
 
     def _look(self, key: tuple[str, ...], parameters: int) -> None:
         try:
@@ -192,8 +227,7 @@ class ModelManager:
                 self._measuring.acquire()
                 self._measure()
             best = self.best(self.rows(NOBODY))
-            larger = best and (best.parameters or 0) > parameters
-            self._advice[key] = (key[0], best) if best and larger else None
+            self._advice[key] = best if best and (best.parameters or 0) > parameters else None
         except ModelError:  # the panel says it
             self._advice[key] = None
         finally:
@@ -328,12 +362,19 @@ class ModelManager:
             return Fit("no", self._refused[key])
         return fit(entry, self._device, self._slot.backend, self._held)
 
-    def _suits(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> bool:
-        """Tell whether a model suits this machine, not by free memory or measured speeds, which vary."""
-        if entry.draft_only or not entry.size or not fits_every_day(found, self._device):
-            return False
+    def _merit(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> Merit | None:
+        """Return how much speaks for a model on this machine; None if it does not suit it. Neither free memory nor
+        measured speeds count, which vary."""
+        size, files = entry.size, weight_bytes(entry, self._device) or 0
+        if entry.draft_only or not size or not fits_every_day(found, self._device):
+            return None
         on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast
-        return on_gpu or bool(expected and expected.per_second >= FAST)
+        if not on_gpu and (not expected or expected.per_second < FAST or files > ORDINARY):
+            return None
+        source = entry.source_on(self._device)
+        packed = on_gpu or bool(source.gguf or source.wheel)
+        alike = round(math.log2(size.effective))  # to half and to twice as much, the newer is better
+        return packed, bool(entry.released), alike, entry.released, size.parameters
 
     def _drafts(self, entry: ModelEntry, fetched: set[str]) -> tuple[Draft, ...]:
         """List models that are in use or chosen to draft, then smaller ones that are here, with why they cannot."""

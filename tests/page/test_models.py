@@ -19,7 +19,7 @@ from hierchat.models.load.check import Fit
 from hierchat.page.panels.models_panel import HUB, MODELS, Present, models
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, Judged, Look, Search
-from hierchat.runtime.model_manager import READABLE, ModelRow
+from hierchat.runtime.model_manager import READABLE, ModelRow, Offer
 from tests.testing.architectures import write_gguf
 from tests.testing.browser import Chat
 from tests.testing.fake_hub import REPO, FakeHub
@@ -57,7 +57,7 @@ def test_what_helps_stands_first_and_each_head_sorts_by_its_column(service: Fake
     for first in ("SmolLM2 135M", "Llama 3.2 3B", "SmolLM2 135M"):
         page.press("hc_models_sort", text="speed")
         assert page.html("hc-models-list").partition('data-model="')[2].startswith(first)
-    assert set(in_order(rows, "-fit")[:5]) == {"present", "begun", "large", "mine", "coming"}
+    assert set(in_order(rows, "-use")[:5]) == {"present", "begun", "large", "mine", "coming"}
 
 
 def test_a_measured_speed_says_when_it_was_measured_and_whether_the_machine_was_busy() -> None:
@@ -72,20 +72,61 @@ def test_a_measured_speed_says_when_it_was_measured_and_whether_the_machine_was_
     said = "6.8 tokens a second in its last reply (27 Nov, 21:46, while other programs used the processor)"
     for found in (drawn(busy), drawn(Speed(30.0), busy)):
         assert said in found
-        assert "6.8 tok/s when busy" in found
+        assert "(6.8 when busy)" in found
     assert "≈ 30.0 tok/s" in drawn(Speed(30.0), busy)
 
 
-def test_in_place_of_a_tiny_model_a_better_one_is_offered_with_its_speed_by_one_click() -> None:
-    assert MODELS.tiny_line(None) == ""
-    best = replace(row("best", 4), speed=Speed(12.0))
-    offered = MODELS.tiny_line(("small", best))
-    assert 'data-act="hc_model_take"' in offered
-    assert "about 12 tokens a second expected" in offered
-    assert "<progress" in MODELS.tiny_line(
-        ("small", best), Download("best", "downloading", 1_000_000, 2_000_000)
-    )
-    assert "best is here: load it" in MODELS.tiny_line(("small", replace(best, state="here")))
+def test_a_better_model_than_the_tiny_one_is_offered_by_one_click() -> None:
+    assert MODELS.offer(None) == ""
+    best = replace(row("best", 3_000_000_000, good_for=("chat", "code"), sees=True), speed=Speed(15.0))
+
+    def cards(offer: Offer, download: Download | None = None) -> list[str]:
+        drawn = str(MODELS.offer(offer, download))
+        return [visible(card) for card in drawn.split("<section")[1:]]
+
+    start, get = cards(Offer("small", False, True, best))
+    assert "small is small. It shows how this works, but it knows little. It is loading" in start
+    for said in (
+        "Get best",
+        "1.8 GB to download",
+        "about 15 tokens a second expected",
+        "good for chat, code",
+    ):
+        assert said in get
+    measuring = cards(Offer("small", True, True, None))
+    assert "It is loading" not in measuring[0]
+    assert "Measuring this machine" in measuring[1]
+    (alone,) = cards(Offer("small", True, False, best))  # something was written: no need to say how to start
+    assert "Get best" in alone
+    fetching = Download("best", "downloading", 1_000_000, 2_000_000)
+    offer = Offer("small", True, False, best)
+    assert "small answers meanwhile. best takes over when it is ready." in cards(offer, fetching)[0]
+    drawn = MODELS.offer(offer, fetching)
+    assert "<progress" in drawn
+    assert 'data-act="hc_model_stop"' in drawn
+    assert 'data-act="hc_model_take"' not in drawn
+    failed = MODELS.offer(offer, Download("best", "failed", message="The hub cannot be reached."))
+    assert "The hub cannot be reached." in failed
+    assert 'data-act="hc_model_take"' in failed
+    assert "Load best" in cards(replace(offer, best=replace(best, state="here")))[0]
+
+
+def test_what_a_model_is_good_for_and_only_a_misfit_is_said() -> None:
+    full = Fit("full", "Needs 3 GB of 2 GB available. Close other programs to load it.")
+    tight = Fit("tight", "Needs 2 GB of 2.5 GB available.")
+
+    def drawn(fit: Fit, state: str = "absent") -> str:
+        one = row("any", 4, state, fit=fit, good_for=("chat", "reasoning"), sees=True)
+        return models([one], Present(None, SlotStatus("", "none"), True))
+
+    easy = drawn(Fit("yes", "Needs 1.4 GB of 14.9 GB available."))
+    assert "chat, reasoning, sees pictures elsewhere" in visible(easy)
+    assert "Fits" not in visible(easy)
+    assert "Tight fit" in visible(drawn(tight))
+    assert "Too little free memory" in visible(drawn(full))
+    for fit, offered in ((tight, True), (full, False), (NO, False)):
+        for state in ("absent", "partly"):
+            assert ('data-act="hc_model_fetch"' in drawn(fit, state)) == offered
 
 
 def model(page: Visitor, name: str) -> str:
@@ -101,7 +142,7 @@ def test_a_model_says_what_it_is_and_lets_others_draft(service: FakeService) -> 
         ("Qwen3 0.6B", "about 48 tokens a second expected", "≈ 48.0 tok/s"),
         ("Qwen3 32B", "Does not run here. Needs 21 GB"),
         ("Llama 3.2 3B", "642 MB of 1.9 GB here"),
-        ("Qwen3 1.7B", "Recommended", "Fits. Needs 1.4 GB", "cannot draft, has other tokens"),
+        ("Qwen3 1.7B", "Recommended", "Needs 1.4 GB", "cannot draft, has other tokens"),
     ):
         for part in said:
             assert part in model(page, name)
@@ -155,6 +196,10 @@ def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(
         expect(names.first).to_have_text(first)
         expect(page.get_by_role("columnheader", name="Name")).to_have_attribute("aria-sort", way)
     facts = page.locator('[data-model="Qwen3 1.7B"] .hc-model-facts')
+    line = page.locator('[data-model="Qwen3 1.7B"] > tr').first
+    for shown in (True, False):  # a click anywhere in the row opens it, the next one closes it
+        line.locator("td").nth(1).click()
+        expect(facts).to_be_visible(visible=shown)
     page.get_by_label("Details of Qwen3 1.7B").focus()
     keys.press("Enter")
     expect(facts).to_be_visible()
@@ -264,7 +309,7 @@ def test_a_model_is_searched_for_looked_at_and_taken(
     expect(found(visitor, "org/embeddings").get_by_role("button")).to_have_count(0)
     expect(found(visitor, "org/gated")).to_contain_text(MARKUP)
     visitor.press(f"Details: {REPO}")
-    expect(found(visitor, REPO)).to_contain_text("Fits. Needs 1.4 GB")
+    expect(found(visitor, REPO)).to_contain_text("Needs 1.4 GB")
     expect(found(visitor, REPO)).to_contain_text("Runs on hierchat's own engine, with drafts.")
     expect(found(visitor, REPO)).to_contain_text("about 48 tokens a second expected")
     files = found(visitor, REPO).get_by_role("group", name="Files of this model")

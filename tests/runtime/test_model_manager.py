@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,8 +15,8 @@ from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, 
 from hierchat.models.progress import CatalogueError, ModelError, Progress, Report
 from hierchat.runtime import costs
 from hierchat.runtime.costs import MODULES_SECONDS, REACHED, Speed
-from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow
-from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow, Offer
+from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 from hierchat.store.records import ModelSpeed
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.tiny_chat import served, settle
@@ -214,7 +215,8 @@ def test_what_transformers_computes_is_expected_slower_until_own_kernels_do(
     seconds = 1e9 * 4.9 / 8 / (REACHED * 31.7e9)
     monkeypatch.setattr(families, "ARCHITECTURES", {})
     assert found() == (pytest.approx(1 / (seconds + MODULES_SECONDS)), False)
-    monkeypatch.setattr(families, "ARCHITECTURES", {"nemotron_h": None})
+    ours = SimpleNamespace(mixers=(), model_type="nemotron_h")
+    monkeypatch.setattr(families, "ARCHITECTURES", {"nemotron_h": ours})
     assert found() == (pytest.approx(1 / seconds), True)
 
 
@@ -249,7 +251,8 @@ def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.Monkey
     assert alone == [True] * costs.LOOKS
 
 
-SIZES = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "large": 3 * 10**10, "huge": 10**14}
+GB = 10**9
+SIZES = {"tiny": GB // 100, "old": GB, "slow": 6 * GB, "large": 13 * GB, "huge": 10**5 * GB}
 
 
 def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> ModelManager:
@@ -257,34 +260,70 @@ def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> ModelM
     monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: rate * 1e9)
     monkeypatch.setattr("hierchat.models.device_memory.total_memory", lambda device: int(memory * 1e9))
     monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: int(memory * 1e9))
-    entries = []
-    for name, size in SIZES.items():
-        source = ModelSource(gguf=Gguf(repo="org/none", file=f"{name}-q4_0.gguf"))
-        entries.append(ModelEntry(name=name, source=source, size=Size(parameters=size)))
-    return manager_of(*entries)
+    entries = [packed(name, size) for name, size in SIZES.items()]
+    return manager_of(*entries, packed("new", int(0.9 * GB), "2026-10"), packed("newest", GB, "2026-11"))
 
 
-def test_the_best_one_is_the_largest_that_is_fast_enough(
+def packed(name: str, parameters: int, released: str = "") -> ModelEntry:
+    source = ModelSource(gguf=Gguf(repo="org/none", file=f"{name}-q4_0.gguf"))
+    return ModelEntry(name=name, source=source, size=Size(parameters=parameters), released=released)
+
+
+def test_the_newest_of_the_size_that_is_fast_enough_is_recommended(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = sized(monkeypatch, 20, 64)
-    best = manager.best(manager.rows(1))
-    assert best.name == "good"
+    rows = manager.rows(1)
+    best = manager.best(rows)
+    assert best.name == "newest"
     assert best.speed.per_second >= FAST
-    assert manager.better() is None  # nothing is loaded
-    manager._slot.model = served("tiny")
-    manager.better()
-    wait(lambda: not manager.busy)
-    found = manager.better()
-    assert (found[0], found[1].name) == ("tiny", "good")
-    manager._slot.model = served("good")
-    assert manager.better() is None
-    assert not manager.busy
+    assert manager.best([one for one in rows if one.name != "newest"]).name == "new"
+    assert manager.best([one for one in rows if not one.name.startswith("new")]).name == "old"
+
+
+def test_nothing_unpacked_is_recommended_where_something_packed_suits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sized(monkeypatch, 200, 64)
+    whole = ModelEntry.model_validate({
+        "name": "whole", "source": {"hub": {"repo": "org/none"}}, "blocks": 4, "kind": "qwen2",
+        "size": {"parameters": 3 * GB}, "released": "2026-12",
+    })  # fmt: skip
+    both = manager_of(packed("packed", GB), whole)
+    assert both.best(both.rows(1)).name == "packed"
+    alone = manager_of(whole)
+    assert alone.best(alone.rows(1)).name == "whole"
+
+
+def test_the_offer_stays_until_a_better_model_has_written(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = sized(monkeypatch, 20, 64)
+    assert manager.offer() is None  # nothing is loaded
+
+    def settled() -> Offer | None:
+        manager.offer()
+        wait(lambda: not manager.busy)
+        return manager.offer()
+
+    manager._slot.status = SlotStatus("tiny", "loading")
+    coming = settled()
+    assert (coming.tiny, coming.ready, coming.first, coming.best.name) == ("tiny", False, True, "newest")
+    manager._slot.model, manager._slot.status = served("tiny"), SlotStatus("tiny", "ready")
+    assert settled().ready
+    manager._speeds.wrote = {"tiny"}  # type: ignore[attr-defined]
+    assert not settled().first
+    manager._slot.status = SlotStatus("newest", "loading")
+    assert settled() is None
+    manager._slot.status = SlotStatus("tiny", "ready")
+    assert settled()
+    manager._speeds.wrote = {"tiny", "old"}  # type: ignore[attr-defined]
+    assert settled() is None
 
 
 @pytest.mark.parametrize(
     ("rate", "memory", "name"),
-    [(20, 64, "good"), (200, 64, "large"), (200, 32, "slow"), (200, 4, "good"), (20, 1, "tiny")],
+    [(20, 64, "newest"), (200, 64, "newest"), (20, 1, "tiny")],
 )
 def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
     monkeypatch: pytest.MonkeyPatch, rate: float, memory: float, name: str
@@ -293,12 +332,43 @@ def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
     for free in (1.0, 0.5, 0.01):
         held = int(free * memory * 1e9)
         monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device, held=held: held)
-        for measured in ({}, {"large": 1.0, "good": 1.0}, {"slow": 99.0}):
+        for measured in ({}, {"large": 1.0, "newest": 1.0}, {"slow": 99.0}):
             known = {name: ModelSpeed(speed, 0.0, 20, False) for name, speed in measured.items()}
             manager._speeds.known = known  # type: ignore[attr-defined]
             best = manager.best(manager.rows(1))
             found.append(best and best.name)
     assert set(found) == {name}
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("device", "memory", "rate", "name"),
+    [
+        ("cpu", 8, 30, "minicpm5-2b"),
+        ("cpu", 16, 50, "gemma-4-e4b"),
+        ("cpu", 32, 80, "gemma-4-e4b"),
+        ("cuda", 8, 0, "lfm3-1.7b"),
+        ("cuda", 12, 0, "qwen3.5-4b"),
+        ("cuda", 24, 0, "qwen3.5-9b"),
+    ],
+)
+def test_what_is_recommended_is_what_the_documentation_says(
+    monkeypatch: pytest.MonkeyPatch, device: str, memory: int, rate: float, name: str
+) -> None:
+    """The page recommends exactly this for such machines: GiB of memory, and GB of it that are read a second."""
+    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
+    manager._device = device
+    monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: rate * 1e9)
+    monkeypatch.setattr("hierchat.models.device_memory.total_memory", lambda device: int(0.97 * memory * GIB))
+    monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: int(0.9 * memory * GIB))
+    best = manager.best(manager.rows(1))
+    assert best.name == name
+    assert read_catalogue().entry(name).released >= "2025-10"
+    docs = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    machine = f"{memory} GB, {rate} GB a second" if device == "cpu" else f"GPU of {memory} GB"
+    assert f"| {machine} | `{name}` |" in docs
 
 
 def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None:

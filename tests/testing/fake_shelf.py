@@ -11,7 +11,7 @@ from hierchat.models.load.check import Fit
 from hierchat.models.progress import ModelError
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, HubSearch, Judged
-from hierchat.runtime.model_manager import Draft, Failures, ModelRow
+from hierchat.runtime.model_manager import Draft, Failures, ModelRow, Offer
 
 EASY = Fit("yes", "Needs 1.4 GB of 14.9 GB available.", 1_400_000_000)
 
@@ -50,6 +50,7 @@ class FakeModelManager:
         self.asked: list[tuple[str, str]] = []
         self.listed = rows()
         self.fails = ""
+        self.offered: Offer | None = None
         self.unmeasured = False
 
     @property
@@ -70,8 +71,8 @@ class FakeModelManager:
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
         return next((row for row in rows if row.name == "Qwen3 1.7B"), None)
 
-    def better(self) -> tuple[str, ModelRow] | None:
-        return None
+    def offer(self) -> Offer | None:
+        return self.offered
 
     @property
     def failures(self) -> Failures:

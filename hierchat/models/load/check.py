@@ -216,7 +216,9 @@ Verdict = Literal["yes", "tight", "full", "no", "unknown"]
 EASY = 0.75
 """Share of the free memory that a model may take without being a tight fit."""
 ROOMY = 0.5
-"""Share of the machine's memory that a model may take that shall fit every day, beside other programs."""
+"""Share of the machine's memory that a model may take that shall fit every day, beside other programs,"""
+ROOMY_GPU = 0.85
+"""and of a GPU's, which other programs use little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +254,11 @@ def fit(
 
 def fits_every_day(found: Fit, device: str) -> bool:
     """Tell whether a model fits whatever other programs hold at the moment."""
+    share = ROOMY_GPU if device.startswith("cuda") else ROOMY
     return (
         found.verdict != "no"
         and found.needed is not None
-        and found.needed <= ROOMY * device_memory.total_memory(device)
+        and found.needed <= share * device_memory.total_memory(device)
     )
 
 

@@ -39,6 +39,7 @@ _FITS = {
     "no": later("Does not run here"),
     "unknown": later("Memory not known yet"),
 }
+_USES = {"chat": later("chat"), "code": later("code"), "reasoning": later("reasoning")}
 _KIND = re.compile(r"[-_.]((?:UD-)?(?:I?Q\d|TQ\d|BF16|F16|F32|MXFP4)[\w]*)\.gguf$", re.IGNORECASE)
 
 
@@ -71,7 +72,10 @@ COLUMNS: dict[str, tuple[str, Callable[[ModelRow], Any]]] = {
     "name": (later("Name"), lambda row: row.name.casefold()),
     "size": (later("Size"), lambda row: row.size or 0),
     "speed": (later("Speed"), lambda row: row.speed.per_second if row.speed else 0.0),
-    "fit": (later("Fits"), lambda row: list(_FITS).index(row.fit.verdict)),
+    "use": (
+        later("Good for"),
+        lambda row: (list(_FITS).index(row.fit.verdict), row.good_for == (), row.good_for),
+    ),
 }
 """The heads of the table, and what rows are sorted by."""
 
@@ -108,7 +112,7 @@ def _shortened(files: Sequence[HubFile]) -> list[tuple[str, HubFile]]:
 MODELS = Macros(
     "models.html", FITS=_FITS, STEPS=STEPS, count=count, gigabytes=gigabytes, number=number,
     size=lambda size: gigabytes(size) if size else _("size unknown"),
-    written=written, moment=moment,
+    written=written, moment=moment, uses=lambda row: ", ".join(_(_USES[one]) for one in row.good_for),
 )  # fmt: skip
 HUB = Macros(
     "hub.html", alone=lambda look: [one.name for one in look.choices] == [look.file], shortened=_shortened
