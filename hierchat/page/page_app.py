@@ -1,12 +1,16 @@
 """Build the page and serve it: its parts, their handlers, and the access control in front."""
 
+import asyncio
 import os
 import secrets
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import gradio as gr
+from anyio import CapacityLimiter, create_task_group, to_thread
 from gradio.routes import STATIC_TEMPLATE_LIB, App, ORJSONResponse, templates
 from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,6 +24,7 @@ from hierchat.access.hosts import AllowedHosts, SameOriginMiddleware, is_loopbac
 from hierchat.access.login import USER, LoginMiddleware
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Member, Members
+from hierchat.chat.deleted_texts import overwrite_small_pieces
 from hierchat.chat.service import ChatService
 from hierchat.language import _, chosen, marked, spoken
 from hierchat.page import handlers
@@ -38,6 +43,8 @@ from hierchat.page.templates import ASSETS, style
 from hierchat.store import Store, StoreError
 
 # After every event Gradio would sum up the last 10,000, for a view that is switched off here.
+_MEET_SECONDS = 0.5
+"""Seconds that worker threads wait for each other."""
 _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**9)}
 
 
@@ -64,7 +71,7 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         app.unload(page.guarded(handlers.PageHandlers(page).unload))
     if log_ins is not None:
         log_ins.on_end.append(partial(_forget_guest, page))
-    service.deleted_texts.caches.append(partial(_forget_drawn, page))
+    service.deleted_texts.caches += [partial(_forget_drawn, page), partial(_overwrite_in_threads, app)]
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)
     return app
@@ -94,6 +101,30 @@ def _forget_drawn(page: PageEvents) -> None:
         for id, config in list(state.config_values.items()):
             if isinstance(page.app.blocks.get(id), gr.HTML | gr.Textbox):
                 config["props"]["value"] = ""
+
+
+def _overwrite_in_threads(app: gr.Blocks) -> None:
+    """Have the threads of the page's server overwrite what they keep of freed memory: they drew what was deleted."""
+
+    async def each() -> None:
+        overwrite_small_pieces()
+        workers = sum(thread.name.startswith("AnyIO") for thread in threading.enumerate())
+        if not workers:
+            return
+        met, limiter = threading.Barrier(workers), CapacityLimiter(workers)
+
+        def one() -> None:
+            overwrite_small_pieces()
+            with suppress(threading.BrokenBarrierError):  # no worker takes two, unless others are busy
+                met.wait(_MEET_SECONDS)
+
+        async with create_task_group() as group:
+            for _worker in range(workers):
+                group.start_soon(partial(to_thread.run_sync, one, limiter=limiter))
+
+    for server in getattr(getattr(app, "server", None), "servers", [])[:1]:
+        with suppress(TimeoutError, RuntimeError):  # it ends
+            asyncio.run_coroutine_threadsafe(each(), server.get_loop()).result(10 * _MEET_SECONDS)
 
 
 Before = Callable[[ASGIApp, Callable[[Scope], bool]], ASGIApp]
