@@ -212,6 +212,26 @@ class Conversations:
         self._delete_later(user_id, _Hidden(tuple(hidden), project_id))
         return Deleted(project_id, name, UNDO_SECONDS, project=True)
 
+    def delete_from_backups(self, user_id: int) -> bool:
+        """Delete for good now what this user deleted and could still restore, and from the automatic backups, too.
+        Returns whether all of these could be rewritten."""
+        with self._lock:
+            pending = [one for one, (user, _) in self._deletions.items() if user == user_id]
+            for one in pending:
+                self._deletions[one][1].cancel()
+        backups, ids = self._store.backups, self._store.users.ids()
+        name = next((name for name, id in ids.items() if id == user_id), "")
+        chats, projects = (
+            {one for one in backups.identities(table, user_id) if one[0] in ids}
+            for table, ids in (
+                ("conversations", {chat for one in pending for chat in one.chats}),
+                ("projects", {one.project for one in pending}),
+            )
+        )
+        for one in pending:
+            self._delete_now(one)
+        return backups.forget_chats(name, chats, projects)
+
     def can_undo(self, user_id: int) -> bool:
         """Return whether a deletion of this user's can still be undone."""
         with self._lock:

@@ -146,11 +146,16 @@ def _count(database: Path) -> int:
 
 @click.command("forget", cls=Command)
 @click.option("--yes", is_flag=True, help="do not ask")
+@click.option(
+    "--deleted", is_flag=True, help="only from the daily backups, what the database has no more; chats stay"
+)
 @user_option
 @with_existing_store
-def forget_command(store: Store, yes: bool, user: str | None) -> int:
+def forget_command(store: Store, yes: bool, deleted: bool, user: str | None) -> int:
     """Delete all chats of a user for good. Raises TransferError and StoreError."""
     name = user or LOCAL_USER
+    if deleted:
+        return _forget_in_backups(store, name, yes)
     if (id := store.users.ids().get(name)) is None:
         copies = store.backups.forget(name)  # what an earlier run could not
         whole = store.connection.rewrite() and copies
@@ -177,13 +182,28 @@ def forget_command(store: Store, yes: bool, user: str | None) -> int:
     return 0 if whole else 1
 
 
-def _sure(what: str) -> bool:
+def _forget_in_backups(store: Store, name: str, yes: bool) -> int:
+    """Delete from the automatic backups what the database has no more of a user."""
+    what = f"all chats of {name!r} that are only in the daily backups"
+    if not yes and not _sure(what, "Nothing can bring them back."):
+        print(_("Nothing was deleted."))
+        return 1
+    id = store.users.ids().get(name)
+    whole = store.backups.forget(name) if id is None else store.backups.forget_missing(name, id)
+    if whole:
+        print(_("The daily backups hold no chat that was deleted."))
+    else:
+        print(_("A daily backup could not be rewritten. Try again when nothing uses it."), file=sys.stderr)
+    return 0 if whole else 1
+
+
+def _sure(what: str, after: str = "Only a backup can bring them back.") -> bool:
     """Ask twice whether to delete. Raises TransferError if there is no terminal to ask on."""
     if not sys.stdin.isatty():
         raise TransferError("This deletes chats for good. Say --yes where no terminal can ask you.")
     if input(f"Delete {what} for good? [y/N] ").strip().lower() not in ("y", "yes"):
         return False
-    return input(f"Only a backup can bring them back. Type '{_WORD}' to go on: ").strip() == _WORD
+    return input(f"{after} Type '{_WORD}' to go on: ").strip() == _WORD
 
 
 @contextmanager

@@ -273,7 +273,8 @@ class ChatHandlers(HandlerGroup):
 
     def wire(self) -> None:
         handlers: dict[str, Callable[..., Update]] = {
-            "hc_delete": self.delete, "hc_show_archived": self.show_archived, "hc_restore": self.restore,
+            "hc_delete": self.delete, "hc_delete_copies": self.delete_copies, "hc_restore": self.restore,
+            "hc_show_archived": self.show_archived,
             "hc_fork": self.fork, "hc_titled": self.titled, "hc_edit_reply": self.edit_reply,
             "hc_edit_summary": self.edit_summary, "hc_undo_summary": partial(self.edit_summary, undo=True),
         }  # fmt: skip
@@ -306,6 +307,17 @@ class ChatHandlers(HandlerGroup):
         session.deleted_open = session.conversation == gone
         session.gone_from(gone)
         return self._views.everything(session) if session.deleted_open else self._views.chats(session)
+
+    def delete_copies(self, event: PageEvent) -> Update:
+        """Delete what was deleted last from the daily backups, too, for good."""
+        session, session.undo = event.session, ""
+        if self._service.chats.delete_from_backups(event.user):
+            said = status.notice(_("Deleted for good, and from the daily backups."))
+        else:
+            said = status.error(
+                _("A daily backup could not be rewritten. Run `hierchat forget --deleted` to try again.")
+            )
+        return self._views.chats(session) | self._views.tell(session, said)
 
     def restore(self, event: PageEvent) -> Update:
         """Undo the deletion of a chat, and show it if it was on the screen."""

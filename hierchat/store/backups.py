@@ -5,12 +5,15 @@ import os
 import re
 import shutil
 import sqlite3
+import threading
 import time
-from contextlib import closing
+from collections.abc import Callable, Set
+from contextlib import closing, suppress
 from pathlib import Path
 
 from sqlite_utils import Database
 
+from hierchat.store.chats import delete_conversation
 from hierchat.store.connection import Connection, StoreError, corrupt, drop_words, examine, log_of, translated
 
 KEPT = 7
@@ -18,6 +21,8 @@ SPARE_BYTES, SPARE_SHARE = 1 << 30, 0.05
 """What stays free of a disk, as bytes and as a share of it: else no copy is made that nobody asked for."""
 STALE_SECONDS = 3600.0
 """A copy that is half made for so long is nobody's."""
+Identity = tuple[int, float]
+"""Id of a conversation or project, and when it was created: a restored database may give an id again."""
 _log = logging.getLogger(__name__)
 
 
@@ -28,6 +33,7 @@ class Backups:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.folder = _folder(connection.path)
+        self._lock = threading.Lock()
 
     def all(self) -> list[Path]:
         """Return the automatic copies, the latest first."""
@@ -40,6 +46,10 @@ class Backups:
     def make(self, before: str = "") -> Path | None:
         """Make a copy, and delete those that are more than KEPT; None if it would nearly fill the disk.
         `before`: the step of the schema that it precedes. Raises StoreError."""
+        with self._lock:
+            return self._make(before)
+
+    def _make(self, before: str) -> Path | None:
         there, path = self.all(), self._connection.path
         number = _number(path, there[0]) + 1 if there else 1
         name = f"{path.stem}-{number:05d}-{time.strftime('%Y-%m-%d')}{before and f'-before-{before}'}.db"
@@ -60,18 +70,70 @@ class Backups:
 
     def forget(self, user: str) -> bool:
         """Delete a user from all automatic copies; False if one could not be written. Those made by hand are kept."""
+        return self._rewrite(lambda db: bool(db.execute("DELETE FROM users WHERE name = ?", [user]).rowcount))
+
+    def identities(self, table: str, user_id: int) -> set[Identity]:
+        """Return the identities of a user's rows in `conversations` or `projects` of the database."""
+        with self._connection.read() as db:
+            return _identities(db, table, user_id)
+
+    def forget_chats(self, user: str, chats: Set[Identity], projects: Set[Identity] = frozenset()) -> bool:
+        """Delete these chats and projects of a user from all automatic copies, with what was learned from them; returns
+        as `forget`. Each copy is changed as a whole or not at all. A project is deleted without other chats of it."""
+
+        def delete(db: Database) -> bool:
+            found = db.execute("SELECT id FROM users WHERE name = ?", [user]).fetchone()
+            gone = _identities(db, "conversations", found[0]) & chats if found else set()
+            empty = _identities(db, "projects", found[0]) & projects if found else set()
+            for id, _ in gone:
+                delete_conversation(db, found[0], id)
+            for id, _ in empty:
+                db.execute("DELETE FROM projects WHERE id = ?", [id])
+            return bool(gone or empty)
+
+        return self._rewrite(delete)
+
+    def forget_missing(self, user: str, user_id: int) -> bool:
+        """Delete from all automatic copies the chats and projects of a user that the database has no more."""
+        held: list[Set[Identity]] = []
+        for table in ("conversations", "projects"):
+            there, copied = self.identities(table, user_id), set[Identity]()
+            for copy in self.all():
+                with suppress(StoreError), translated(copy), closing(_opened(copy)) as db:
+                    if found := db.execute("SELECT id FROM users WHERE name = ?", [user]).fetchone():
+                        copied |= _identities(db, table, found[0])
+            held.append(copied - there)
+        return self.forget_chats(user, *held)
+
+    def _rewrite(self, delete: Callable[[Database], bool]) -> bool:
+        """Run `delete` on each automatic copy, in a transaction, and rewrite those of which it deleted something."""
         whole = True
-        for copy in self.all():
-            try:
-                with translated(copy), closing(Database(sqlite3.connect(copy, isolation_level=None))) as db:
-                    db.execute("PRAGMA foreign_keys = ON")
-                    if db.execute("DELETE FROM users WHERE name = ?", [user]).rowcount:
-                        drop_words(db)
-                        db.execute("VACUUM")
-            except StoreError as error:
-                _log.warning("A backup could not be rewritten: %s", error)
-                whole = False
+        with self._lock:  # none is being made of the database as it was
+            for copy in self.all():
+                try:
+                    with translated(copy), closing(_opened(copy)) as db:
+                        db.execute("PRAGMA foreign_keys = ON")
+                        db.execute("BEGIN IMMEDIATE")
+                        deleted = delete(db)
+                        if deleted:
+                            drop_words(db)
+                        db.conn.commit()
+                        if deleted:
+                            db.execute("VACUUM")
+                except StoreError as error:
+                    _log.warning("A backup could not be rewritten: %s", error)
+                    whole = False
         return whole
+
+
+def _opened(copy: Path) -> Database:
+    return Database(sqlite3.connect(copy, isolation_level=None))
+
+
+def _identities(db: Database, table: str, user_id: int) -> set[Identity]:
+    if not db[table].exists():  # a copy with an older schema
+        return set()
+    return set(db.execute(f"SELECT id, created_at FROM {table} WHERE user_id = ?", [user_id]).fetchall())
 
 
 def backups_of(database: Path) -> list[Path]:

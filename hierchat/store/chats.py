@@ -371,9 +371,7 @@ class Chats(Repository):
     def _delete(self, hidden: Iterable[int], projects: Iterable[int]) -> None:
         with self._connection.write() as db:
             for id in hidden:
-                if db.execute(_BEQUEATH, [id]).rowcount:
-                    db.execute(_HAS_NEW_TEXTS, [id])
-                db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [id])
+                _delete_hidden(db, id)
             for id in projects:
                 db.execute("DELETE FROM projects WHERE id = ? AND hidden_by IS NOT NULL", [id])
             drop_words(db)
@@ -405,6 +403,27 @@ class Chats(Repository):
 def _create(db: Database, user_id: int, title: str, **more: object) -> int:
     now = time.time()
     return add_row(db, "conversations", user_id=user_id, title=title, created_at=now, updated_at=now, **more)
+
+
+def delete_conversation(db: Database, user_id: int, conversation_id: int) -> None:
+    """Delete a conversation with all that came of it, as part of a transaction. A database with an older schema may
+    lack some of the tables."""
+    tables = set(db.table_names())
+    if "suffix_runs" in tables:
+        db.execute("DELETE FROM suffix_runs WHERE user_id = ?", [user_id])  # they are made again
+    if "learned" in tables:
+        db.execute("DELETE FROM learned WHERE user_id = ?", [user_id])
+    if "hidden_by" in db["conversations"].columns_dict and "copy_of" in db["messages"].columns_dict:
+        _mark_hidden(db, "conversations", conversation_id)
+        _delete_hidden(db, conversation_id)
+    else:
+        db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
+
+
+def _delete_hidden(db: Database, conversation_id: int) -> None:
+    if db.execute(_BEQUEATH, [conversation_id]).rowcount:
+        db.execute(_HAS_NEW_TEXTS, [conversation_id])
+    db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [conversation_id])
 
 
 def _hide(db: Database, user_id: int, conversation_id: int) -> None:

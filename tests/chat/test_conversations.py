@@ -62,6 +62,29 @@ def test_a_deleted_chat_is_out_of_sight_and_can_be_brought_back(
     assert chats.delete(user, 999) is None
 
 
+def test_a_deletion_reaches_the_backups_at_once_where_that_is_wanted(
+    chats: Conversations, store: Store, user: int
+) -> None:
+    """Not what was deleted before without that wish."""
+    words = ("a kazoo", "a theremin", "a banjo")
+    kept, earlier, gone = (chats.create(user) for _ in words)
+    for chat, word in zip((kept, earlier, gone), words, strict=True):
+        store.messages.add(user, chat, NewMessage(None, word))
+    copy = store.backups.make()
+    assert copy
+    chats.delete(user, earlier)
+    chats.delete(user, gone)
+    wait_until_gone(store, earlier)
+    told: list[tuple[int, list[int]]] = []
+    chats._gone = lambda user, chats: told.append((user, [*chats]))
+    assert chats.delete_from_backups(user)
+    assert (user, [gone]) in told
+    assert not in_file(store, gone)
+    assert not chats.can_undo(user)
+    assert [word for word in words if word.encode() in copy.read_bytes()] == list(words[:2])
+    assert chats.delete_from_backups(user)  # there is nothing more
+
+
 @pytest.mark.parametrize("by", ["time", "another deletion"])
 def test_a_deletion_becomes_final(
     chats: Conversations, store: Store, user: int, monkeypatch: pytest.MonkeyPatch, by: str

@@ -6,17 +6,18 @@ import shutil
 import sqlite3
 import time
 from collections import namedtuple
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
 
-from hierchat.store import Store, StoreError, backups
+from hierchat.store import NotFound, Store, StoreError, backups
 from hierchat.store.backups import KEPT, backups_of, require_whole, restore
 from hierchat.store.connection import DatabaseLocked
 from hierchat.store.migrations import migrations
 from hierchat.store.records import NewMessage
+from tests.testing.deleting import delete_for_good
 from tests.testing.secrets import fill, rows_of
 from tests.testing.stores import new_store
 
@@ -111,6 +112,50 @@ def test_forgetting_reaches_the_backups_too(store: Store) -> None:
         assert rows_of(old, other.user)["token_log"]
     copy.write_bytes(b"no database any more")
     assert not store.users.forget(other.user)  # told as a file that is busy is
+
+
+def test_a_chat_leaves_the_backups_where_that_is_wanted_and_others_stay(store: Store) -> None:
+    """Also a chat that was deleted before; a fork of it keeps its texts. A chat of the same number is another one."""
+    found, other = fill(store, "ann", "xylophonist"), fill(store, "ben", "glockenspielist")
+    chats = store.backups.identities("conversations", found.user)
+    kept = store.chats.create(found.user)
+    store.messages.add(found.user, kept, NewMessage(None, "a theremin"))
+    copies = [store.backups.make(), store.backups.make()]
+    delete_for_good(store, found.user, found.ids["chat"])
+    assert all(copy and b"xylophonist" in copy.read_bytes() for copy in copies)
+    assert store.backups.forget_chats("ann", {(id, made + 1) for id, made in chats})
+    assert store.backups.forget_chats("ben", chats)
+    assert all(copy and b"xylophonist" in copy.read_bytes() for copy in copies)
+    for chat, _ in chats - {(found.ids["chat"], 0.0)}:
+        with suppress(NotFound):
+            delete_for_good(store, found.user, chat)
+    assert store.backups.forget_missing("ann", found.user)
+    for copy in filter(None, copies):
+        data = copy.read_bytes()
+        assert b"theremin" in data
+        assert b"glockenspielist" in data
+        with Store.open(copy) as old:
+            ids = {chat.id for chat in old.chats.find(found.user)}
+            assert ids == {kept}
+            assert rows_of(old, other.user)["token_log"]
+            assert not rows_of(old, found.user)["token_log"]
+
+
+def test_a_backup_with_an_older_schema_loses_the_chat_too(path: Path) -> None:
+    with closing(Database(path)) as db:
+        migrations.apply(db, stop_before="m0008_attachments")
+        db.execute("INSERT INTO users (name, created_at) VALUES ('ann', 0)")
+        db.execute(
+            "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (1, 'xylophonist', 7, 7)"
+        )
+        db.conn.commit()
+    with Store.open(path) as store:
+        (copy,) = backups_of(path)
+        assert b"xylophonist" in copy.read_bytes()
+        assert store.backups.forget_chats("ann", {(1, 7.0)})
+        assert b"xylophonist" not in copy.read_bytes()
+        copy.write_bytes(b"no database any more")
+        assert not store.backups.forget_chats("ann", {(1, 7.0)})
 
 
 def test_what_was_not_rewritten_is_at_the_next_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
