@@ -9,8 +9,8 @@ from hierchat.store.records import Measured, NewTurn
 
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
-Phase = Literal["waiting", "reading", "writing", "done", "calling"]
-"""The last one: the tool that the reply called waits for the user, or works."""
+Phase = Literal["waiting", "reading", "writing", "done", "calling", "summarising"]
+"""The last ones: the tool that the reply called waits for the user, or works; old turns are being summarised."""
 Arm = Literal["first", "second"]
 """A side of a comparison; the second one stays in the chat."""
 

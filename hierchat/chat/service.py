@@ -75,9 +75,9 @@ class ChatService:
         self.completions = Completions(
             slot, self._histories, self._learned, store.learned, store.users.is_owner
         )
-        self.titles = TitleWriter(store, slot, self._said_in_chat)
+        self.titles = TitleWriter(store, slot)
         self._compaction = Compaction(store, self.completions, self._said_in_chat)
-        self.summarise = self._compaction.frames
+        self.summarise, self.summary_failures = self._compaction.frames, self._compaction.failures
         self.dismiss_model_message = slot.hush
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
@@ -323,6 +323,20 @@ class ChatService:
                 path = self.store.messages.path(user_id, reply.conversation_id, reply.parent_id)
                 prompt = served.prompts.whole(self._said_in_chat(served, user_id, path))
                 yield prompt.ids, self.store.replies.tokens(user_id, id)
+
+    def left_out(self, user_id: int, conversation_id: int) -> int:
+        """Return how many of the oldest turns of a chat its next prompt would leave out; 0 if that is not known. A chat
+        of fewer characters than the model reads tokens is not rendered."""
+        served, path = self.slot.model, self.store.messages.path(user_id, conversation_id)
+        if served is None or not path or not served.prompts.knows_tokens:
+            return 0
+        said = self._said_in_chat(served, user_id, path)
+        room = int(self.chats.settings(user_id, conversation_id).sampling["max_new_tokens"])
+        if sum(len(one.text) for one in said) + room < served.prompts.context_length:
+            return 0
+        with suppress(PromptError):
+            return served.prompts.build(said, room, served.end_ids).dropped_turns
+        return 0
 
     def _outgrows(self, user_id: int, asked: Question, settings: GenerationSettings) -> bool:
         """Return whether this question's prompt leaves turns out; False if that is not known before its turn."""

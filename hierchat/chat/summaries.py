@@ -1,8 +1,8 @@
 """Have the model name new chats, in spare time, and summarise the oldest turns of one that outgrows the context.
 
-The question for a title stands behind the chat itself. So its prompt is in the slots already, and stays there for the
-chat's next message. Nothing of it is stored but the title, and nothing is learned from it. A summary stands in place of
-the turns in the prompt. The turns themselves stay in the chat, and so do their files in the prompt."""
+A title comes from the chat's first question alone, and a small model writes none: the first words are the title then.
+Nothing of its prompt is stored or learned. A summary replaces the oldest turns in the prompt. The turns themselves stay
+in the chat, and so do their files in the prompt."""
 
 import logging
 import re
@@ -21,7 +21,7 @@ from hierchat.chat.reply_stream import ReplyStream
 from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.engine.engine import GenerationRequest
-from hierchat.language import _
+from hierchat.language import _, plural
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage, turns_of
@@ -40,12 +40,14 @@ IDLE_SECONDS = 4.0
 NEW_SECONDS = 86_400.0
 """How old a chat may be."""
 ASK = (
-    "Write a short title for this conversation: two to six words that name its subject, in the language of the "
-    "conversation. Answer with the title alone."
+    "Write a short title for a conversation that begins with the message below: two to six words that name its "
+    "subject, in the language of the message. Answer with the title alone.\n\n"
 )
+LEAST_PARAMETERS = 1e9
+"""Parameters of a model that writes titles; smaller ones name what was never asked."""
 _SETTINGS = GenerationSettings(max_new_tokens=40)
 _PART = 1_000
-"""Characters of the question and of the reply, where the chat does not fit the context window."""
+"""Characters of the question that are read for a title."""
 _POLL_SECONDS = 0.25
 
 _REASONING = re.compile(r"<(think|thinking|reasoning|reflection)>.*?</\1>", re.DOTALL | re.IGNORECASE)
@@ -71,7 +73,6 @@ class TitleWriter:
 
     _store: Store
     _slot: ModelSlot
-    _said: Said
 
     def __post_init__(self) -> None:
         self._came: Counter[int] = Counter()
@@ -97,7 +98,7 @@ class TitleWriter:
     def _go_on(self) -> bool:
         """Write the next chat's title if the machine has been idle long enough; return whether there may be more."""
         served = self._slot.model
-        if served is None:
+        if served is None or not _may_name(served):
             return False
         if self._slot.scheduler.idle_seconds < IDLE_SECONDS:
             return True
@@ -106,27 +107,29 @@ class TitleWriter:
             return False
         with self._slot.scheduler.spare() as wanted:
             if wanted is not None and self._slot.model is served:
-                chat, messages = chats[0], self._store.messages
-                path = [one for one in messages.path(chat.user_id, chat.id) if one.role != "system"]
-                prompt = self._prompt(served, chat.user_id, path)
+                chat = chats[0]
+                path = self._store.messages.path(chat.user_id, chat.id)
+                prompt = _prompt(served, next((one.text for one in path if one.role == "user"), ""))
                 title = _written(served, prompt, wanted, chat) if prompt else None
                 if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
                     self._came[chat.user_id] += 1
         return True
 
-    def _prompt(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> Prompt | None:
-        """Return the prompt that asks for a title: the chat as it is in the slots, and the question behind
-        it; if that is too long, the beginnings of its first question and reply. None if these are too long."""
-        beginnings = [PromptMessage(message.role, message.text[:_PART]) for message in path[:2]]
-        for said in (self._said(served, user_id, path), beginnings):
-            with suppress(PromptError):
-                asked = [*said, PromptMessage("user", ASK)]
-                # A thought would be longer than the title may be.
-                off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
-                prompt = served.prompts.build(asked, _SETTINGS.max_new_tokens, served.end_ids, off)
-                if not prompt.dropped_turns:
-                    return prompt
-        return None
+
+def _may_name(served: ServedModel) -> bool:
+    """Return whether a model is large enough to write titles, and has slots for one beside those of a chat."""
+    large = served.parameters is None or served.parameters >= LEAST_PARAMETERS
+    return large and (not served.is_local or served.local.places > 1)
+
+
+def _prompt(served: ServedModel, question: str) -> Prompt | None:
+    """Return the prompt that asks for a title of a chat that begins with this question; None if it is too long."""
+    # A thought would be longer than the title may be.
+    off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
+    asked = [PromptMessage("user", ASK + question[:_PART])]
+    with suppress(PromptError):
+        return served.prompts.build(asked, _SETTINGS.max_new_tokens, served.end_ids, off)
+    return None
 
 
 def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat: Untitled) -> str | None:
@@ -134,8 +137,8 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat:
     tokens: list[int] = []
     text, finish, told = "", None, False
     request = GenerationRequest(
-        prompt.ids, _SETTINGS, None, wanted, padded=False, user=chat.user_id, chat=chat.id
-    )
+        prompt.ids, _SETTINGS, None, wanted, padded=False, user=~chat.user_id, chat=chat.id, spare=True
+    )  # in slots of its own: the chat's next message needs those of the chat
     for step in served.engine.generate(request):
         tokens += step.tokens
         finish = step.finish
@@ -170,11 +173,16 @@ SUMMARISE = (
     "Summarise the conversation so far, so that it can go on without its text: what was asked, found and decided, and "
     "the names, numbers and code that are still needed. Answer in its language, with the summary alone"
 )
-_LENGTH = ", in at most {words} words."
+_LENGTH = ", in {least} to {words} words."
 _SUMMARY = "Summary of the conversation so far:\n\n{text}"
 _MOST_TOKENS = 2048
 """Bounds a summary, with what a model that cannot be kept from it thinks before."""
-_MOST_WORDS = 300
+_CHARACTERS = 80
+"""Characters of a chat for each word of its summary, about."""
+_FEW_WORDS, _MOST_WORDS = 30, 400
+"""Bounds of the words that a summary is to have."""
+_LEAST_WORDS = 60
+"""Words that a summary of a long chat must have; of a short one fewer."""
 _CLOSING = "[\"')\\]*\u201d\u2019\u00bb\u300d\u300f\uff09]*"
 _END = re.compile(
     rf"(?:(?<!\b\d)(?<!\b\d\d)[.!?\u2026\u061f]{_CLOSING}(?!\S)|[\u3002\uff01\uff1f]{_CLOSING}|\n)\s*"
@@ -196,6 +204,23 @@ def unsummarised(path: Sequence[Message]) -> int:
     return next((at for at in range(len(path), 0, -1) if path[at - 1].summary), 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Oldest turns of a chat that a summary is to replace."""
+
+    until: int
+    """The last message that it replaces."""
+    turns: int
+    characters: int
+    prompt: Prompt
+    """Asks for the summary."""
+
+    @property
+    def least(self) -> int:
+        """Return how many words the summary must have."""
+        return min(_LEAST_WORDS, self.characters // (5 * _CHARACTERS))
+
+
 class Compaction:
     """Writes summaries of chats."""
 
@@ -203,67 +228,143 @@ class Compaction:
         self._store = store
         self._completions = completions
         self._said = said
+        self.failures: dict[tuple[int, int], str] = {}
+        """Why the last summary failed, by user and chat, until a page has shown it."""
 
     def frames(
         self, user_id: int, conversation_id: int, stop: threading.Event, leaf: int | None = None
     ) -> Generator[Frame, None, None]:
         """Have the model summarise the turns that are left out next, above `leaf` or the current one. Yields
         frames without text. Raises NotSummarised, and as Completions.complete."""
+        self.failures.pop((user_id, conversation_id), None)
+        try:
+            yield from self._frames(user_id, conversation_id, stop, leaf)
+        except Exception as error:
+            self.failures[user_id, conversation_id] = logs.error_message(error)
+            raise
+
+    def _frames(
+        self, user_id: int, conversation_id: int, stop: threading.Event, leaf: int | None
+    ) -> Generator[Frame, None, None]:
         path = self._store.messages.path(user_id, conversation_id, leaf)
-        until = 0
+        for again in (False, True):
+            last, part = yield from self._written(user_id, conversation_id, path, stop, again=again)
+            text, cut = split_reasoning(last.text).answer.strip(), last.finish in ("length", "loop")
+            text = _whole_sentences(text, once=last.finish == "loop") if cut else text
+            ended = part is not None and (cut or last.finish in ("end", "stop")) and not stop.is_set()
+            why = last.notice or "" if last.finish == "error" else ""
+            if not ended or part is None or not (why := _fault(text, last.finish, part)):
+                break
+        if not ended or not part or why:
+            said = _("{why} The chat is as it was.")
+            raise NotSummarised(said.format(why=why or _("The summary was not finished.")))
+        self._store.messages.set_summary(user_id, part.until, text)
+        done = plural(
+            "The oldest turn is summarised in {words:,} words.",
+            "The {n:,} oldest turns are summarised in {words:,} words.",
+            part.turns,
+            words=_words(text),
+        )
+        where = _(
+            "The summary is in the chat, above the turns that the model still reads in full. You can edit it."
+        )
+        limit = _("It came to its limit and ends with its last whole sentence.") if cut else ""
+        yield Frame("done", finish="end", notice=" ".join(filter(None, (done, limit, where))))
+
+    def _written(
+        self,
+        user_id: int,
+        conversation_id: int,
+        path: Sequence[Message],
+        stop: threading.Event,
+        *,
+        again: bool,
+    ) -> Generator[Frame, None, tuple[Frame, _Part | None]]:
+        """Have the model write a summary; return the last frame, and the part of the chat that it is of. `again`: it
+        is sampled, since the most likely one was not good."""
+        part: _Part | None = None
 
         def begin(served: ServedModel) -> ReplyStream:
-            nonlocal until
+            nonlocal part
             off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
             most = min(_MOST_TOKENS, served.prompts.context_length // 4)
             settings = GenerationSettings(max_new_tokens=most, end_loops=True, reasoning=off)
-            until, prompt = self._oldest(served, user_id, path, settings)
+            if again:
+                settings = settings.model_copy(update={"temperature": 0.7, "seed": 1})
+            part = self._oldest(served, user_id, path, settings)
             allowed = self._store.users.drafts_from(user_id, conversation_id)
             options = ReplyOptions(
                 user_id, settings, stop, chat=conversation_id, drafts_from=allowed, learns=False
             )
-            return self._completions.reply_to(served, prompt, options)
+            return self._completions.reply_to(served, part.prompt, options)
 
-        last, doing = Frame("waiting"), Frame("reading", notice=_("The oldest turns are being summarised."))
+        last = Frame("waiting")
         with closing(self._completions.answer(begin, stop)) as written:
             for last in written:
-                if last.phase in ("reading", "writing"):
-                    yield replace(doing, prompt_read=last.prompt_read, prompt_tokens=last.prompt_tokens)
-        text, cut = split_reasoning(last.text).answer.strip(), last.finish in ("length", "loop")
-        text = _whole_sentences(text, once=last.finish == "loop") if cut else text
-        if stop.is_set() or not (cut or last.finish in ("end", "stop")) or not text:
-            why = (
-                last.notice if last.finish == "error" and last.notice else _("The summary was not finished.")
-            )
-            raise NotSummarised(_("{why} The chat is as it was.").format(why=why))
-        self._store.messages.set_summary(user_id, until, text)
-        ended = _("The summary came to its limit and ends with its last whole sentence. You can edit it.")
-        yield Frame("done", finish="end", notice=ended if cut else None)
+                if last.phase == "waiting":
+                    yield last
+                elif last.phase != "done":
+                    yield Frame(
+                        "summarising",
+                        figures=last.figures,
+                        prompt_read=last.prompt_read,
+                        prompt_tokens=last.prompt_tokens,
+                    )
+        return last, part
 
     def _oldest(
         self, served: ServedModel, user_id: int, path: Sequence[Message], settings: GenerationSettings
-    ) -> tuple[int, Prompt]:
-        """Return the index of the last message to summarise, and the prompt that asks for the summary."""
-        turns = turns_of(message for message in path[unsummarised(path) :] if message.role != "system")
-        said, quarter = self._said(served, user_id, path), served.prompts.context_length // 4
-        ask = SUMMARISE + _LENGTH.format(words=min(_MOST_WORDS, settings.max_new_tokens // 20 * 10))
+    ) -> _Part:
+        """Return the oldest turns, as many as are to be replaced and fit the prompt that asks for their summary."""
+        left = [message for message in path[unsummarised(path) :] if message.role != "system"]
+        turns, quarter = turns_of(left), served.prompts.context_length // 4
         count = len(turns) - 1  # where the last one alone leaves no quarter free
         with suppress(PromptError):
+            said = self._said(served, user_id, path)
             count = served.prompts.build(said, quarter, served.end_ids, spare=quarter).dropped_turns
         if count <= 0:
             raise NotSummarised(_("Nothing has to be summarised: the chat fits the context window."))
         while count:
             until: int = turns[count - 1][-1].id
             part = [message for message in path if message.id <= until]  # along a path ids only grow
+            characters = sum(len(message.text) for turn in turns[:count] for message in turn)
+            words = min(
+                _MOST_WORDS, settings.max_new_tokens // 20 * 10, max(_FEW_WORDS, characters // _CHARACTERS)
+            )
+            ask = SUMMARISE + _LENGTH.format(least=words // 2, words=words)
             asked = [*map(_answered, self._said(served, user_id, part)), PromptMessage("user", ask)]
             with suppress(PromptError):
                 prompt = served.prompts.build(
                     asked, settings.max_new_tokens, served.end_ids, settings.reasoning
                 )
                 if not prompt.dropped_turns:
-                    return until, prompt
+                    return _Part(until, count, characters, prompt)
             count //= 2
         raise NotSummarised(_("The oldest turn and its files are too long to be summarised."))
+
+
+def _fault(text: str, finish: str | None, part: _Part) -> str:
+    """Say what is wrong with a summary; empty if it is good."""
+    if not text:
+        limited = _("The model came to its limit before the end of the summary's first sentence.")
+        return limited if finish == "length" else _("The model wrote no summary.")
+    said = [one.strip().casefold() for one in _END.split(text) if one.strip()]
+    if (finish == "loop" and _words(text) < part.least) or (len(said) > 3 and 2 * len(set(said)) < len(said)):
+        return _("The summary repeated itself.")
+    if _words(text) < part.least:
+        short = plural(
+            "The summary was too short: {words:,} words for {n:,} turn.",
+            "The summary was too short: {words:,} words for {n:,} turns.",
+            part.turns,
+            words=_words(text),
+        )
+        return short
+    return ""
+
+
+def _words(text: str) -> int:
+    """Count words; some languages write them without blanks."""
+    return max(len(text.split()), len(text) // 12)
 
 
 def _whole_sentences(text: str, *, once: bool) -> str:

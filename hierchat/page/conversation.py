@@ -277,6 +277,8 @@ def line(reply: ReplyInProgress, present: SlotStatus, *, loaded: bool) -> Markup
         return status.waiting_line(ahead, present, loaded=loaded)
     if isinstance(state, CompareFrame):
         return Markup()
+    if state.phase == "summarising":
+        return status.summarising_line(state)
     if state.phase == "calling":
         return status.waiting(state.notice) if state.notice else Markup()
     note = status.notice(state.notice) if state.notice else Markup()
@@ -316,6 +318,16 @@ def remark(reply: ReplyInProgress) -> str:
     if state.finish == "error":
         return status.error(state.notice or _("The reply could not be finished."))
     return status.notice(state.notice, _drawn.summarise() if state.outgrown else "") if state.notice else ""
+
+
+def left_out(turns: int) -> Markup:
+    """Warn that the model does not read the oldest turns of a chat that is opened, and offer to summarise them."""
+    said = plural(
+        "This chat is longer than the model can read: its oldest turn will be left out of the next prompt.",
+        "This chat is longer than the model can read: its {n:,} oldest turns will be left out of the next prompt.",
+        turns,
+    )
+    return status.notice(said, _drawn.summarise())
 
 
 def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:

@@ -253,6 +253,7 @@ class PageHandlers(HandlerGroup):
         session.conversation = wanted if there else None
         if there:
             self._service.chats.mark_read(session.user, wanted)
+            session.remark = self._views.opening_remark(session)
             project = self._service.chats.get(session.user, wanted).project_id or session.unfolded
             if project != session.unfolded:
                 session.unfolded, session.list_seen = project, page_sessions.UNKNOWN

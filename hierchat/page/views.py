@@ -100,6 +100,15 @@ class Views:
                 return status.waiting(_("Still writing in “{title}”").format(title=title))
         return ""
 
+    def opening_remark(self, session: Session) -> str:
+        """Say why the last summary of the open chat failed, or that the model does not read all of it; else empty."""
+        if (chat := session.conversation) is None or self.now(session):
+            return ""
+        if failed := self._service.summary_failures.pop((session.user, chat), ""):
+            return status.closable(status.error(failed))
+        left = self._service.left_out(session.user, chat)
+        return status.closable(conversation.left_out(left)) if left else ""
+
     def chats(self, session: Session) -> Update:
         """Draw the list of conversations that the search finds, and the lines below it."""
         query, session.list_seen = session.query, self._service.changes.count(session.user)

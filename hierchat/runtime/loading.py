@@ -22,6 +22,7 @@ from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.convert import first_line
+from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.add import chosen
 from hierchat.models.load.check import by_engine
 from hierchat.models.progress import DeviceError, ModelError, Progress, Report, UnsupportedError, silent
@@ -128,6 +129,7 @@ def load_served_model(
             activations=getattr(runner, "activations", ""),
             proposers=installed_proposers(),
             mtp=mtp,
+            parameters=_parameters(entry, loaded.model),
         )
         if not runner.drafts:
             return served
@@ -147,6 +149,13 @@ def load_served_model(
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(served)
     return served
+
+
+def _parameters(entry: ModelEntry, model: Any) -> int | None:
+    """Count a model's weights, by the catalogue or the matrices of its file."""
+    if entry.size or not isinstance(model, BlockModel):
+        return entry.size.parameters if entry.size else None
+    return sum(matrix.rows * matrix.columns for _, matrix in model.matrices())
 
 
 def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:

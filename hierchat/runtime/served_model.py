@@ -61,6 +61,8 @@ class ServedModel:
     """Draft heads by user, each with the number of deletions when it was loaded (Learned.head)."""
     mtp: "DraftHead | None" = None
     """Draft head that the model brings; it drafts in place of those of users."""
+    parameters: int | None = None
+    """Number of weights; None if it is not known, as of a model elsewhere."""
     drafting_ready: threading.Event = field(default_factory=lambda: _set(threading.Event()))
     """Set once what drafts is compiled: before, replies are written without drafts."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
@@ -102,7 +103,10 @@ def test_a_summary_stands_in_place_of_the_turns_that_would_fall_out(talk: Talk) 
     (for_summary,) = talk.model.engine.asked_for_summaries
     read, _, rest = for_summary.partition(f"<|im_start|>user\n{SUMMARISE}")
     assert prompt.startswith(read)
-    assert rest == f", in at most {MOST // 20 * 10} words.<|im_end|>\n<|im_start|>assistant\n"
+    assert rest == ", in 15 to 30 words.<|im_end|>\n<|im_start|>assistant\n"  # by the length of the turns
+    phases = list(dict.fromkeys(frame.phase for frame in frames))
+    assert phases == ["waiting", "summarising", "done"]
+    assert "oldest turns are summarised in 4 words" in frames[-1].notice
 
     path = talk.messages()
     assert [one.text for one in path] == [one.text for one in before]  # the turns stay as they were
@@ -164,10 +168,14 @@ def test_it_is_edited_and_taken_back(talk: Talk) -> None:
     [
         ({"fails_at": 3}, r"Memory ran out.* The chat is as it was\."),
         ({"stops_at": 3}, "was not finished. The chat is as it was"),
-        ({"summary": "on and " * 200}, "was not finished. The chat is as it was"),
-        ({"summary": " "}, "was not finished. The chat is as it was"),
+        (
+            {"summary": "on and " * 200},
+            "limit before the end of the summary's first sentence. The chat is as it",
+        ),
+        ({"summary": " "}, "wrote no summary. The chat is as it was"),
+        ({"summary": "Of sea. Of sea. Of sea. Of sea. Of sea."}, "repeated itself. The chat is as it was"),
     ],
-    ids=["fails", "stopped", "cut", "empty"],
+    ids=["fails", "stopped", "cut", "empty", "repeats"],
 )
 def test_a_summary_that_fails_leaves_the_chat_as_it_was(
     talk: Talk, broken: dict[str, Any], said: str
@@ -179,10 +187,43 @@ def test_a_summary_that_fails_leaves_the_chat_as_it_was(
     with pytest.raises(NotSummarised, match=said):
         summarise(talk)
     assert talk.messages() == before
+    failures, place = talk.service.summary_failures, (talk.user, talk.conversation)
+    assert re.search(said, failures[place])  # for a page that is opened later
+    asked = [settings.temperature for _, settings in engine["asked"][-2:]]
+    assert (asked == [0.0, 0.7]) is ("summary" in broken)  # it is written once more if it is not good
     talk.stop.clear()
     engine.update(whole)
     summarise(talk)
     assert summaries(talk) == [SUMMARY]
+    assert place not in failures
+
+
+def test_a_summary_that_is_too_short_for_what_it_replaces_is_refused(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The length that is asked for follows from that of the turns, too."""
+    monkeypatch.setattr("hierchat.chat.summaries._CHARACTERS", 4)
+    filled(talk)
+    with pytest.raises(NotSummarised, match=r"too short: 4 words for \d turns\. The chat is as it was"):
+        summarise(talk)
+    first, second = talk.model.engine.asked_for_summaries
+    assert first == second
+    assert ", in 15 to 30 words." not in first
+    talk.model.engine.summary = "They asked where each river of the country ends and why. " * 2
+    summarise(talk)
+    assert summaries(talk) == [talk.model.engine.summary.strip()]
+
+
+def test_how_many_turns_the_next_prompt_leaves_out_is_known_before_it_is_sent(talk: Talk) -> None:
+    place = talk.user, talk.conversation
+    assert talk.service.left_out(*place) == 0
+    asked = filled(talk)
+    while talk.service.left_out(*place) == 0:
+        asked.append(f"Question {len(asked)}: where does the longest river of this country end, and why?")
+        talk.send(asked[-1], talk.messages()[-1].id, max_new_tokens=40)
+    assert talk.service.left_out(*place) < len(asked)
+    summarise(talk)
+    assert talk.service.left_out(*place) == 0
 
 
 @pytest.mark.parametrize(
@@ -203,7 +244,7 @@ def test_a_summary_that_comes_to_its_limit_ends_with_its_last_whole_sentence(
     engine.summary, engine.loops = written, len(written) < 40
     last = summarise(talk)[-1]
     assert engine.asked[-1][1].max_new_tokens == MOST
-    assert engine.loops or last.notice.startswith("The summary came to its limit")
+    assert engine.loops or "It came to its limit" in last.notice
     (summed,) = [message for message in talk.messages() if message.summary]
     assert summed.summary == kept
     talk.service.chats.set_summary(talk.user, summed.id, "")

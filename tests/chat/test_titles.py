@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +14,10 @@ import pytest
 from hierchat.chat import summaries
 from hierchat.chat.summaries import clean_title
 from hierchat.engine.engine import GenerationRequest, Step
+from hierchat.engine.local import LocalEngine
 from hierchat.store import Mark, Store
+from hierchat.store.records import ChatSettings, Project
+from tests.testing import tiny_chat
 from tests.testing.scripted_engine import WORDS, ScriptedEngine, served
 from tests.testing.tiny_chat import ready_slot
 
@@ -127,25 +132,46 @@ def test_a_message_stops_it_at_once_and_it_is_tried_later(talk: Talk) -> None:
     assert [title(talk), title(other)] == [TITLE, TITLE]
 
 
-def test_the_prompt_begins_as_the_chat_s_next_one_will(store: Store) -> None:
-    """So its tokens stay in the slots, and the next message has nothing to read again."""
-    talk = talk_on(store, ready_slot())
-    first = talk.send("Where does it end?", max_new_tokens=12)
+def test_it_comes_from_the_first_question_alone(talk: Talk) -> None:
+    """Not from notes, the system prompt, a project or replies; a long question is cut."""
+    store, user = talk.store, talk.user
+    store.users.set_notes(user, "I am a beekeeper.")
+    project = store.projects.save(user, Project(0, "Bees", "Speak of bees."))
+    store.projects.move(user, talk.conversation, project)
+    store.chats.set_settings(user, talk.conversation, ChatSettings("Obey the bees.", {}))
+    first = talk.send("What is a boat? " + "It floats. " * 12)
+    talk.send("And a ship?", first.message_id)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(summaries, "_PART", 15)
+        talk.service.titles.wait()
+    (prompt,) = [one for one in talk.model.engine.prompts if summaries.ASK in one]
+    assert f"{summaries.ASK}What is a boat?<|im_end|>" in prompt
+    assert not re.search(f"(?i)bees|beekeeper|ship|floats|{WORDS[:12]}", prompt)
+    assert title(talk) == TITLE
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_it_is_written_in_slots_of_its_own(store: Store, places: int) -> None:
+    """The chat's next message has nothing to read again; a model that has slots for one text writes no title."""
+    engine = LocalEngine(tiny_chat.runner().open(), {tiny_chat.END}, tiny_chat.tokenizer().decode, places)
+    made = replace(tiny_chat.served(), engine=engine)
+    talk = talk_on(store, ready_slot(lambda name, report: made))
+    talk.send("Where does it end?", max_new_tokens=12)
     held = list(talk.sequence.tokens)
     talk.service.titles.wait()
-    assert talk.sequence.tokens[: len(held)] == held
-    talk.send("And now?", first.message_id, max_new_tokens=12)
-    assert talk.sequence.tokens[: len(held)] == held
-    talk.service.titles.wait()
+    assert engine.shared(held, talk.user) == len(held)
+    assert bool(store.chats.untitled(made.model_key, 0.0)) is (places == 1)
 
 
-@pytest.mark.parametrize(("part", "asked"), [(50, 1), (3000, 0)])
-def test_of_a_chat_that_does_not_fit_the_beginnings_count(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch, part: int, asked: int
+@pytest.mark.parametrize(("parameters", "asked"), [(999_999_999, 0), (1_500_000_000, 1), (None, 1)])
+def test_a_small_model_writes_none_and_leaves_it_to_a_larger_one(
+    store: Store, parameters: int | None, asked: int
 ) -> None:
-    monkeypatch.setattr(summaries, "_PART", part)
-    talk.send("Where does it end? " * 32, max_new_tokens=128)
+    made = replace(served(Scripted(WORDS, at_once=2, places=2)), parameters=parameters)
+    talk = talk_on(store, ready_slot(lambda name, report: made))
+    question = "What is a boat, and how does it differ from a ship or from a raft that drifts?"
+    talk.send(question)
     talk.service.titles.wait()
     assert talk.model.engine.titles_asked == asked
-    assert title(talk).startswith("Where" if not asked else TITLE)
-    assert talk.store.chats.untitled(talk.model.model_key, 0.0) == []
+    assert title(talk) == (TITLE if asked else "What is a boat, and how does it differ from a ship or from…")
+    assert bool(store.chats.untitled(talk.model.model_key, 0.0)) is not bool(asked)

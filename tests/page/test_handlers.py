@@ -15,6 +15,10 @@ import pytest
 from gradio.state_holder import SessionState
 
 from benchmarks.page.tab import Tab
+from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.page import status
+from hierchat.page.conversation import line
 from hierchat.page.guard import Page, PageEvents
 from hierchat.page.page_app import build_app, login
 from hierchat.page.page_sessions import Sessions, Stale
@@ -22,7 +26,7 @@ from hierchat.page.templates import script
 from hierchat.store.records import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
-from tests.testing.visitor import Visitor
+from tests.testing.visitor import Visitor, visible
 
 
 def test_no_name_is_declared_by_two_parts_of_the_script() -> None:
@@ -222,3 +226,51 @@ def test_nothing_is_held_of_pages_that_were_closed(
         for one in (stays, last):
             one.leave()
         soon(lambda: not held.session_data)
+
+
+def test_what_was_deleted_last_leaves_the_backups_by_a_button_beside_undo(service: FakeService) -> None:
+    chat = service.store.chats.create(service.user, "Kazoo")
+    service.store.messages.add(service.user, chat, NewMessage(None, "a kazoo"))
+    copy = service.store.backups.make()
+    assert copy
+    visitor = Visitor(service)
+    visitor.press("hc_delete", id=chat)
+    assert "Delete from backups, too" in visitor.says("hc-undo")
+    assert b"a kazoo" in copy.read_bytes()
+    visitor.press("hc_delete_copies")
+    assert b"a kazoo" not in copy.read_bytes()
+    assert visitor.says("hc-undo") == ""
+    assert "Deleted for good, and from the daily backups." in visitor.says("hc-live")
+    visitor.press("hc_restore", id=chat)
+    assert "was deleted for good" in visitor.says("hc-live")
+
+
+def test_a_chat_that_the_model_cannot_read_whole_says_so_when_it_is_opened(service: FakeService) -> None:
+    """And why its last summary failed, if no page has shown that; once."""
+    chat = service.store.chats.create(service.user, "Long")
+    service.store.messages.add(service.user, chat, NewMessage(None, "hello"))
+    visitor = Visitor(service)
+    visitor.press("hc_open", id=chat)
+    assert visitor.says("hc-live") == ""
+    service.script.left_out = 3
+    assert "its 3 oldest turns will be left out" in Visitor(service, c=str(chat)).says("hc-live")
+    visitor.press("hc_open", id=chat)
+    assert "hc_summarise" in visitor.html("hc-live")
+    service.summary_failures[service.user, chat] = "The summary repeated itself. The chat is as it was."
+    visitor.press("hc_open", id=chat)
+    assert "The summary repeated itself." in visitor.says("hc-live")
+    visitor.press("hc_open", id=chat)
+    assert "The summary repeated itself." not in visitor.says("hc-live")
+
+
+def test_a_summary_says_that_it_is_one_while_it_is_written(service: FakeService) -> None:
+    reading = Frame("summarising", prompt_read=40, prompt_tokens=90)
+    writing = Frame("summarising", figures=Figures(tokens=7), prompt_read=90, prompt_tokens=90)
+    said = [visible(status.summarising_line(frame)) for frame in (Frame("summarising"), reading, writing)]
+    assert said == [
+        "Summarising the oldest turns…",
+        "Summarising the oldest turns: 40 of 90 tokens read",
+        "Summarising the oldest turns: 7 tokens written",
+    ]
+    reply = ReplyInProgress(service.user, 1, latest=reading)
+    assert visible(line(reply, service.slot.status, loaded=True)) == said[1]

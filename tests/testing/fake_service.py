@@ -102,6 +102,8 @@ class Script:
     """The message that history drafts the next replies from."""
     costs: ForwardCosts | None = None
     window: int = 8192
+    left_out: int = 0
+    """Turns that the next prompt of any chat leaves out."""
     thought_seconds: float | None = None
     thinks: tuple[str, ...] = ()
     held: bool = False
@@ -138,6 +140,7 @@ class FakeService(ChatService):
         self.presets, self.projects = store.presets, store.projects
         self.in_progress = InProgress(store, self.changes)
         self.deleted_texts = SimpleNamespace(caches=[])
+        self.summary_failures: dict[tuple[int, int], str] = {}
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.data = UserData(store, self.changes)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
@@ -159,6 +162,9 @@ class FakeService(ChatService):
     @property
     def thinks(self) -> tuple[str, ...]:
         return self.script.thinks
+
+    def left_out(self, user_id: int, conversation_id: int) -> int:
+        return self.script.left_out
 
     def forget_user(self, user_id: int) -> bool:
         self.in_progress.end(user_id)
