@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
     {"language"},
-    {"logs", "jit", "reasoning", "shutdown"},
+    {"logs", "jit", "reasoning", "shutdown", "child_process"},
     {"models"},
     {"drafting"},
     {"engine"},

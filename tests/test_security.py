@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from tokenizers import Tokenizer, models
 
+from hierchat import child_process
 from hierchat.access import files, limits
 from hierchat.api.chat_request import ChatRequest
 from hierchat.api.text_completions import CompletionRequest
@@ -275,7 +276,7 @@ def test_a_tokenizer_beyond_its_bounds_is_refused(
 
 def test_a_template_that_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all, whatever the system counts of the processor."""
-    monkeypatch.setattr(template, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(child_process, "PATIENCE_SECONDS", 0)
     template._renderer._end()
     loops = "{% for a in range(99999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
     with pytest.raises(template.TemplateStopped):

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import Block, all_blocks, changes
 from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
-from hierchat.api.fields import Strict
+from hierchat.api.fields import Schema, Strict
 from hierchat.api.keys import ApiError, as_api_error
 from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
 
@@ -82,7 +82,7 @@ class ToolDescription(Strict):
     type: Literal["custom"] = "custom"
     name: str
     description: str = ""
-    input_schema: dict[str, Any]
+    input_schema: Schema
     cache_control: CacheControl | None = None
 
 

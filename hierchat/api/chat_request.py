@@ -7,7 +7,7 @@ from llguidance import LLMatcher
 from pydantic import Field, model_validator
 
 from hierchat.access.limits import InvalidJson, parse_json
-from hierchat.api.fields import Sampled, Strict
+from hierchat.api.fields import Sampled, Schema, Strict
 from hierchat.api.keys import ApiError
 from hierchat.api.requests import ReplyRequest
 from hierchat.chat.service import ChatService
@@ -74,7 +74,7 @@ RequestMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(
 class Function(Strict):
     name: str = Field(min_length=1, max_length=64)
     description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: Schema = Field(default_factory=lambda: {"type": "object", "properties": {}})
     strict: Literal[False] = False
 
 
@@ -95,7 +95,7 @@ class NamedTool(Strict):
 class JsonSchema(Strict):
     name: str = ""
     description: str = ""
-    schema_: dict[str, Any] = Field(alias="schema")
+    schema_: Schema = Field(alias="schema")
     strict: bool = True
 
 

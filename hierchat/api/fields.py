@@ -3,20 +3,23 @@
 import secrets
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from hierchat.chat.reply_stream import ReplyStream
 from hierchat.config import MOST_TOKENS, GenerationSettings
-from hierchat.engine.sampling.grammar import Grammars
+from hierchat.engine.sampling.grammar import Grammars, bounded
 from hierchat.engine.verification import TokenLogprob
 
 MOST_REPLIES = 8
 """The most that one request may ask for."""
 Stop = Annotated[str, Field(min_length=1)]
+TokenId = Annotated[int, Field(strict=False)]
+"""Key of a JSON object, which is a string there."""
+Schema = Annotated[dict[str, Any], AfterValidator(bounded)]
 
 
-class Strict(BaseModel, extra="forbid", allow_inf_nan=False):
-    """Base of all parts of a request: fields that are null count as left out; unknown ones are refused."""
+class Strict(BaseModel, extra="forbid", allow_inf_nan=False, strict=True):
+    """Base of all parts of a request: null fields count as left out; unknown fields and wrong types are refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -60,7 +63,7 @@ class Sampled(OpenAIRequest):
     repeat_penalty: float | None = Field(None, gt=0, le=10)
     presence_penalty: float | None = Field(None, ge=-10, le=10)
     frequency_penalty: float | None = Field(None, ge=-10, le=10)
-    logit_bias: dict[int, float] = Field(default_factory=dict)
+    logit_bias: dict[TokenId, float] = Field(default_factory=dict)
     stop: Stop | list[Stop] = Field(default_factory=list)
     max_tokens: int | None = Field(None, ge=1)
 

@@ -97,7 +97,8 @@ def _field(error: ValidationError) -> ApiError:
     elif first["type"] == "missing":
         message = f"{place} is missing."
     else:
-        message = f"{place}: {first['msg']}." if place else f"{first['msg']}."
+        said = first["msg"].removeprefix("Value error, ").removesuffix(".")
+        message = f"{place}: {said}." if place else f"{said}."
     code = "unsupported_parameter" if first["type"] == "extra_forbidden" else None
     return ApiError(400, message, place or None, code)
 

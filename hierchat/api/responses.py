@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import Block, BlockEvent, all_blocks, changes
 from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
-from hierchat.api.fields import OpenAIRequest, Strict
+from hierchat.api.fields import OpenAIRequest, Schema, Strict
 from hierchat.api.keys import as_api_error
 from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
 
@@ -85,7 +85,7 @@ class FlatTool(Strict):
     type: Literal["function"]
     name: str
     description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: Schema = Field(default_factory=lambda: {"type": "object", "properties": {}})
     strict: bool = False
 
 
@@ -93,7 +93,7 @@ class Format(Strict):
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = ""
     description: str = ""
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    schema_: Schema | None = Field(None, alias="schema")
     strict: bool = True
 
 

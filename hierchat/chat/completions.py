@@ -270,12 +270,14 @@ class Completions:
 
 
 def grammar_of_calls(tools: Sequence[dict[str, Any]], grammars: Grammars) -> str:
-    """Return the grammar of a reply that may call tools; a tool with an invalid schema takes any arguments."""
-    for tool in tools:
+    """Return the grammar of a reply that may call tools; a tool with an invalid schema takes any arguments, and so do
+    all tools if their schemas together ask for too much."""
+    for some in (*([tool] for tool in tools), tools):
         try:
-            grammars.check(optional([tool], grammars.mark))
+            grammars.check(optional(some, grammars.mark))
         except GrammarError:
-            tool["function"]["parameters"] = {"type": "object"}
+            for tool in some:
+                tool["function"]["parameters"] = {"type": "object"}
     return optional(tools, grammars.mark)
 
 

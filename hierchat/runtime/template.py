@@ -1,27 +1,22 @@
 """Render a tokenizer's chat template in a process that can be ended, since a template is code of a stranger; and find
 out how a model thinks before it answers, from its tokenizer and template alone."""
 
-import atexit
-import json
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from hierchat.config import Reasoning, process_environment
+from hierchat.child_process import ChildProcess
+from hierchat.config import Reasoning
 from hierchat.language import later
 from hierchat.reasoning import CLOSES, OPENS, join_reasoning, nearest_effort, split_reasoning
 from hierchat.runtime import template_program
-from hierchat.runtime.template_program import READY, Answer, most_bytes
 
 Chat = list[dict[str, Any]]
 """Messages as templates take them."""
-SECONDS, PATIENCE_SECONDS = 5, 60
-"""Time of one request: of the processor, where the system counts that, and in all."""
+SECONDS = 5
+"""Maximum time of the processor for one request, where the system counts it."""
 THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Where templates look for the thought of an earlier reply."""
 _LONGEST_REASON = 200
@@ -121,11 +116,15 @@ class ChatTemplate:
             raise TemplateRefused(
                 f"{its} does not take this chat: {reason}. Begin a new chat, or choose another model."
             )
-        took = {"text": "wrote too much text", "memory": "took too much memory"}
+        took = {
+            "text": "wrote too much text",
+            "memory": "took too much memory",
+            "time": f"computed for more than {_renderer.seconds} seconds",
+        }
         why = {
             "broken": later(f"cannot be read: {reason}"),
             "unsafe": later(f"was stopped, for it reaches for what is not its own: {reason}"),
-            "too_much": f"was stopped, for it {took.get(reason, f'computed for more than {SECONDS} seconds')}",
+            "too_much": f"was stopped, for it {took.get(reason, reason)}",
         }
         raise TemplateStopped(f"{its} {why[kind]}. Choose another model, or another file of this one.")
 
@@ -136,80 +135,7 @@ def _with_thought(message: dict[str, Any]) -> dict[str, Any]:
     return message if thought is None else {"thinking": thought, **message, "reasoning_content": thought}
 
 
-class _TemplateProcess:
-    """Render templates in a process that starts with the first request, and anew after one that went wrong."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        atexit.register(self.close)
-
-    def ask(self, request: Mapping[str, Any]) -> Answer:
-        """Send one request at a time to the process, and return its answer."""
-        line = json.dumps(request).encode() + b"\n"
-        try:
-            with self._lock:
-                found: Answer = json.loads(self._exchange(line))
-        except ValueError:  # it was ended at a bound, in the middle or before
-            return {"too_much": "time"}
-        return found
-
-    def _exchange(self, line: bytes) -> bytes:
-        process = self._running()
-        assert process.stdin
-        assert process.stdout
-        patience = threading.Timer(PATIENCE_SECONDS, process.kill)
-        patience.daemon = True
-        patience.start()
-        answer = b""
-        try:
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = process.stdout.readline(most_bytes(line) + 1)
-        except OSError:
-            pass
-        finally:
-            patience.cancel()
-            if not answer.endswith(b"\n") or b'"too_much"' in answer[:12]:
-                self._end()
-        return answer
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process and self._process.poll() is not None:
-            self._end()  # something else ended it
-        if not self._process:
-            self._process = subprocess.Popen(
-                # -P: no module of the folder that hierchat was started in
-                [sys.executable, "-P", "-m", template_program.__name__, str(SECONDS)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=process_environment(),
-            )
-            assert self._process.stdout
-            if self._process.stdout.readline() != READY:
-                self._end()
-                raise RuntimeError(f"{template_program.__name__} does not start")
-        return self._process
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process:
-            process.kill()
-            process.communicate()
-
-    def end(self) -> None:
-        """End the process after the request that it answers; the next request starts another one."""
-        with self._lock:
-            self._end()
-
-    def close(self) -> None:
-        """End the process, in the middle of a request too."""
-        if self._process:
-            self._process.kill()
-
-
-_renderer = _TemplateProcess()
+_renderer = ChildProcess(template_program.__name__, SECONDS)
 end_process = _renderer.end
 
 

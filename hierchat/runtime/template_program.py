@@ -1,36 +1,25 @@
-"""Render chat templates: a request in JSON per line of standard input, an answer per line of standard output. A program
-with bounds of time and memory, for a template is code that came with a model: it may loop, or write gigabytes. It
-imports jinja2 and little else, so that it starts in a tenth of a second."""
+"""Render chat templates: a program with limits of time and memory, because a template is code that came with a model.
+It may loop, or write gigabytes. It imports jinja2 and little else, so that it starts in a tenth of a second."""
 
+import html  # noqa: F401
 import json
-import math
-import signal
-import sys
 import textwrap  # noqa: F401
-import time
-from contextlib import suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any, Literal
 
 import jinja2
-import jinja2.constants  # as textwrap, imported by jinja2 when it is needed: too late
+import jinja2.constants  # as html and textwrap, imported by jinja2 when it is needed: too late
 import jinja2.debug
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
+from hierchat.child_process import TOO_MUCH, most_bytes, serve
+
 Answer = dict[Literal["text", "refused", "broken", "unsafe", "too_much"], str]
 """One of: the text; what the template says against these messages; why it is no template; what it reached for; what
 it took too much of."""
-READY = b"ready\n"
-"""The first line of the output."""
-_MEMORY = 2**30
-
-
-def most_bytes(request: bytes) -> int:
-    """Return the most bytes of an answer: a prompt is what went into it, and some words around each message."""
-    return 8 * len(request) + 2**16
 
 
 def answer(request: bytes) -> bytes:
@@ -40,7 +29,7 @@ def answer(request: bytes) -> bytes:
         made = json.dumps(found).encode() + b"\n"
         if len(made) <= most:
             return made
-    return b'{"too_much": "text"}\n'
+    return f'{TOO_MUCH}"text"}}\n'.encode()
 
 
 def _answer(asked: dict[str, Any]) -> Answer:
@@ -144,35 +133,7 @@ def _tojson(
     )
 
 
-def main(seconds: int) -> None:
-    """Answer requests until standard input ends. `seconds`: of the processor, for one request."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that asks
+if __name__ == "__main__":
     # Reads the time zone before files are closed
     _answer({"template": "{{ strftime_now('%Y') }}", "variables": {}})
-    # Bounds memory, and forbids to open files and start programs, where the system knows such limits
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-    sys.stdout.buffer.write(READY)
-    sys.stdout.buffer.flush()
-    for request in sys.stdin.buffer:
-        _bound_time(seconds)
-        sys.stdout.buffer.write(answer(request))
-        sys.stdout.buffer.flush()
-
-
-def _bound_time(seconds: int) -> None:
-    """Limit the processor's time from now on; up to a second more, for the system counts whole ones."""
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    serve(answer)

@@ -15,7 +15,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.sampling.grammar import GrammarError, Grammars
+from hierchat.engine.sampling.grammar import GrammarError, Grammars, bounded
 from tests.engine.drafters import Adversary, Noise, Oracle
 from tests.testing.tiny import tokens_of
 from tests.testing.tiny_chat import END, served, tokenizer
@@ -111,3 +111,58 @@ def test_probabilities_are_those_of_the_model(engine: LocalEngine, temperature: 
     drafted = steps(engine, settings, Oracle(tokens_of(plain)))
     assert [one for step in drafted for one in step.logprobs] == told
     assert not steps(engine, GenerationSettings(max_new_tokens=3))[-1].logprobs
+
+
+def of_keys(count: int) -> dict[str, object]:
+    names = [f"k{number}" for number in range(count)]
+    return {
+        "type": "object",
+        "properties": {name: {"type": "integer"} for name in names},
+        "required": names,
+    }
+
+
+def of_links(count: int) -> dict[str, object]:
+    """A chain of links: each but the last names the next."""
+    links = {f"a{number}": {"$ref": f"#/$defs/a{number + 1}"} for number in range(count)}
+    return {"$ref": "#/$defs/a0", "$defs": links | {f"a{count}": {"type": "string"}}}
+
+
+def nested(levels: int) -> dict[str, object]:
+    return {"type": "array", "items": nested(levels - 1)} if levels else {"type": "string"}
+
+
+MANY_FACTORS = {"allOf": [{"type": "integer", "multipleOf": number + 2} for number in range(20)]}
+
+
+@pytest.mark.parametrize("schema", [of_links(3000), of_keys(60_000), nested(70)])
+def test_a_schema_beyond_all_use_is_refused_at_once(schema: dict[str, object]) -> None:
+    with pytest.raises(GrammarError, match=r"at most 10,000 values, 500 links \(\$ref\) and 64 levels"):
+        bounded(schema)
+
+
+def test_what_is_too_long_is_refused(engine: LocalEngine) -> None:
+    assert engine.grammars
+    for check, text in (
+        (bounded, {"const": "x" * 300_000}),
+        (engine.grammars.check, "start: " + '"a" ' * 70_000),
+    ):
+        with pytest.raises(GrammarError, match="at most 262,144 characters"):
+            check(text)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("schema", [of_links(50), of_keys(1000), nested(30), MANY_FACTORS])
+def test_schemas_that_people_use_are_within_bounds(schema: dict[str, object]) -> None:
+    assert bounded(schema) is schema
+
+
+@pytest.mark.parametrize(
+    "schema", [of_links(3000), {"type": "object", "required": of_keys(12_000)["required"]}, MANY_FACTORS]
+)
+def test_a_grammar_that_ends_its_process_is_refused(engine: LocalEngine, schema: dict[str, object]) -> None:
+    """In this process, the first two would overflow the stack, and the third would take a minute."""
+    text = str(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+    assert engine.grammars
+    with pytest.raises(GrammarError, match="too much time or memory"):
+        engine.grammars.check(text)
+    engine.grammars.check(GRAMMAR)  # others go on

@@ -352,7 +352,7 @@ def warm() -> None:
     """Import, compile and measure once what every fork needs."""
     torch.set_num_threads(1)
     # In this process: a fork cannot wait for a process that is another one's child, and nobody may start one.
-    template._TemplateProcess._exchange = lambda self, line: template_program.answer(line)  # type: ignore[method-assign]
+    template._renderer._exchange = template_program.answer  # type: ignore[method-assign]
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "warm.db") as store:
         for name in ("tiny-0", "tiny-1"):
             slot = ModelSlot(catalogue(name), load=load)

@@ -34,7 +34,7 @@ EVERYTHING = (
     "{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ dict(a=1)['a'] }}{{ dict.fromkeys('ab', 2) }}\n"
     "{{ messages | tojson }}{{ tools | tojson(indent=2) if tools }}{{ strftime_now('%') }}\n"
     "{{ bos_token }}{{ pad_token }}\n"
-    "{{ x is defined }}{{ nothing }}{{ 7 // 2 }}{{ documents is none }}{{ ('a b' | wordwrap(1)) }}\n"
+    "{{ x is defined }}{{ nothing }}{{ 7 // 2 }}{{ documents is none }}{{ ('a b' | wordwrap(1)) }}{{ '<b>&lt;' | striptags }}\n"
     "{{ add_generation_prompt }}"
 )
 CHATS = [
@@ -106,7 +106,7 @@ def test_of_several_templates_one_is_for_tools() -> None:
 def one_second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For a process of this test alone."""
     template._renderer._end()
-    monkeypatch.setattr(template, "SECONDS", 1)
+    monkeypatch.setattr(template._renderer, "seconds", 1)
     yield
     template._renderer._end()
 

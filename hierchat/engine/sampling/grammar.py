@@ -9,17 +9,64 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
+from hierchat.child_process import ChildProcess
+from hierchat.engine.sampling import grammar_program
 from hierchat.engine.sampling.sampler import FloatArray
+
+MOST_CHARACTERS = 1 << 18
+"""Maximum length of a schema or grammar."""
+MOST_VALUES, MOST_LINKS, DEEPEST = 10_000, 500, 64
+"""Limits of a JSON schema: values in it, `$ref` links among them, levels."""
+SECONDS = 3
+"""Maximum time of the processor to compile a grammar, where the system counts it."""
+_compiler = ChildProcess(grammar_program.__name__, SECONDS)
 
 
 class GrammarError(ValueError):
     """A grammar cannot be used. The message is for who wrote it."""
+
+
+def bounded(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema as it is. Raises GrammarError if it is larger than any that is in use."""
+    inside: list[Any] = [schema]
+    values = links = depth = 0
+    while inside:
+        depth, values = depth + 1, values + len(inside)
+        links += sum("$ref" in one for one in inside if isinstance(one, dict))
+        if values > MOST_VALUES or links > MOST_LINKS or depth > DEEPEST:
+            limits = f"{MOST_VALUES:,} values, {MOST_LINKS} links ($ref) and {DEEPEST} levels"
+            raise GrammarError(f"A schema may have at most {limits}. Make it smaller.")
+        parts = (
+            one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list)
+        )
+        inside = [part for some in parts for part in some]
+    _require_short(json.dumps(schema))
+    return schema
+
+
+def _require_short(text: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise GrammarError(
+            f"A schema or grammar may have at most {MOST_CHARACTERS:,} characters. Make it shorter."
+        )
+
+
+@lru_cache(64)
+def _trouble(text: str, marks: tuple[str, ...]) -> str:
+    """Return the reason why llguidance refuses a grammar; empty if it takes it. Raises GrammarError if the process that
+    compiles it comes to its limits, or dies."""
+    answer = _compiler.ask({"grammar": text, "marks": marks})
+    if (trouble := answer.get("trouble")) is None:
+        raise GrammarError(
+            "It takes too much time or memory. Make it smaller, with fewer keys and links ($ref)."
+        )
+    return str(trouble)
 
 
 class Grammars:
@@ -38,20 +85,30 @@ class Grammars:
         most = max(self._vocabulary, len(self._tokenizer))
         return from_tokenizer(self._tokenizer, n_vocab=most, eos_token=self._end_ids)
 
+    @cached_property
+    def _marks(self) -> list[str]:
+        """Return the control tokens that a grammar may name."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        return [token.content for id, token in added if self._tokens.is_special_token(id)]
+
     def check(self, text: str) -> None:
-        """Check that `text` (llguidance's JSON, or Lark) is a grammar. Raises GrammarError if not, or if it asks for
-        too much."""
+        """Compile `text` (llguidance's JSON, or Lark) in another process. Raises GrammarError if it is no grammar, or
+        asks for too much."""
         if not self._end_ids:
             raise GrammarError(
                 "This model has no token that ends a reply, so no reply of it can be held to a form."
             )
-        if trouble := LLMatcher.validate_grammar(text, self._tokens):
-            raise GrammarError(trouble.strip().splitlines()[0])
+        _require_short(text)
+        if trouble := _trouble(text, tuple(mark for mark in self._marks if mark in text)):
+            raise GrammarError(trouble.splitlines()[0])
 
     def begin(self, text: str, reply: Sequence[int] = ()) -> Grammar:
         """Make the grammar of a reply that begins with these tokens. Raises GrammarError."""
         self.check(text)
-        grammar = Grammar(LLMatcher(self._tokens, text, log_level=0), self._end_ids)
+        matcher = LLMatcher(self._tokens, text, log_level=0)
+        if matcher.is_error():
+            raise GrammarError(matcher.get_error().strip().splitlines()[0])
+        grammar = Grammar(matcher, self._end_ids)
         for token in reply:
             grammar.take(token)
         return grammar
