@@ -64,7 +64,9 @@ class LlamaCpp:
             llama._ctx.decode(llama._batch)
             llama._ctx.get_logits()  # they are there when the computation is done
             found.append((time.perf_counter() - began) * 1e3)
-            llama._ctx.kv_cache_seq_rm(-1, llama.n_tokens, -1)
+            if not llama._ctx.kv_cache_seq_rm(-1, llama.n_tokens, -1):
+                llama.reset()
+                hold(llama, request["prompt"])
         return {"ms": found}
 
     def reading(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -110,8 +112,18 @@ class DraftModel:
 def load(model: str, options: dict[str, Any], draft: Any = None) -> Any:
     """Load a Llama whose draft model is `draft`."""
     from llama_cpp import Llama  # type: ignore[import-not-found]
+    from llama_cpp import llama_cpp as low
 
-    return Llama(
+    defaults = low.llama_context_default_params
+
+    def with_snapshots() -> Any:
+        """Return parameters with a state of a hybrid for each token of a draft, so that it can be rolled back."""
+        wanted = defaults()
+        wanted.n_rs_seq = max(options.get("lookup") or 0, options.get("draft_tokens") or 0)
+        return wanted
+
+    low.llama_context_default_params = with_snapshots
+    llama = Llama(
         model,
         n_ctx=options["context"],
         n_threads=options["threads"],
@@ -120,12 +132,21 @@ def load(model: str, options: dict[str, Any], draft: Any = None) -> Any:
         logits_all=draft is not None,  # room for the logits of every position, which `generate` writes there
         verbose=False,
     )
+    low.llama_context_default_params = defaults
+    remove = llama._ctx.kv_cache_seq_rm
+    # A hybrid's memory refuses to remove from all sequences, and there is one
+    llama._ctx.kv_cache_seq_rm = lambda sequence, begin, end: remove(max(sequence, 0), begin, end)
+    return llama
 
 
 def hold(llama: Any, tokens: list[int]) -> None:
     """Put these tokens into the slots: what they hold of them stays, the rest is read. A prompt's own logits are not
     needed, and with drafts llama-cpp-python would compute and copy them all."""
-    llama.n_tokens = common_prefix(llama.input_ids[: llama.n_tokens].tolist(), tokens)
+    common = common_prefix(llama.input_ids[: llama.n_tokens].tolist(), tokens)
+    if common < llama.n_tokens and not llama._ctx.kv_cache_seq_rm(-1, common, -1):
+        llama.reset()  # a hybrid has no state of that place
+        common = 0
+    llama.n_tokens = common
     if llama.n_tokens == len(tokens):
         return
     of_all, llama._logits_all = llama._logits_all, False
