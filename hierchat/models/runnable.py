@@ -1,11 +1,11 @@
 """Tell from a configuration alone what can be computed by our own engine, and through transformers."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from hierchat.language import later
 from hierchat.models.architectures import families, mixers, model_config
-from hierchat.models.architectures.mixers import HYBRID_KERNELS
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.eagle_files import ASSISTANTS
@@ -84,7 +84,7 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
     if not (architecture := families.ARCHITECTURES.get(kind)):
         return families.unknown(kind)
     if architecture.mixers:
-        if kind not in HYBRID_KERNELS:
+        if kind not in mixers.HYBRID_KERNELS:
             return f"layers of {min(architecture.mixers)}"
         if not config.get("layer_types"):
             return "layers that it does not name"
@@ -127,6 +127,8 @@ def _odd_mixers(config: Mapping[str, Any], architecture: families.Architecture) 
         return "biases of this architecture"
     if config.get("moe_latent_size"):
         return "experts of another width than their layer"
+    if (config.get("n_group") or 1) > 1:
+        return "groups of experts"
     for kind in sorted({kind for kind in config["layer_types"] if mixers.has_state(kind)}):
         mixer = mixers.mixer_of(config, kind)
         if mixer.keys and mixer.values % mixer.keys:
@@ -141,7 +143,7 @@ def _odd_experts(config: Mapping[str, Any], architecture: families.Architecture)
     experts, active = model_config.experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
-    if architecture.experts_beside_mlp and not experts:
+    if (architecture.experts_beside_mlp or architecture.mixers) and not experts:
         return None
     if not 0 < active <= experts:
         return f"{experts} experts of which {active} are chosen"
@@ -192,7 +194,7 @@ def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
     """Return the Step that computes a model of which only transformers' name of its kind is known."""
     architecture = families.ARCHITECTURES.get(model_config.KINDS.get(kind, kind))
-    if own and architecture and (not architecture.mixers or architecture.model_type in HYBRID_KERNELS):
+    if own and architecture and (not architecture.mixers or architecture.model_type in mixers.HYBRID_KERNELS):
         return "kernels"
     return "slots" if slotted({"model_type": families.RENAMED.get(kind, kind)}, device) else "plain"
 
@@ -212,7 +214,7 @@ def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def gguf_unsupported(head: Head) -> str | None:
     """Return why our own engine cannot compute a GGUF file; None if it can."""
-    config = gguf_config(head)
+    config = mixers.completed(gguf_config(head))
     if not (architecture := families.GGUF_ARCHITECTURES.get(head.architecture)):
         return families.unknown(config["model_type"])
     if not config.get("num_attention_heads"):
@@ -224,7 +226,10 @@ def gguf_unsupported(head: Head) -> str | None:
     # Keys and values of layers that use others' may be there, too
     known = {name.gguf for name in model_config.tensors(architecture, {**config, "num_kv_shared_layers": 0})}
     known |= {families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS}
-    if foreign := {tensor.name for tensor in head.tensors} - known:
+    foreign = {tensor.name for tensor in head.tensors} - known
+    if architecture.mixers:  # layers behind the others guess further tokens
+        foreign = {name for name in foreign if not _is_behind(name, config["num_hidden_layers"])}
+    if foreign:
         return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
     scaled = rope_type(config.get("rope_scaling") or {})
     if scaled == "longrope" and not any(tensor.name == families.LONG_FACTORS for tensor in head.tensors):
@@ -233,6 +238,11 @@ def gguf_unsupported(head: Head) -> str | None:
         return "Granite without rotary positions"
     odd = sorted({tensor.type for tensor in head.tensors} - set(TYPES))
     return f"block type {odd[0]}" if odd else None
+
+
+def _is_behind(name: str, layers: int) -> bool:
+    number = re.match(r"blk\.(\d+)\.", name)
+    return bool(number and int(number[1]) >= layers)
 
 
 def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:

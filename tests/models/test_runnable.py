@@ -164,7 +164,7 @@ def test_gguf_files(file: Head, own: str | None, through: str | None) -> None:
 
 
 def test_every_architecture_is_listed_once_and_tried() -> None:
-    assert len(ARCHITECTURES) == len(GGUF_ARCHITECTURES)
+    assert len(ARCHITECTURES) == len(GGUF_ARCHITECTURES) - 1  # one of Nemotron-H's has two names there
     hybrids = {name for name, one in ARCHITECTURES.items() if one.mixers}  # test_hybrids.py
     assert {config.model_type for config in CONFIGS.values()} == set(ARCHITECTURES) - hybrids
 

@@ -139,8 +139,6 @@ class _Layer:
             out[row] = np.einsum("hdv,hd->hv", state, c[row])
         out = (out + self.vectors["skips"][:, None] * values).reshape(len(x), -1)
         gated = (out * _silu(self.times("z", x))).reshape(len(x), mixer.keys, -1)
-        if self.config["model_type"] != "nemotron_h":  # one norm over all groups
-            gated = gated.reshape(len(x), 1, -1)
         weights = self.vectors["state_norms"].reshape(gated.shape[1:])
         return _rms(gated, weights, self.config["rms_norm_eps"]).reshape(len(x), -1)
 

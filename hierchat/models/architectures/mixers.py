@@ -30,10 +30,25 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
         return found
     if kinds := _kinds(config, architecture):
         found |= {"layer_types": kinds, "num_hidden_layers": len(kinds)}
+    if MAMBA in architecture.mixers and not architecture.unrotated_every:
+        rotated = config.get("position_embedding_type") == "rope"
+        found["no_rope_layer_interval"] = None if rotated else 1
+    if config.get("block_auto_adjust_ff_dim"):
+        found |= {"intermediate_size": _adjusted(config), "block_auto_adjust_ff_dim": False}
     epsilons = [config[name] for name in _EPSILONS if config.get(name) is not None]
     if "rms_norm_eps" not in found and epsilons:
         found["rms_norm_eps"] = epsilons[0]
     return found
+
+
+def _adjusted(config: Mapping[str, Any]) -> int:
+    """Return the width of LFM2's MLP, as its configuration counts it."""
+    two_thirds = int(2 * (config.get("block_ff_dim") or config["intermediate_size"]) / 3)
+    wide, multiple = (
+        int((config.get("block_ffn_dim_multiplier") or 1) * two_thirds),
+        config["block_multiple_of"],
+    )
+    return int(multiple * -(-wide // multiple))
 
 
 def _kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:

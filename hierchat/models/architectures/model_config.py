@@ -96,6 +96,8 @@ def has_mlp_beside_experts(config: Mapping[str, Any], architecture: Architecture
 def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
     """Return the width of an MLP (rows of gate and up), of one expert where a layer has several."""
     beside = has_mlp_beside_experts(config, architecture)
+    if architecture.mixers and experts_of(config)[0]:
+        return int(config[architecture.routed_inner])
     return int(config["moe_intermediate_size" if beside else architecture.inner])
 
 
@@ -218,6 +220,8 @@ def query_scales(
 def experts_of(config: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of experts in a layer, and how many of them a token activates; 0, 0: it has none."""
     experts = config.get("num_experts") or config.get("num_local_experts") or 0
+    if mixers.EXPERTS in (config.get("layer_types") or ()):
+        experts = config.get("n_routed_experts") or 0
     if not experts or config.get("enable_moe_block") is False:
         return 0, 0
     return experts, config.get("num_experts_per_tok") or config.get("top_k_experts") or 0
@@ -237,6 +241,7 @@ def chosen_by_logistic(config: Mapping[str, Any]) -> bool:
 KINDS = {
     **dict.fromkeys(("gemma4", "gemma4_unified", "gemma4_unified_text"), "gemma4_text"),
     "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
     **families.RENAMED,
 }
 """Kinds of models whose texts our own engine computes from safetensors, and as which architecture."""
@@ -295,7 +300,8 @@ def rotary_layouts(config: Mapping[str, Any], architecture: Architecture) -> lis
     usual = RotaryLayout(size // 2, size // 2, size)
     if not architecture.local_rope_base:
         return [usual]
-    if not architecture.full_head_dim:
+    proportional = any(rope_type(rope_scaling(config, kind)) == "proportional" for kind in (FULL, SLIDING))
+    if not architecture.full_head_dim and not proportional:
         return [usual, usual]
     sizes = dict(zip(layer_kinds(config, architecture), (one[2] for one in layer_heads(config)), strict=True))
     found = []

@@ -26,6 +26,7 @@ import numpy as np
 
 from hierchat.config import cache_dir, process_environment
 from hierchat.models import cache
+from hierchat.models.architectures import mixers
 from hierchat.models.architectures.families import ARCHITECTURES, RENAMED
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import Size
@@ -40,7 +41,7 @@ from hierchat.models.formats.gguf_config import (
     special_tokens,
     whole_config,
 )
-from hierchat.models.formats.gguf_families import FAMILIES
+from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.formats.gguf_module import WIDTH, GgufModule, matrices_of, stored
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
@@ -93,7 +94,8 @@ def _layout(folder: Path) -> list[int] | None:
         return None
     from hierchat.jit import LANES
 
-    return [VERSION, LANES, *[_WITH_MTP] * module]
+    # What runs through a module may run on the kernels of another version
+    return [VERSION, LANES, *[_WITH_MTP, len(mixers.HYBRID_KERNELS)] * module]
 
 
 def source_sha256(folder: Path) -> str | None:
@@ -184,9 +186,9 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     report(Progress("converting", 0, None, f"{gguf.name}, once"))
     head = read_head(gguf)
-    if head.architecture in FAMILIES:
-        return _write_module(gguf, head, folder, report, blocks=True)
     if reason := gguf_unsupported(head):
+        if head.architecture in FAMILIES:
+            return _write_module(gguf, head, folder, report, blocks=True)
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * _size_in_blocks(head)))
     describe(gguf, folder)
@@ -262,7 +264,11 @@ SECONDS = 600
 def describe(gguf: Path, folder: Path) -> None:
     """Write configurations and tokenizer of a GGUF file. Raises BrokenFileError, UnsupportedError."""
     config = whole_config(read_head(gguf))
-    if config and write_tokenizer(gguf, folder):
+    written = write_tokenizer(gguf, folder) if config else False
+    if config and not written and config["model_type"] in KINDS:  # a hybrid, of which transformers reads less
+        _tokenizer(gguf).save_pretrained(folder)
+        written = True
+    if written:
         for name in ("config.json", "generation_config.json"):
             (folder / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
         return

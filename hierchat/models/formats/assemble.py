@@ -195,7 +195,8 @@ def whole(name: families.Name, experts: int, read: Callable[[str], Floats]) -> F
         floats = read(stem)
         return floats.reshape(-1, floats.shape[2])
     if not fused(name):
-        return read(said)
+        found = read(said)
+        return found.reshape(-1, found.shape[-1]) if found.ndim > 2 else found
     floats = read(f"{stem}_bias") if kind == "bias" else read(stem).swapaxes(1, 2)
     floats = np.ascontiguousarray(floats[:, part_of(name)])
     return floats if kind == "bias" else floats.reshape(-1, floats.shape[2])
@@ -213,6 +214,8 @@ def part_of(name: families.Name) -> slice:
     return slice(0 if families.FUSED_EXPERTS["gate"].gguf in name.gguf else 1, None, 2)
 
 
+_OF_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
+"""A matrix of one expert, which some files have in one tensor with those of all others."""
 _PIECE = 8192
 """Rows of a large matrix that are packed at a time."""
 
@@ -224,7 +227,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     stored = {name: file for file in files for name in file.keys()}  # noqa: SIM118
     # Beside pictures, tensors of texts have names of their own
     places = {
-        re.sub(rf"^{re.escape(model_config.PREFIX)}", "model.", name): (file, name)
+        re.sub(rf"^(?:{re.escape(model_config.PREFIX)}|backbone\.)", "model.", name): (file, name)
         for name, file in stored.items()
     }
 
@@ -232,10 +235,14 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     architecture = families.ARCHITECTURES[config["model_type"]]
     if mixers.DELTA_NET in architecture.mixers:  # of each key together, as transformers has them
         config = {**config, "value_heads_grouped": True}
-    experts, router = (
-        model_config.experts_of(config)[0],
-        model_config.matrices_of(architecture, config, 0).get("router"),
-    )
+    experts = model_config.experts_of(config)[0]
+    kept = {"router", "dense_scale"}  # as floats: few numbers, which decide much
+    floats = {
+        name.of(layer)
+        for layer in range(config["num_hidden_layers"])
+        for place, name in model_config.matrices_of(architecture, config, layer).items()
+        if place in kept
+    }
 
     def placed(name: str) -> tuple[Any, str]:
         if name not in places:
@@ -243,6 +250,11 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         return places[name]
 
     def raw(name: str) -> Any:
+        found = None if name in places else _OF_EXPERT.fullmatch(name)
+        if found and f"{found[1]}.{'down_proj' if found[3] == 'down' else 'gate_up_proj'}" in places:
+            file, joined = placed(f"{found[1]}.{'down_proj' if found[3] == 'down' else 'gate_up_proj'}")
+            whole_one = file.get_slice(joined)[int(found[2])]
+            return whole_one if found[3] == "down" else whole_one.chunk(2)[found[3] == "up"]
         file, stored_name = placed(name)
         return file.get_tensor(stored_name)
 
@@ -263,9 +275,9 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         if name == families.LAYER_EMBEDDING:
             return _packed_in_pieces(*placed(name.transformers))
         weights = tensor(name) if order is None else tensor(name)[order]
-        if router and f".{router.gguf}." in name.gguf:
+        if name in floats:
             return blocks.from_floats(weights)
-        return blocks.pack(weights, 8 if name in (families.EMBEDDING, families.HEAD) else bits)
+        return blocks.pack(weights, 8 if name in (architecture.embedding, families.HEAD) else bits)
 
     return assemble(
         architecture,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.architectures import families
+from hierchat.models.architectures import families, mixers
 from hierchat.models.architectures.model_config import FULL, SLIDING, require_plausible
 from hierchat.models.formats.gguf_families import FAMILIES, GRANITE
 from hierchat.models.formats.gguf_head import Head, partial_rotary, scaling_of
@@ -144,6 +144,8 @@ def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
 
 def whole_config(head: Head) -> dict[str, Any] | None:
     """Return config.json and generation_config.json in one, as transformers has them; None where it alone can."""
+    if families.GGUF_ARCHITECTURES.get(head.architecture) and head.architecture in FAMILIES:
+        return {**mixers.completed(gguf_config(head)), **special_tokens(head)}
     shapes = {tensor.name: tensor.shape for tensor in head.tensors}
     epsilon = head.of_architecture("attention.layer_norm_rms_epsilon")
     if head.architecture not in WHOLE or families.EMBEDDING.gguf not in shapes or epsilon is None:

@@ -113,10 +113,13 @@ def _shape(head: Head, name: str, axis: int) -> int | None:
 
 def _state_sizes(head: Head, *names: str) -> dict[str, int]:
     """Return sizes of layers with a running state by the configuration's names: those of the convolution's width, a
-    state's size, groups, heads, and numbers per head."""
+    state's size, groups, heads, and numbers per head. Raises ValueError if they do not fit each other."""
     keys = ("conv_kernel", "state_size", "group_count", "time_step_rank")
     found = [int(needed(head, f"ssm.{key}")) for key in keys]
-    return dict(zip(names, [*found, int(needed(head, "ssm.inner_size")) // found[-1]], strict=True))
+    inner, (*_, groups, heads) = int(needed(head, "ssm.inner_size")), found
+    if min(inner, *found) < 1 or inner % heads or heads % groups:
+        raise ValueError(f"its state of {inner} numbers has {heads} heads in {groups} groups")
+    return dict(zip(names, [*found, inner // heads], strict=True))
 
 
 def _decimal(value: Any) -> Any:

@@ -102,7 +102,8 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
     with _sense(entry.name):
         gguf_config(head)
         through = runnable.gguf_refused(head)
-        own = through if head.architecture in FAMILIES else runnable.gguf_unsupported(head)
+        own = runnable.gguf_unsupported(head)
+        own = through if own and head.architecture in FAMILIES else own
     engine = by_engine(entry, device, backend)
     _require_one(entry.name, engine, backend, head.architecture, own, through)
 

@@ -2,55 +2,91 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
+from hierchat.models.architectures import mixers
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import of_text
 from hierchat.models.formats import blocks
 from hierchat.models.formats.assemble import pack_safetensors, read_gguf
+from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.progress import silent
+from hierchat.models.load.check import expected_step
+from hierchat.models.load.load_model import BlockModule, load
+from hierchat.models.progress import BrokenFileError, silent
 from tests.gguf_files.models import VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
+from tests.testing.families import tiny_family
 from tests.testing.hybrid_reference import logits_of
 from tests.testing.tiny import random_tokens
-from tests.testing.tiny_files import tiny_tokenizer
+from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
+Floats = NDArray[np.float32]
 TOKENS = random_tokens(24, seed=1, vocabulary=VOCABULARY)
 TOKENIZER = tiny_tokenizer(("ab",))
-HYBRIDS = ["qwen35", "qwen35, heads alike"]
+LFM3 = {"vocab_size": VOCABULARY, "layer_types": ["conv", "sliding_attention", "full_attention", "conv"]}
+HYBRIDS = [
+    "qwen35", "qwen35, heads alike", "qwen35moe", "qwen3next", "granitehybrid", "granitehybrid, experts", "lfm2",
+    "lfm2moe", "nemotron_h", "nemotron_h_moe",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
-@pytest.mark.parametrize("packed", [False, True])
+def wanted(module: Any) -> Floats:
+    with torch.inference_mode():
+        return np.asarray(module(torch.tensor([TOKENS])).logits[0])
+
+
+@pytest.mark.parametrize(("name", "packed"), [(name, at % 2 == 0) for at, name in enumerate(HYBRIDS)])
 def test_a_file_becomes_blocks(name: str, packed: bool, tmp_path: Path) -> None:
     """They mean what transformers' module computes; in eight bits the file has the same weights."""
     module = tiny_module(name)
     path = write_family(name, module, tmp_path / "tiny.gguf", TOKENIZER, packed=packed)
     model = read_gguf(path, gguf_config(read_head(path)), silent)
-    with torch.inference_mode():
-        wanted = module(torch.tensor([TOKENS])).logits[0].numpy()
-    np.testing.assert_allclose(logits_of(model, TOKENS), wanted, atol=2e-3 * wanted.std())
+    right = wanted(module)
+    np.testing.assert_allclose(logits_of(model, TOKENS), right, atol=2e-3 * right.std())
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@pytest.mark.parametrize("name", [*HYBRIDS, "lfm3"])
 def test_safetensors_become_blocks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From what transformers writes; here without rounding."""
     monkeypatch.setattr(blocks, "pack", lambda weights, bits: blocks.from_floats(weights))
-    module = tiny_module(name)
+    module = tiny_family("lfm3", **LFM3) if name == "lfm3" else tiny_module(name)
     module.save_pretrained(tmp_path)
-    config = of_text(module.config.to_dict())
-    model = pack_safetensors(tmp_path, dict(config), 8, silent)
-    with torch.inference_mode():
-        wanted = module(torch.tensor([TOKENS])).logits[0].numpy()
-    np.testing.assert_allclose(logits_of(model, TOKENS), wanted, atol=2e-3 * wanted.std())
+    config = json.loads((tmp_path / "config.json").read_text())
+    model = pack_safetensors(tmp_path, dict(of_text(config)), 8, silent)
+    right = wanted(module)
+    np.testing.assert_allclose(logits_of(model, TOKENS), right, atol=2e-3 * right.std())
+
+
+def test_our_kernels_get_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once they compute a hybrid; what was made for transformers' module is made anew."""
+    path = write_family("qwen35", tiny_module("qwen35"), tmp_path / "tiny.gguf", TOKENIZER)
+    assert isinstance(load(of_gguf(path), "cpu").model, BlockModule)
+    monkeypatch.setattr(mixers, "HYBRID_KERNELS", ("qwen3_5_text",))
+    assert expected_step(of_gguf(path), "cpu") == "kernels"
+    model = load(of_gguf(path), "cpu").model
+    assert isinstance(model, BlockModel)
+    read = read_gguf(path, gguf_config(read_head(path)), silent)
+    assert np.array_equal(logits_of(model, TOKENS), logits_of(read, TOKENS))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"ssm.inner_size": 97}, {"ssm.group_count": 5}, {"ssm.time_step_rank": 0}]
+)
+def test_states_that_do_not_fit_are_refused(changed: dict[str, int], tmp_path: Path) -> None:
+    path = write_family("qwen35", tiny_module("qwen35"), tmp_path / "tiny.gguf", TOKENIZER, **changed)
+    with pytest.raises(BrokenFileError, match=r"its state of \d+ numbers has \d heads in \d groups"):
+        gguf_config(read_head(path))
 
 
 def test_all_hybrids_are_tried() -> None:
     tried = {tiny_module(name).config.model_type for name in HYBRIDS}
-    assert tried == {name for name, one in ARCHITECTURES.items() if one.mixers}
+    assert tried | {"lfm3"} == {name for name, one in ARCHITECTURES.items() if one.mixers}
