@@ -73,8 +73,8 @@ class Architecture:
 
     Hybrids (mixers.py): `mixers`: matrices of a layer by its kind, in place of attention's, and VECTORS. `routed`:
     matrices of layers that have routed experts, in place of those of an MLP; `routed_inner`: key of the experts' width.
-    `gguf_grouped_heads`: GGUF files, too, have the value heads of one key together, not in turn. `sigmoid_scores`:
-    experts are scored by a sigmoid. `embedding` and `last_norm`: names of these where they are others.
+    `gguf_grouped_heads`: GGUF files, too, have the value heads of one key together, not in turn. `embedding` and
+    `last_norm`: names of these where they are others.
 
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
@@ -95,7 +95,6 @@ class Architecture:
     routed: Mapping[str, Name] = field(default_factory=dict)
     routed_inner: str = "moe_intermediate_size"
     gguf_grouped_heads: bool = False
-    sigmoid_scores: bool = False
     embedding: Name = EMBEDDING
     last_norm: Name = LAST_NORM
     biases: tuple[str, ...] = ()
