@@ -66,11 +66,18 @@ for (const act of ['hc_detach', 'hc_inline', 'hc_next_edit', 'hc_next_cancel']) 
   };
 }
 
-// What opens stays where it was pressed.
-acts.hc_attachment = ({ id }) => {
+// What opens stays where it was pressed. A number in a reply leads to the passage, whose text opens below the reply.
+let opens = null;
+acts.hc_attachment = ({ button, id }) => {
   stay();
+  opens = button.matches('.hc-cite') ? id : null;
   trigger('hc_attachment', { id });
 };
+when('#hc-thread', (thread) => changes(thread, () => {
+  if (opens === null) return;
+  thread.querySelector(`[aria-expanded=true][data-id="${opens}"] + pre`)?.scrollIntoView({ block: 'nearest' });
+  opens = null;
+}));
 
 on('paste', (event) => {
   if (event.target !== box()) return;

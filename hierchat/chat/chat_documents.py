@@ -3,11 +3,12 @@
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
 from hierchat import logs
+from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.drafting.growing.kernel_arrays import PROMPTS
 from hierchat.drafting.source import Source
 from hierchat.store import Connection, StoreError
@@ -122,4 +123,5 @@ def quotes(
 
 def draft_source(found: Sequence[Passage], tokens: Callable[[str], list[int]]) -> Source:
     """Build a database of passages to draft from, which is asked before all corpora. `tokens` tokenises a text."""
-    return Source.of((tokens(one.text) for one in sorted(found, key=attrgetter("id"))), PROMPTS)
+    texts = (tokens(one.text) for one in sorted(found, key=attrgetter("id")))
+    return replace(Source.of(texts, PROMPTS), origin=DOCUMENTS)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import NO_MATCH, Match
+from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, Match
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.verification import TokenLogprob
@@ -349,7 +349,8 @@ def runs_of(
         matched = decode(tokens[max(span.start - span.origin.matched, 0) : span.start])
         phrase = whole[max(begin - len(matched), 0) : end]
         origin = span.origin
-        if origin.slot == "context" and origin.place is not None and origin.place < 0:
+        here = origin.slot == "context" and span.source != DOCUMENTS
+        if here and origin.place is not None and origin.place < 0:
             # Which message it was is not kept, for the prompt is one text: the newest that holds the phrase.
             holds = (one.id for one in before if phrase.strip() and phrase in one.text)
             origin = replace(origin, origin_id=next(holds, None))

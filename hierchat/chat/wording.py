@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import DESERVED_TOKENS, Figures
+from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, error_words, later, plural
 from hierchat.language import number as written
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 SOURCES = {
     TARGET: later("the model itself"),
     "context": later("this chat"),
+    DOCUMENTS: later("documents"),
     "history": later("your earlier chats"),
     "statistics": later("phrases and files"),
     "head": later("draft head"),

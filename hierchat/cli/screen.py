@@ -20,6 +20,7 @@ from rich.theme import Theme
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.statistics import SourceRun
+from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.engine.engine import TARGET
 from hierchat.language import error_words
 from hierchat.reasoning import split_reasoning
@@ -300,6 +301,7 @@ def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
 _STYLES = {
     TARGET: "",
     "context": "blue underline",
+    DOCUMENTS: "red underline",
     "history": "yellow underline",
     "statistics": "green underline",
 }

@@ -12,6 +12,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+DOCUMENTS = "documents"
+"""The source of drafts from passages of documents, whether the prompt or a database holds them."""
+
 
 class Match(NamedTuple):
     """Match by which a draft was found in the databases."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance, chosen
-from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows, Latency, Match
+from hierchat.drafting.draft_tree import DOCUMENTS, DraftCost, DraftTree, FreeRows, Latency, Match
 from hierchat.drafting.growing.grow import TAIL, grow, teach
 from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
@@ -25,7 +25,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     Scorer,
     make_growth,
 )
-from hierchat.drafting.source import TOP, Context, Source, Successors
+from hierchat.drafting.source import TOP, Context, Source, Successors, quoted
 from hierchat.drafting.suffix_index import Arrays
 
 WIDTH = 12
@@ -71,6 +71,7 @@ class Drafter:
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._context = Context(prompt)
+        self._quoted = quoted((one for one in self._sources if one.origin == DOCUMENTS), self._context.tokens)
         self._grown, self._alone = False, True
         self._recent[:] = RECENT_PRIOR
         self.cost.begin(len(prompt))
@@ -118,21 +119,30 @@ class Drafter:
         self._lookup_ms += LOOKUP_RATE * (min(took, 2 * self._lookup_ms) - self._lookup_ms)
         self._grown = True
         kept, tree = self._nodes, self._growth.tree
-        slots = tree.slots[:kept].tolist()
-        found = (tree.lengths[:kept], self._owners[tree.runs[:kept]], tree.positions[:kept])
+        columns = (
+            tree.slots[:kept],
+            tree.lengths[:kept],
+            self._owners[tree.runs[:kept]],
+            tree.positions[:kept],
+        )
+        matches = tuple(map(Match, *(column.tolist() for column in columns)))
         return DraftTree(
             tuple(tree.tokens[:kept].tolist()),
             tuple(tree.parents[:kept].tolist()),
-            tuple([self._source(node, slot) for node, slot in enumerate(slots)]),
+            tuple([self._source(node, match) for node, match in enumerate(matches)]),
             tuple(tree.paths[:kept].tolist()),
-            matches=tuple(map(Match, slots, *(column.tolist() for column in found))),
+            matches=matches,
         )
 
-    def _source(self, node: int, slot: int) -> str:
+    def _source(self, node: int, match: Match) -> str:
         """Return the source of a node. What the target found likely behind a token or two is credited to this chat
         where these stand in it: most often it was learned there."""
-        if slot != SUCCESSORS:
-            return SOURCES[slot]
+        if match.slot == CONTEXT and 0 <= match.position < self._quoted.size and self._quoted[match.position]:
+            return DOCUMENTS
+        if match.database >= 0 and self._sources[match.database].origin == DOCUMENTS:
+            return DOCUMENTS
+        if match.slot != SUCCESSORS:
+            return SOURCES[match.slot]
         tree, words = self._growth.tree, list[int]()
         length, above = int(tree.lengths[node]), int(tree.parents[node])
         while above >= 0 and len(words) < length:

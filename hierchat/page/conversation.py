@@ -2,6 +2,7 @@
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -15,6 +16,7 @@ from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.statistics import SourceRun
 from hierchat.chat.tool_calls import before_call
 from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, percent
+from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
@@ -29,6 +31,7 @@ from hierchat.page.templates import KEY, Macros, button
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import SlotStatus
 from hierchat.store.records import Attachment, AttachmentHead, Message
+from hierchat.texts.passages import resting
 
 # A reply: what the model thought first, folded, and the answer. A call of a tool is shown as one.
 _CALL = re.compile(r"^[ \t]*<tool_call>\s*(\{.*?\})\s*</tool_call>[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -101,24 +104,52 @@ def below_message(rendered: str) -> Markup:
     return Markup(_HEADING.sub(level, str(rendered)))  # of Markup it would escape the rest
 
 
-def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> Markup:
+def marked(
+    runs: Sequence[SourceRun],
+    text: str,
+    seconds: float | None = None,
+    key: object = None,
+    rests: Sequence[tuple[int, int]] = (),
+) -> Markup:
     """Draw a reply from its runs by source, and their legend. The words are one tab stop, with arrow keys
-    from run to run (assets/page/origin.js). `seconds`, `key`: as in `drawn`."""
+    from run to run (assets/page/origin.js). `seconds`, `key`: as in `drawn`; `rests`: as in `resting`."""
     told: set[int] = set()
+    run_ends = list(accumulate(len(run.text) for run in runs))
 
-    def wrap(number: int, piece: str) -> str:
+    def wrap(begin: int, piece: str) -> str:
+        number = bisect_right(run_ends, begin)
         run = runs[number]
         facts = "" if number in told else _facts(run, first=not told)
         told.add(number)
         return f'<span class="hc-run hc-src-{style_of(run.source).slug}" data-run="{number}"{facts}>{piece}</span>'
 
-    ends = list(accumulate(len(run.text) for run in runs))
-
-    def draw(part: str, begin: int) -> str:
-        return render_marked(part, [min(max(end - begin, 0), len(part)) for end in ends], wrap)
-
-    inside = below_message(drawn(text, seconds, key, draw))
+    inside = below_message(drawn(text, seconds, key, _drawing(run_ends, rests, wrap)))
     return _reply.marked(inside, legend(run.source for run in runs))
+
+
+def _drawing(ends: Sequence[int], rests: Sequence[tuple[int, int]], wrap: Callable[[int, str], str]) -> Draw:
+    """Make what draws a reply, in pieces that end at `ends` and where sentences end that rest on a passage. `wrap`
+    gets where a piece begins. At the end of such a sentence stands _MARK, for `_cited`."""
+    sentences = [end for end, _number in rests]
+    edges = sorted({*ends, *sentences})
+
+    def draw(part: str, at: int) -> str:
+        def marked(number: int, piece: str) -> str:
+            begin = edges[number - 1] if number else 0
+            sentence = bisect_right(sentences, begin)
+            mark = _MARK.format(rests[sentence][1], sentence) if sentence < len(rests) else ""
+            return wrap(begin, piece) + mark
+
+        drawn = render_marked(part, [min(max(end - at, 0), len(part)) for end in edges], marked)
+        last = {found["sentence"]: found.start() for found in _MARKS.finditer(drawn)}
+
+        def kept(found: re.Match[str]) -> str:
+            stays = last[found["sentence"]] == found.start()
+            return found["closing"] + (_MARK.format(found["number"], found["sentence"]) if stays else "")
+
+        return _MARKS.sub(kept, drawn)
+
+    return draw
 
 
 def _facts(run: SourceRun, *, first: bool) -> Markup:
@@ -126,7 +157,7 @@ def _facts(run: SourceRun, *, first: bool) -> Markup:
     return _origin.facts(run, first, text)
 
 
-_origin = Macros("origin.html", KEY=KEY, MAX_MATCH=MAX_MATCH, TARGET=TARGET)
+_origin = Macros("origin.html", DOCUMENTS=DOCUMENTS, KEY=KEY, MAX_MATCH=MAX_MATCH, TARGET=TARGET)
 said = _origin.said
 
 
@@ -135,6 +166,12 @@ _CITED = re.compile(
     r"(?P<markup><(code|pre|a|math|button)\b.*?</\2>|<[^>]*>)|\[\d{1,6}(?:, ?\d{1,6})*\]", re.DOTALL
 )
 _DIGITS = re.compile(r"\d+")
+# The numbers of a passage and of the sentence that rests on it. No drawn reply holds a NUL. A mark is put after each
+# piece of a sentence; the last one stays, outside of the elements that end with the sentence.
+_MARK = "\0{} {}\0"
+_MARKS = re.compile(
+    r"\0(?P<number>\d+) (?P<sentence>\d+)\0(?P<closing>(?:</(?:a|code|del|em|s|span|strong)>)*)"
+)
 _NOTES = {
     "stopped": later("stopped"),
     "interrupted": later("interrupted"),
@@ -162,26 +199,38 @@ class ShownMessage:
     """Those whose text is shown, by id."""
     budget: int = 0
     """Tokens that passages of documents may have."""
+    passages: Mapping[int, str] = field(default_factory=dict)
+    """Names and texts of the passages that went with it, by number."""
 
 
-def _cited(reply: Markup, passages: Mapping[int, AttachmentHead], files: Mapping[int, Attachment]) -> Markup:
-    """Draw a reply's numbers of passages as buttons that open them, and below it a list of those it names."""
+def _cited(
+    reply: Markup,
+    passages: Mapping[int, AttachmentHead],
+    files: Mapping[int, Attachment],
+    question: ShownMessage | None,
+) -> Markup:
+    """Draw a reply's numbers of passages as buttons that open them. Below it: those that are named, and the others
+    that went with its `question`, folded."""
     named: dict[int, AttachmentHead] = {}
 
-    def opener(found: re.Match[str]) -> str:
-        head = passages.get(int(found[0]))
+    def opener(number: str, css: str) -> str:
+        head = passages.get(int(number))
         if head is None:
-            return found[0]
+            return number
         named[head.id] = head
-        return button(
-            "hc_attachment", found[0], id=head.id, css="hc-cite", title=head.name, aria_label=head.name
-        )
+        return button("hc_attachment", number, id=head.id, css=css, title=head.name, aria_label=head.name)
 
     def piece(found: re.Match[str]) -> str:
-        return found[0] if found["markup"] else _DIGITS.sub(opener, found[0])
+        if found["markup"]:
+            return found[0]
+        return _DIGITS.sub(lambda digits: opener(digits[0], "hc-cite"), found[0])
 
-    drawn = Markup(_CITED.sub(piece, str(reply))) if passages else reply
-    return drawn + _drawn.cited([head for _number, head in sorted(named.items())], files) if named else drawn
+    drawn = _MARKS.sub(
+        lambda found: opener(found["number"], "hc-cite hc-rests") + found["closing"], str(reply)
+    )
+    drawn = _CITED.sub(piece, drawn) if passages else drawn
+    heads = [head for _id, head in sorted(named.items())]
+    return Markup(drawn) + _drawn.below(heads, files, question)
 
 
 def _note(message: Message, figures: Figures) -> str:
@@ -200,13 +249,16 @@ def _cut(message: Message, figures: Figures) -> bool:
     return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
 
 
-def _body(shown: ShownMessage, no_runs: Markup) -> Markup:
-    """Draw the text of a reply, its words marked by source if it has runs; else `no_runs` says why not."""
+def _body(shown: ShownMessage, no_runs: Markup, rests: Sequence[tuple[int, int]]) -> Markup:
+    """Draw the text of a reply, its words marked by source if it has runs; else `no_runs` says why not. `rests`: the
+    sentences of its answer that rest on a passage."""
     message, seconds = shown.message, (shown.figures or Figures()).thought_seconds
-    if shown.runs and "".join(run.text for run in shown.runs).startswith(message.text):
-        return marked(shown.runs, message.text, seconds, message.id)
     text = before_call(message.text) if message.call else message.text
-    words = below_message(drawn(text, seconds, message.id))
+    rests = [(split_reasoning(text).answer_at + end, number) for end, number in rests]
+    if shown.runs and "".join(run.text for run in shown.runs).startswith(message.text):
+        return marked(shown.runs, message.text, seconds, message.id, rests)
+    draw = _drawing([len(text)], rests, lambda _begin, piece: piece) if rests else None
+    words = below_message(drawn(text, seconds, message.id, draw))
     return _drawn.words(words) + no_runs if text else Markup()
 
 
@@ -246,10 +298,14 @@ def thread(
     model = ""
     passages: dict[int, AttachmentHead] = {}
     opened: dict[int, Attachment] = {}
+    asked: ShownMessage | None = None
+    texts: dict[int, str] = {}  # of the passages that this question and the one before it brought
     for place, shown in enumerate(path):
         message, known = shown.message, shown.figures or Figures()
         if message.role == "user":
             question = message.id
+            texts = {**(asked.passages if asked else {}), **shown.passages}
+            asked = shown
             passages |= {head.number: head for head in message.attachments if head.number}
             opened |= shown.files
             result.append((shown, None))
@@ -260,8 +316,12 @@ def thread(
         named = message.model if message.model != model else ""
         model = message.model or model
         last = ends and place == len(path) - 1
+        followed = place + 1 < len(path) and path[place + 1].message.role == "assistant"
+        said = asked.message.text if asked else ""
+        rests = resting(split_reasoning(message.text).answer, texts, said) if texts else []
+        body = _cited(_body(shown, no_runs, rests), passages, opened, None if followed else asked)
         foot = _Foot(
-            _cited(_body(shown, no_runs), passages, opened), figures_view.figures_line(known, note, named),
+            body, figures_view.figures_line(known, note, named),
             question, last and _cut(message, known), known.seed,
             split_reasoning(message.text).answer or message.text,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from hierchat.chat import wording
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import PlanView
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later
 from hierchat.page.chat_settings import LABELS, THINKS, escaped
@@ -41,6 +42,11 @@ STYLES = {
         "context", wording.SOURCES["context"],
         later("It stood earlier in this chat behind the same words, or the model found it likely behind them."),
         "#0072B2", "#0072B2", "#4BA3DB", "solid",
+    ),
+    DOCUMENTS: Style(
+        "documents", wording.SOURCES[DOCUMENTS],
+        later("It is in a passage of this chat's documents, after the same words."),
+        "#D55E00", "#B34E00", "#E8833A", "wavy",
     ),
     "history": Style(
         "history", wording.SOURCES["history"],

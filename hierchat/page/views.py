@@ -245,7 +245,10 @@ class Views:
         if message.role == "user":
             opened = [file.id for file in message.attachments if file.id in session.shown]
             files = {id: service.chats.attachment(user, id) for id in opened}
-            return ShownMessage(message, files=files, budget=service.passage_budget)
+            numbered = any(file.number for file in message.attachments)
+            sent = service.chats.attachments(user, message.id) if numbered else []
+            texts = {file.number: f"{file.name}\n{file.text}" for file in sent if file.number}
+            return ShownMessage(message, files=files, budget=service.passage_budget, passages=texts)
         runs = service.runs(user, message.id) if message.id in session.marked else None
         return ShownMessage(message, service.figures(user, message.id), runs)
 

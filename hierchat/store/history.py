@@ -23,9 +23,7 @@ TEXT, POSITION = np.dtype("<i8"), np.dtype("<i4")
 class SuffixRun:
     """Sorted order of the suffixes of some texts, each followed by one token that is in no order."""
 
-    texts: NDArray[
-        np.int64
-    ]  # [texts, 2]: its id (by TextKind, of a message or another text), and number of tokens
+    texts: NDArray[np.int64]  # [texts, 2]: its id among those of its TextKind, and number of tokens
     order: NDArray[np.int32]  # positions, counted from the first token of the first text
 
     @property

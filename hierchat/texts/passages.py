@@ -2,8 +2,11 @@
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from math import log
 
 from hierchat.store.records import Attachment, Passage
 from hierchat.texts.attachments import fenced
@@ -96,3 +99,71 @@ def fitting(
             budget -= tokens
             chosen.append(replace(quote, size=tokens))
     return chosen
+
+
+# The passage that a sentence of a reply rests on, by its words: small models name none.
+RESTS = 0.5
+"""Share of a sentence's words, by their weight, that a passage has if the sentence rests on it."""
+LEAST = 3
+"""Words that they share at least."""
+ASKED = 0.25
+"""Weight of a word that the question has: it names the matter, not the answer."""
+_STEM = 6
+"""Characters by which words are compared, so that other endings of a word count as the same."""
+_END = re.compile(
+    r"(?<!\b[A-Z][a-z])(?<!\b[A-Z][a-z]{2})(?<!\b\w)[.!?][\"')*_`]*(?=\s|$)|[\u3002\uff01\uff1f]"
+)
+_NUMBERS = re.compile(r"[ \t]*\[\d{1,6}(?:, ?\d{1,6})*\][.!?]?")
+_WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|\w+")
+
+
+def resting(reply: str, passages: Mapping[int, str], question: str = "") -> list[tuple[int, int]]:
+    """Return the sentences of a reply to a question that rest on a passage: where each ends, and the passage's number.
+    A sentence with a number of its own is left out, and so are code, headings and tables."""
+    asked = _stems(question)
+    held = {number: _stems(text) for number, text in passages.items()}
+    common = Counter(word for words in held.values() for word in words)
+
+    def weight(word: str) -> float:
+        rare = log((len(held) + 1) / (max(common[word], 1) + 0.5))
+        return min(len(word), _STEM) * rare * (ASKED if word in asked else 1.0)
+
+    found = []
+    for begin, end in _sentences(reply):
+        words = _stems(reply[begin:end])
+        shared = {number: words & those for number, those in held.items()}
+        worth = {number: sum(map(weight, those)) for number, those in shared.items()}
+        best = max(worth, key=worth.__getitem__, default=0)
+        named = _NUMBERS.search(reply, begin, end)
+        if (
+            not named
+            and best
+            and len(shared[best]) >= LEAST
+            and worth[best] >= RESTS * sum(map(weight, words))
+        ):
+            found.append((end, best))
+    return found
+
+
+@lru_cache(maxsize=1_000)  # a chat is drawn again and again
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(word[:_STEM] for word in _WORD.findall(text.lower()))
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each sentence of Markdown begins and ends."""
+    at, in_code = 0, False
+    for line in text.splitlines(keepends=True):
+        begin, at = at, at + len(line)
+        last = begin + len(line.rstrip())
+        if fence := _FENCE.match(line):
+            in_code = not in_code
+        if fence or in_code or line.startswith(("#", "|", "    ")):
+            continue
+        while begin < last:
+            found = _END.search(text, begin, last)
+            end = found.end() if found else last
+            if behind := _NUMBERS.match(text, end, last):
+                end = behind.end()
+            yield begin, end
+            begin = end

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hierchat.chat.chat_documents import DocumentReading
+from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.store.records import Attachment, Passage
 from hierchat.texts.attachments import PASSAGES
 from hierchat.texts.passages import cut
@@ -233,4 +234,5 @@ def test_passages_that_the_prompt_has_no_room_for_draft_all_the_same(talk: Talk,
     assert quoted(bob, 0) == []
     assert frame.text == first.text
     assert frame.message_id
-    assert "prompts" in {run.origin.slot for run in bob.service.runs(bob.user, frame.message_id)}
+    assert DOCUMENTS in {run.source for run in bob.service.runs(bob.user, frame.message_id)}
+    assert frame.figures.shares[DOCUMENTS] > 0.5

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 import hierchat.drafting
 from hierchat.drafting import suffix_index
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
+from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
+from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, PROMPTS, SUCCESSORS
 from hierchat.drafting.proposer import PAUSE, TRIALS, TRIALS_AGAIN, JointDrafter, Payoff, merge, path_of
-from hierchat.drafting.source import TOP, Source, Successors
+from hierchat.drafting.source import TOP, Source, Successors, quoted
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import Steps, followers, paths_of
 
@@ -90,6 +91,31 @@ def test_what_was_found_likely_is_of_this_chat_where_its_words_stand_here() -> N
     elsewhere = Drafter(successors=table, width=3)
     elsewhere.begin([4, 5])
     assert set(elsewhere.propose().sources) == {"history"}
+
+
+def test_drafts_from_a_passage_are_of_the_documents_wherever_it_is() -> None:
+    passage = [*range(100, 120)]
+    quoted = [1, 2, 3, *passage, 4, 5, 60, 61, 62, 6, 7]
+    documents = replace(Source.of([passage, [8, 9]], PROMPTS), origin=DOCUMENTS)
+    for sources, prompt, source in (
+        ([documents], [*quoted, *passage[6:9]], DOCUMENTS),
+        ([documents], [1, 2, *passage[6:9]], DOCUMENTS),  # the prompt does not hold it
+        ([documents], [*quoted, 60, 61], "context"),
+        ([], [*quoted, *passage[6:9]], "context"),
+        ([Source.of([passage], PROMPTS)], [1, 2, *passage[6:9]], "history"),
+    ):
+        drafter = Drafter(sources, width=4)
+        drafter.begin(prompt)
+        tree = drafter.propose()
+        assert tree.sources[0] == source, (prompt, tree)
+
+
+def test_a_prompt_may_hold_the_ends_of_a_passage_in_another_form() -> None:
+    source = Source.of([[*range(10, 20)], [1, 2], [30, 31, 32, 33, 34]])
+    prompt = np.array([5, 99, *range(11, 19), 98, 6, 1, 2, 7, 30, 31, 32, 33, 34], np.int32)
+    marked = np.flatnonzero(quoted([source], prompt)).tolist()
+    assert marked == [*range(1, 11), *range(15, 20)]
+    assert not quoted([source], prompt[:4]).any()
 
 
 def test_a_history_that_lies_is_soon_not_drafted_from_and_can_win_back_its_place() -> None:

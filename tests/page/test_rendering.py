@@ -29,7 +29,16 @@ from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence, environment
 from hierchat.reasoning import join_reasoning
 from hierchat.runtime.drafters import LeftOut
-from hierchat.store.records import UNKNOWN, Conversation, Message, NewTurn, Origin, Totals, Whereabouts
+from hierchat.store.records import (
+    UNKNOWN,
+    AttachmentHead,
+    Conversation,
+    Message,
+    NewTurn,
+    Origin,
+    Totals,
+    Whereabouts,
+)
 from tests.testing.fake_service import SlotStatus
 from tests.testing.visitor import visible
 
@@ -283,6 +292,53 @@ def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, se
         chat_settings.sampling_of(values)
     assert str(raised.value).startswith(sentence)
     assert str(raised.value).endswith("in Chat settings.")
+
+
+GUEST = "A night in the **guest flat** costs `45 euros`."
+DOGS = "Dogs need the written permission of the board [2]."
+
+
+def cited(reply: str, runs: list[SourceRun] | None = None) -> str:
+    """Draw a reply to a question with two passages."""
+    texts = {
+        1: "A night in the guest flat costs 45 euros.",
+        2: "Dogs need the written permission of the board.",
+    }
+    heads = tuple(AttachmentHead(10 + number, f"house.md, {number}", 9, number) for number in texts)
+    asked = Message(2, 1, None, "user", "hi", "complete", 0, (2,), attachments=heads)
+    path = [
+        ShownMessage(asked, passages=texts),
+        ShownMessage(Message(3, 1, 2, "assistant", reply, "complete", 0, (3,)), FIGURES, runs),
+    ]
+    return str(thread(path, SlotStatus("", "none")))
+
+
+def test_a_sentence_that_rests_on_a_passage_has_its_number_once() -> None:
+    drawn = cited(f"{GUEST}\n\nAnts are small insects. {DOGS}")
+    numbers = re.findall(r'<button[^>]*class="[^"]*hc-cite( hc-rests)?"[^>]*>(\d)</button>', drawn)
+    assert numbers == [(" hc-rests", "1"), ("", "2")]
+    assert re.search(r"45 euros</code>\.<button", drawn)  # outside of the code, after the full stop
+    assert "\0" not in drawn
+    assert "hc-rests" not in cited("Ants are small insects.")
+    assert re.search(r"euros</code><button", cited(GUEST.removesuffix(".")))
+
+
+def test_numbers_stay_where_words_are_marked_by_source() -> None:
+    text = f"{GUEST} Ants are small insects."
+    runs = [SourceRun(text[begin : begin + 7], "context") for begin in range(0, len(text), 7)]
+    drawn = cited(text, runs)
+    assert drawn.count("hc-rests") == 1
+    assert "hc-marked" in drawn
+    assert (
+        "".join(re.sub(r"<[^>]*>", "", drawn).split()).count("Anightintheguestflatcosts45euros.1Antsaresmall")
+        == 1
+    )
+
+
+def test_passages_are_below_the_reply() -> None:
+    drawn = cited(GUEST)
+    assert drawn.index("2 passages") > drawn.index("guest flat") > drawn.index("hc-user")
+    assert re.findall(r">\[(\d)\] house", drawn) == ["1", "2"]  # named ones are not folded, too
 
 
 @pytest.mark.parametrize(

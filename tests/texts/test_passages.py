@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.store.records import Passage
-from hierchat.texts.passages import LONGEST, MOST, cut, fitting
+from hierchat.texts.passages import LONGEST, MOST, cut, fitting, resting
 
 GUIDE = """Before all.
 
@@ -87,3 +87,50 @@ def test_what_fits_is_numbered_from_the_best() -> None:
     assert fitting([], 1, 100, len) == fitting(found([9]), 1, -5, len) == []
     longest_first = [Passage("a", "L1", "x" * 90, 1, 9.0), Passage("a", "L9", "y", 2, 8.0)]
     assert [one.passage_id for one in fitting(longest_first, 1, 40, len)] == [2]
+
+
+HOUSE = {
+    4: "The guest flat in building C costs 45 euros a night. It is booked through the board, three months ahead.",
+    5: "Dogs need the written permission of the board. Dogs are kept on a lead in the courtyard.",
+    6: "\u6bcf\u4e2a\u6708\u7684\u7b2c\u4e00\u4e2a\u661f\u671f\u4e8c\u5f00\u4f1a\u3002",
+}
+
+
+def rests(reply: str) -> list[tuple[str, int]]:
+    """The sentences that rest on a passage, each from the end of the one before on."""
+    found = resting(reply, HOUSE)
+    begins = [0, *(end for end, _number in found)]
+    return [(reply[begin:end].strip(), number) for begin, (end, number) in zip(begins, found, strict=False)]
+
+
+def test_a_sentence_rests_on_the_passage_that_has_most_of_its_words() -> None:
+    guest, dogs = (
+        "A night in the **guest flat** costs 45 euros.",
+        "You need the board's written permission for a dog.",
+    )
+    assert rests(f"{guest} {dogs}") == [(guest, 4), (dogs, 5)]
+    assert rests(f"- {guest}\n- {dogs}\n") == [(f"- {guest}", 4), (f"- {dogs}", 5)]
+    assert (
+        rests("\u6bcf\u4e2a\u6708\u7b2c\u4e00\u4e2a\u661f\u671f\u4e8c\u5f00\u4f1a\u3002\u597d\u7684\u3002")[
+            0
+        ][1]
+        == 6
+    )
+    assert [number for _words, number in rests("Ask Mrs. Li: dogs are kept on a lead.")] == [5]
+
+
+def test_what_rests_on_nothing_or_has_a_number_gets_none() -> None:
+    assert rests("I hope that helps. Ants are small insects that live in colonies. Yes.") == []
+    assert rests("The board. Night!") == []  # too few words
+    assert rests("A night in the guest flat costs 45 euros [4].") == []
+    assert rests("A night in the guest flat costs 45 euros. [4] Dogs are kept on a lead [5, 4].") == []
+    words = "The guest flat costs 45 euros"
+    assert rests(f"# {words}\n\n```\n{words}.\n```\n| {words} |\n") == []
+    assert resting("Dogs are kept on a lead.", {}) == []
+
+
+@given(st.text(alphabet="ab.!? \n`[]1|#*", max_size=80))
+def test_sentences_end_in_order_inside_of_the_reply(reply: str) -> None:
+    ends = [end for end, _number in resting(reply, {1: "a b ab ba aa bb"})]
+    assert ends == sorted(set(ends))
+    assert all(0 < end <= len(reply) for end in ends)
