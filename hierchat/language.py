@@ -8,6 +8,7 @@ endpoint keep them. `error_words` finds the catalogue's sentence by which such a
 
 import gettext
 import html
+import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -53,10 +54,39 @@ class _Marks(gettext.NullTranslations):
         return f"{_BEGINS}{message}{_ENDS}"
 
 
-class _Catalogue(gettext.GNUTranslations):
-    """Hold the sentences of one language."""
+_ENTRY = re.compile(
+    r'^(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?((?:\s*"(?:[^"\\\n]|\\.)*")+)', re.MULTILINE
+)
+_STRING, _ESCAPED = re.compile(r'"((?:[^"\\\n]|\\.)*)"'), re.compile(r"\\(.)")
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 
-    _catalog: dict[Any, str]
+
+class _Catalogue(gettext.GNUTranslations):
+    """Hold the sentences of one language. The .po file is read when the first one is needed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    @cached_property
+    def _catalog(self) -> dict[Any, str]:
+        """Sentence -> translation, as gettext keys them: after its context; a plural with the number of its form."""
+        found: dict[Any, str] = {}
+        context = sentence = ""
+        for kind, form, written in _ENTRY.findall(self._path.read_text(encoding="utf-8")):
+            said = _ESCAPED.sub(lambda one: _CONTROLS.get(one[1], one[1]), "".join(_STRING.findall(written)))
+            if kind == "msgctxt":
+                context = f"{said}\4"
+            elif kind == "msgid":
+                context, sentence = "", context + said
+            elif kind == "msgstr" and said:
+                found[(sentence, int(form)) if form else sentence] = said
+        return found
+
+    @cached_property
+    def plural(self) -> Callable[[int], int]:
+        """Number of the form that a count takes."""
+        return gettext.c2py(self._catalog[""].partition("plural=")[2].partition(";")[0])
 
     def gettext(self, message: str) -> str:
         return message and super().gettext(message)  # for no text gettext gives the head of the file
@@ -141,9 +171,8 @@ def later(text: str) -> str:
 def catalogues() -> dict[str, gettext.NullTranslations]:
     """Return all languages by code, English first."""
     found: dict[str, gettext.NullTranslations] = {ENGLISH: gettext.NullTranslations()}
-    for path in sorted(shipped("assets").glob(f"locale/*/LC_MESSAGES/{DOMAIN}.mo")):
-        with path.open("rb") as file:
-            found[path.parent.parent.name] = _Catalogue(file)
+    for path in sorted(shipped("assets").glob(f"locale/*/LC_MESSAGES/{DOMAIN}.po")):
+        found[path.parent.parent.name] = _Catalogue(path)
     return found
 
 
@@ -211,9 +240,10 @@ def chosen(headers: Mapping[str, str]) -> str:
 
 
 def of_terminal() -> str:
-    """Return the language that the environment asks for, as of any program in the terminal."""
-    found = gettext.find(DOMAIN, str(shipped("assets") / "locale"))
-    return Path(found).parent.parent.name if found else ENGLISH
+    """Return the language set by the environment (LANGUAGE, else LANG and its relatives), for terminal output."""
+    said = next(filter(None, map(os.environ.get, ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"))), "")
+    codes = (re.split("[_.@]", one)[0] for one in said.split(":"))
+    return next((code for code in codes if code in catalogues()), ENGLISH)
 
 
 def _weight(text: str) -> float:

@@ -26,7 +26,7 @@ CODE = {name: (ROOT / name).read_text(encoding="utf-8") for name in TREE if name
 OTHERS = {
     "conversion/llama.py", "gguf-py/gguf/constants.py", "modeling_mimo.py", "mimo.py", "mimo_mtp.py",
     "vllm/utils/cpu_triton_utils.py", "vllm/v1/worker/gpu_model_runner.py",
-    "replies.jsonl", "tokens.npy", "hierchat.pot", "hierchat.mo", "page.on", "slots.writing",
+    "replies.jsonl", "tokens.npy", "hierchat.pot", "page.on", "slots.writing",
 }  # fmt: skip
 """Files of other programs, files with a suffix like a name, and attributes of variables that are called as a module."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gettext
 import html
 import re
 import threading
 from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
 
 import pytest
+from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from hierchat.config import shipped
@@ -23,6 +27,7 @@ from hierchat.language import (
     here,
     marked,
     number,
+    of_terminal,
     plural,
     spoken,
     translated,
@@ -63,6 +68,41 @@ def test_no_text_stays_no_text_in_every_language_that_ships() -> None:
         with spoken(code):
             assert _("") == ""
             assert (_("Settings") == "Settings") == (code == "en")
+
+
+def test_catalogues_are_read_as_gettext_reads_them_compiled() -> None:
+    for path in shipped("assets").glob("locale/*/LC_MESSAGES/hierchat.po"):
+        compiled = BytesIO()
+        with path.open("rb") as file:
+            write_mo(compiled, read_po(file))
+        compiled.seek(0)
+        theirs: Any = gettext.GNUTranslations(compiled)
+        ours: Any = catalogues()[path.parent.parent.name]
+        assert {key: ours._catalog.get(key) for key in theirs._catalog if key} == {
+            key: said for key, said in theirs._catalog.items() if key
+        }
+        assert len(ours._catalog) == len(theirs._catalog)
+        assert [ours.plural(n) for n in range(120)] == [theirs.plural(n) for n in range(120)]
+
+
+@pytest.mark.parametrize(
+    ("environment", "language"),
+    [
+        ({}, "en"),
+        ({"LANG": "de_AT.UTF-8"}, "de"),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
+        ({"LANG": "C", "LANGUAGE": "zz:fr:de"}, "fr"),
+        ({"LANG": "sr@latin", "LC_MESSAGES": "pt_BR"}, "pt"),
+    ],
+)
+def test_the_terminal_has_the_language_of_its_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], language: str
+) -> None:
+    for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, said in environment.items():
+        monkeypatch.setenv(name, said)
+    assert of_terminal() == language
 
 
 def test_a_sentence_is_said_in_the_language_of_now() -> None:

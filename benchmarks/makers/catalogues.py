@@ -1,7 +1,7 @@
-"""Extract all sentences to translate, and compile those that are translated, in assets/locale.
+"""Extract all sentences to translate into assets/locale.
 
-Reads all sentences of the code into hierchat.pot, brings each LANGUAGE/LC_MESSAGES/hierchat.po up to date with it, and
-compiles that into hierchat.mo. `LANGUAGE ...` as arguments begins new ones. Needs Babel, which is in the extra `test`.
+Reads all sentences of the code into hierchat.pot, and brings each LANGUAGE/LC_MESSAGES/hierchat.po up to date with it.
+`LANGUAGE ...` as arguments begins new ones. Needs Babel, which is in the extra `test`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
-from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from hierchat.config import shipped
@@ -167,8 +166,6 @@ def main(languages: list[str]) -> None:
         catalogue.update(made, no_fuzzy_matching=True)
         catalogue.obsolete.clear()
         path.write_bytes(text_of(catalogue))
-        with path.with_suffix(".mo").open("wb") as file:
-            write_mo(file, catalogue)
         left = sum(not m.string or not all(m.string) for m in catalogue if m.id)
         print(f"{language}: {len(catalogue) - left:,} of {len(catalogue):,} translated")
 
