@@ -1,5 +1,6 @@
 """Serve chats: take a message, yield the reply's frames, and store all of it as it grows."""
 
+import json
 import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,8 +21,8 @@ from hierchat.chat.in_progress import InProgress, Question
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
 from hierchat.chat.summaries import Compaction, NotSummarised, TitleWriter, summary_of, unsummarised
-from hierchat.chat.tool_calls import first_call
-from hierchat.chat.tools import MOST_CALLS, Stopped, ToolServers
+from hierchat.chat.tool_calls import before_call, first_call
+from hierchat.chat.tools import MOST_CALLS, MOST_REPEATS, Stopped, Tool, ToolServers, with_instruction
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.drafting.source import Source
@@ -38,7 +39,7 @@ from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import NotFound, Store
-from hierchat.store.records import Attachment, Message, NewMessage, Passage, Turn
+from hierchat.store.records import Attachment, Message, NewMessage, Passage, ToolCall, Turn
 from hierchat.texts.attachments import PASSAGES, fenced, with_files
 from hierchat.texts.passages import BUDGET
 
@@ -386,18 +387,20 @@ class ChatService:
         self, chat: int, begin: Begin, options: ReplyOptions, waited: float = 0.0
     ) -> Generator[Frame, None, None]:
         """Yield the frames of the reply that `begin` makes ready. If it calls a tool, the user is asked, and
-        a reply to the result goes on below it. Raises as `send`."""
+        a reply to the result goes on below it. The same call is not made twice: the model gets its result again, and
+        no tools. Raises as `send`."""
         user_id, stop, above = options.user_id, options.stop, None
         if options.settings.tools:
             with suppress(Stopped):
                 tools, trouble = self.tools.offered(user_id, stop)
                 options = replace(options, tools=tools, notices=trouble)
+        tools, made, repeats = options.tools, dict[tuple[Tool, str], ToolCall](), 0
         for count in range(MOST_CALLS + 1):
             last = Frame("waiting")
             with closing(self.completions.answer(partial(begin, options), stop, waited)) as frames:
                 for last in frames:
                     yield replace(last, above=above)
-            called = first_call(split_reasoning(last.text).answer, options.tools)
+            called = first_call(split_reasoning(last.text).answer, tools)
             if called is None or last.finish not in ("end", "stop") or last.message_id is None:
                 return
             if count == MOST_CALLS:
@@ -405,16 +408,40 @@ class ChatService:
                 yield replace(last, above=above, notice=said.format(n=count))
                 return
             message = self.store.messages.get(user_id, last.message_id)
-            above, tool = message.id, options.tools[called[0]]
-            most = self.slot.model.prompts.context_length if self.slot.model else 0
-            for call in self.tools.calling(message, tool, called[1], options, most):
-                self.store.messages.put_call(user_id, above, call)
-                said = _("May the model call {tool}?") if call.state == "asked" else _("{tool} is working…")
-                notice = None if call.state == "stopped" else said.format(tool=tool.name)
-                yield replace(last, phase="calling", text="", above=above, notice=notice)
-            if notice is None:
-                return
+            tool, key = tools[called[0]], (tools[called[0]], json.dumps(called[1], sort_keys=True))
+            if before := made.get(key):
+                repeats += 1
+                ended = repeats == MOST_REPEATS
+                again = replace(before, state="unanswered") if ended else with_instruction(before)
+                self.store.messages.put_call(user_id, message.id, again)
+                if ended:
+                    yield replace(last, above=above)
+                    return
+                above, options = message.id, replace(options, tools={})
+            else:
+                above, options = message.id, replace(options, tools=tools)
+                most = self.slot.model.prompts.context_length if self.slot.model else 0
+                texts = self._chat_texts(user_id, chat, message.id)
+                for call in self.tools.calling(message, tool, called[1], options, most, texts):
+                    self.store.messages.put_call(user_id, above, call)
+                    said = (
+                        _("May the model call {tool}?") if call.state == "asked" else _("{tool} is working…")
+                    )
+                    notice = None if call.state == "stopped" else said.format(tool=tool.name)
+                    yield replace(last, phase="calling", text="", above=above, notice=notice)
+                if notice is None:
+                    return
+                made[key] = call
             begin, waited = partial(self._answer_again, message), 0.0
+
+    def _chat_texts(self, user_id: int, chat: int, leaf: int) -> Iterator[str]:
+        """Yield the texts of a chat down to a message: its prompt, messages, files and results, without its calls."""
+        yield self._system_prompt(user_id, chat) or ""
+        for message in self.store.messages.path(user_id, chat, leaf):
+            yield before_call(message.text) if message.call or message.id == leaf else message.text
+            yield message.call.result if message.call else ""
+            if message.attachments:
+                yield from (file.text for file in self.store.messages.attachments(user_id, message.id))
 
     def _answer_again(
         self, question: Message, options: ReplyOptions, served: ServedModel, *, like: Turn | None = None

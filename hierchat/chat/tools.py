@@ -4,13 +4,15 @@ A server is started, or connected to, when a reply may call its tools, and stays
 runs as the owner of this hierchat, for whose chats alone it is. What it says is a stranger's text: bounded, shown as
 it is, and read by the model as a tool's result."""
 
+import hashlib
 import json
 import os
 import re
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +20,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.streams.text import TextReceiveStream
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from hierchat.chat.call_approval import holds_text, hosts
 from hierchat.config import config_dir
+from hierchat.engine.sampling.grammar import GrammarError, bounded
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _, later
 from hierchat.store import Store
@@ -34,6 +39,10 @@ if TYPE_CHECKING:
 
 MOST_CALLS = 8
 """Calls in one reply."""
+MOST_REPEATS = 2
+"""Times that a reply may call the same as before, which is not done again."""
+ANSWER_NOW = "You have this result already. Answer the question with it now, in a sentence. Call no tool."
+"""Instruction that the model reads below a result that it asked for again."""
 SECONDS = 60.0
 """How long a server may take to start, and for a call."""
 MOST_TOOLS, MOST_DESCRIPTION, MOST_SCHEMA, MOST_REASON = 64, 1_000, 20_000, 300
@@ -84,6 +93,10 @@ class Tool:
     description: str
     schema: str
     """JSON schema of its arguments."""
+    entry: str = ""
+    """Digest of the server's entry in mcp.json."""
+    described: str = ""
+    """Digest of title, annotations, description and schema, which are cut above."""
 
     def function(self, name: str) -> dict[str, Any]:
         """Return the tool's description under this name as OpenAI's protocol and chat templates have it."""
@@ -113,9 +126,16 @@ def read_servers() -> dict[str, ServerEntry]:
 class _Connection:
     """Connection to an MCP server that runs, or is being started."""
 
+    server: str
     entry: ServerEntry
     ready: "Future[Client]"
     ends: Future[None]
+    faults: list[str]
+    """Reasons why it was given up, where the client does not say so."""
+
+    @property
+    def digest(self) -> str:
+        return _digest(self.entry)
 
 
 class ToolServers:
@@ -128,8 +148,8 @@ class ToolServers:
         self._loops = ExitStack()
         self._asked: dict[tuple[int, int], Future[str]] = {}
         """User and message of a call that waits -> what the user will say."""
-        self._allowed: set[tuple[int, Tool]] = set()
-        """Chat, and a tool as it was described when it was allowed there."""
+        self._allowed: dict[tuple[int, Tool], set[str]] = {}
+        """Chat, and a tool as it was described when it was allowed there -> hosts that its arguments may name."""
 
     @cached_property
     def _loop(self) -> BlockingPortal:
@@ -150,15 +170,19 @@ class ToolServers:
         for server in sorted(self._users.tool_servers(user_id)):
             try:
                 for tool in self.tools(server, stop):
-                    found[tool.name if tool.name not in found else f"{tool.name}-{len(found)}"] = tool
+                    names = (tool.name, *(f"{tool.name}-{number}" for number in range(2, MOST_TOOLS + 2)))
+                    if len(found) < MOST_TOOLS:
+                        found[next(name for name in names if name not in found)] = tool
             except ToolError as error:
                 trouble.append(str(error))
-        return dict(list(found.items())[:MOST_TOOLS]), trouble
+        return found, trouble
 
     def tools(self, server: str, stop: threading.Event) -> list[Tool]:
-        """Ask a server for its tools as they are now. Raises ToolError, Stopped."""
-        listed = self._asking(server, stop, lambda client: client.list_tools(cache_mode="bypass"))
-        return [_tool(server, one) for one in listed.tools[:MOST_TOOLS] if _NAME.fullmatch(one.name)]
+        """Ask a server for its tools as they are now, each name once. Raises ToolError, Stopped."""
+        connection = self._connected(server)
+        listed = self._asking(connection, stop, lambda client: client.list_tools(cache_mode="bypass"))
+        named = {one.name: one for one in reversed(listed.tools[:MOST_TOOLS]) if _NAME.fullmatch(one.name)}
+        return [_tool(connection, one) for one in reversed(named.values())]
 
     def call(
         self, tool: Tool, arguments: Mapping[str, Any], stop: threading.Event, most: int = MOST_RESULT
@@ -166,22 +190,38 @@ class ToolServers:
         """Call a tool; return how that ended, and the text that the model reads of it: at most `most`
         characters. Raises Stopped."""
         try:
+            connection = self._connected(tool.server)
+            if connection.digest != tool.entry:
+                said = _("The entry of {name} in {path} has changed. Ask again.")
+                raise ToolError(said.format(name=tool.server, path=mcp_file()))
             result = self._asking(
-                tool.server, stop, lambda client: client.call_tool(tool.name, dict(arguments))
+                connection, stop, lambda client: client.call_tool(tool.name, dict(arguments))
             )
         except ToolError as error:
             return "failed", str(error)
         return ("failed" if result.is_error else "done"), _text(result, min(most, MOST_RESULT))
 
     def calling(
-        self, message: Message, tool: Tool, arguments: Mapping[str, Any], options: "ReplyOptions", most: int
+        self,
+        message: Message,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        options: "ReplyOptions",
+        most: int,
+        texts: Iterable[str],
     ) -> Iterator[ToolCall]:
-        """Yield a call's states: waiting for the user, working, ended, its result of at most `most` characters."""
+        """Yield a call's states: waiting for the user, working, ended, its result of at most `most` characters.
+        `texts`: the chat's, which leave it only if the user allows that call."""
         call = ToolCall(tool.server, tool.name, json.dumps(arguments, ensure_ascii=False, indent=2))
         place, everywhere = (options.user_id, message.id), (message.conversation_id, tool)
         answer: Future[str] = Future()
+        allowed, named = self._allowed.get(everywhere), hosts(arguments)
+        if new := sorted(named - (allowed or set())):
+            call = replace(call, why=_("It names {hosts}.").format(hosts=", ".join(new)))
+        if leaks := holds_text(arguments, texts):
+            call = replace(call, why=" ".join([_("It holds text of this chat."), call.why]).strip())
         try:
-            if everywhere not in self._allowed:
+            if allowed is None or new or leaks:
                 self._asked[place] = answer
                 yield call
                 said = _awaited(answer, options.stop)
@@ -189,7 +229,7 @@ class ToolServers:
                     yield replace(call, state="refused", result=_REFUSED)
                     return
                 if said == "chat":
-                    self._allowed.add(everywhere)
+                    self._allowed.setdefault(everywhere, set()).update(named)
             yield replace(call, state="running")
             state, result = self.call(tool, arguments, options.stop, most)
             yield replace(call, state=state, result=result)
@@ -197,6 +237,10 @@ class ToolServers:
             yield replace(call, state="stopped")
         finally:
             self._asked.pop(place, None)
+
+    def waits(self, user_id: int, message_id: int | None) -> bool:
+        """Return whether a call of this reply waits for its user."""
+        return (user_id, message_id) in self._asked
 
     def answer(self, user_id: int, message_id: int, said: str) -> None:
         """Pass on the user's answer to a call that waits: once, chat or no."""
@@ -210,40 +254,48 @@ class ToolServers:
         self._loops.close()
 
     def _asking(
-        self, server: str, stop: threading.Event, ask: "Callable[[Client], Coroutine[Any, Any, T]]"
+        self, held: _Connection, stop: threading.Event, ask: "Callable[[Client], Coroutine[Any, Any, T]]"
     ) -> T:
         """Send a request to a server; one that fails is ended. Raises ToolError, Stopped."""
         try:
-            client = _awaited(self._connected(server), stop)
+            client = _awaited(held.ready, stop)
             return _awaited(self._loop.start_task_soon(ask, client), stop)
         except BaseException as error:
-            self._end(server)
-            if isinstance(error, (Stopped, ToolError)):
+            self._end(held.server)
+            if isinstance(error, Stopped):
                 raise
             first: BaseException = error
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
-            why = " ".join(str(first).split())[:MOST_REASON].rstrip(".") or type(first).__name__
+            why = next(iter(held.faults), " ".join(str(first).split()))[:MOST_REASON].rstrip(".")
             said = _("The tool server {name} cannot be used: {why}. It is named in {path}.")
-            raise ToolError(said.format(name=server, why=why, path=mcp_file())) from error
+            why = why or type(first).__name__
+            raise ToolError(said.format(name=held.server, why=why, path=mcp_file())) from error
 
-    def _connected(self, server: str) -> "Future[Client]":
+    def _connected(self, server: str) -> _Connection:
         """Return the connection to a server, which is opened if there is none. Raises ToolError."""
         entry = read_servers().get(server)
         if entry is None:
+            self._end(server)
             raise ToolError(_(_BROKEN).format(path=mcp_file(), why=f"it names no server {server}"))
         with self._lock:
             held = self._open.get(server)
             if held is None or held.entry != entry or held.ends.done():
                 self._end(server)
                 ready: Future[Client] = Future()
-                held = _Connection(entry, ready, self._loop.start_task_soon(_hold, entry, ready))
-                self._open[server] = held
-        return held.ready
+                faults: list[str] = []
+                ends = self._loop.start_task_soon(_hold, entry, ready, faults)
+                held = self._open[server] = _Connection(server, entry, ready, ends, faults)
+        return held
 
     def _end(self, server: str) -> None:
         if held := self._open.pop(server, None):
             held.ends.cancel()
+
+
+def with_instruction(call: ToolCall) -> ToolCall:
+    """Return a call that the model made again: its result, and the instruction to answer."""
+    return replace(call, state="repeated", result=f"{call.result}\n\n{ANSWER_NOW}")
 
 
 def _awaited(future: Future[T], stop: threading.Event) -> T:
@@ -254,12 +306,15 @@ def _awaited(future: Future[T], stop: threading.Event) -> T:
     return future.result()
 
 
-async def _hold(entry: ServerEntry, ready: "Future[Client]") -> None:
+async def _hold(entry: ServerEntry, ready: "Future[Client]", faults: list[str]) -> None:
     """Keep one connection to a server open until it is cancelled."""
     import httpx2
+    import mcp.client.stdio
     from mcp import Client, StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
 
+    mcp.client.stdio.TextReceiveStream = _BoundedLines  # type: ignore[misc]  # it bounds no line itself
+    _faults.set(faults)
     try:
         with open(os.devnull, "w") as nowhere:
             over_http = httpx2.AsyncClient(
@@ -278,6 +333,25 @@ async def _hold(entry: ServerEntry, ready: "Future[Client]") -> None:
         raise
 
 
+_faults: ContextVar[list[str]] = ContextVar("faults")
+_TOO_LONG = f"it is longer than {_MOST_BYTES >> 20} MB"
+
+
+class _BoundedLines(TextReceiveStream):
+    """Text that a server writes to its standard output, in lines of bounded length."""
+
+    _length = 0
+
+    async def receive(self) -> str:
+        text = await super().receive()
+        _before, newline, rest = text.rpartition("\n")
+        self._length = len(rest) if newline else self._length + len(text)
+        if self._length > _MOST_BYTES:
+            _faults.get().append(_TOO_LONG)
+            raise anyio.BrokenResourceError  # by which `mcp` ends the connection
+        return text
+
+
 async def _bound(response: "httpx2.Response") -> None:
     """Bound the size of a response that is read whole, as it is unpacked; events are bounded by `mcp`."""
     from httpx2 import StreamError  # what `mcp` makes an error of the call of
@@ -287,19 +361,27 @@ async def _bound(response: "httpx2.Response") -> None:
         async for piece in response.aiter_bytes():
             body += piece
             if len(body) > _MOST_BYTES:
-                raise StreamError(f"it is longer than {_MOST_BYTES >> 20} MB")
+                raise StreamError(_TOO_LONG)
         return bytes(body)
 
     response.aread = read  # type: ignore[method-assign]
 
 
-def _tool(server: str, tool: Any) -> Tool:
+def _tool(held: _Connection, tool: Any) -> Tool:
     """Build a Tool from a server's description: it takes only the arguments that the schema names, or any if
-    that is too long or no object's."""
-    schema = json.dumps({"properties": {}, "additionalProperties": False} | tool.input_schema)
-    if tool.input_schema.get("type") != "object" or len(schema) > MOST_SCHEMA:
-        schema = '{"type": "object", "properties": {}}'
-    return Tool(server, tool.name, (tool.description or "")[:MOST_DESCRIPTION], schema)
+    that is too large or no object's."""
+    schema = '{"type": "object", "properties": {}}'
+    if tool.input_schema.get("type") == "object":
+        with suppress(GrammarError, RecursionError):
+            full = {"properties": {}, "additionalProperties": False} | bounded(tool.input_schema)
+            schema = said if len(said := json.dumps(full)) <= MOST_SCHEMA else schema
+    description = (tool.description or "")[:MOST_DESCRIPTION]
+    described = _digest(tool, include={"title", "annotations", "description", "input_schema"})
+    return Tool(held.server, tool.name, description, schema, held.digest, described)
+
+
+def _digest(made: BaseModel, **more: Any) -> str:
+    return hashlib.sha256(made.model_dump_json(**more).encode()).hexdigest()
 
 
 def _text(result: Any, most: int) -> str:

@@ -286,6 +286,8 @@ class ReplyHandlers(HandlerGroup):
                         shown |= views.heading(session) | views.busy(session)
                     yield shown | views.tray(session)
                 update = draw(state) if on_screen else {}
+                if not on_screen and isinstance(state, Frame) and state.phase == "calling":
+                    update = views.live(session)
                 if time.monotonic() - told > QUIET_SECONDS:
                     told = time.monotonic()
                     # Stop once more: what answers another event may have come behind the first update.

@@ -97,7 +97,9 @@ class Views:
         for other in self._service.in_progress.all_of(session.user):
             with suppress(NotFound):  # deleted elsewhere
                 title = self._title(session, other.conversation_id)
-                return status.waiting(_("Still writing in “{title}”").format(title=title))
+                asks = self._service.tools.waits(session.user, other.above)
+                said = _("“{title}” waits for your Yes or No") if asks else _("Still writing in “{title}”")
+                return status.waiting(said.format(title=title))
         return ""
 
     def opening_remark(self, session: Session) -> str:

@@ -103,7 +103,8 @@ class Document:
     in_project: bool
 
 
-CallState = Literal["asked", "running", "done", "failed", "refused", "stopped"]
+CallState = Literal["asked", "running", "done", "failed", "refused", "stopped", "repeated", "unanswered"]
+"""The last two: the reply called the same as before, and got its result again; or was ended for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ class ToolCall:
     state: CallState = "asked"
     result: str = ""
     """What the model reads of it."""
+    why: str = ""
+    """What its user should know before they allow it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -134,6 +134,8 @@ class Liar(BaseHTTPRequestHandler):
 
     lists = 0
     description = "A tool."
+    more: ClassVar[dict[str, Any]] = {}
+    """Other fields of each tool."""
     folder: Path
     """Of the files that it reads."""
 
@@ -156,6 +158,7 @@ class Liar(BaseHTTPRequestHandler):
                     "name": name,
                     "inputSchema": odd.get(name, {"type": "object"}),
                     "description": self.description,
+                    **self.more,
                 }
                 for name in (*NAMES, f"new{Liar.lists}")
             ]
@@ -253,3 +256,38 @@ def test_a_schema_that_is_none_takes_any_arguments(text: str, fits: bool) -> Non
         if token != END:
             held.take(token)
     assert fits
+
+
+def test_tools_of_one_name_are_told_apart(servers: ToolServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"a": ["search", "search-2", "search-3"], "b": ["search", "search-2"], "c": ["search"] * 90}
+    made = {server: [Tool(server, one, "", "{}") for one in names] for server, names in named.items()}
+    monkeypatch.setattr(servers, "tools", lambda server, stop: made[server])
+    for server in named:
+        servers.switch(owner(servers), server, True)
+    found, trouble = servers.offered(owner(servers), NEVER)
+    assert (list(found)[:3], len(found), trouble) == (named["a"], tools.MOST_TOOLS, [])
+    assert {name: found[name].server for name in named["a"]} == dict.fromkeys(named["a"], "a")
+    assert [(one.server, one.name) for one in found.values()][3:5] == [("b", "search"), ("b", "search-2")]
+
+
+def test_a_server_that_was_renamed_meanwhile_is_not_called(servers: ToolServers, folder: Path) -> None:
+    name(folder, files=files(folder))
+    read = next(one for one in servers.tools("files", NEVER) if one.name == "read_file")
+    name(folder, files=files(folder) | {"args": ["-c", "pass"]})
+    state, said = servers.call(read, {"path": "notes.txt"}, NEVER)
+    assert (state, "has changed. Ask again." in said) == ("failed", True)
+
+
+def test_a_schema_that_is_too_large_takes_any_arguments(
+    servers: ToolServers, liar: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "object", "properties": {f"k{number}": {} for number in range(20_000)}}
+    monkeypatch.setattr(Liar, "more", {"inputSchema": schema})
+    assert {one.schema for one in servers.tools("files", NEVER)} == {'{"type": "object", "properties": {}}'}
+
+
+def test_a_line_without_end_is_given_up(servers: ToolServers, folder: Path) -> None:
+    writes = "import sys, time; sys.stdin.readline(); print('x' * 40_000_000, flush=True); time.sleep(99)"
+    name(folder, files={"command": sys.executable, "args": ["-c", writes]})
+    with pytest.raises(ToolError, match="it is longer than 16 MB"):
+        servers.tools("files", NEVER)

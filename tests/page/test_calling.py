@@ -29,8 +29,12 @@ def test_a_call_is_allowed_and_its_result_is_folded(
         with driving.serving(service) as address, driving.visiting(chromium, address) as chat:
             page = chat.page
             chat.open("?view=settings")
-            page.get_by_role("group", name="files").get_by_role("button", name="On").click()
-            expect(page.locator("#hc-tool-servers [aria-pressed=true]")).to_have_count(1)
+            switch = page.get_by_role("switch", name="files")
+            expect(switch).to_have_text("Off")
+            switch.click()
+            expect(switch).to_have_text("On")
+            expect(page.get_by_role("switch", name="gone")).to_have_text("Off")
+            expect(page.locator("#hc-tool-servers [aria-checked=true]")).to_have_count(1)
             for server, tried in (("gone", "No such file"), ("files", "Read a text file of the folder.")):
                 page.get_by_role("group", name=server).get_by_role("button", name="Try").click()
                 expect(page.locator("#hc-tools-tried")).to_contain_text(tried)

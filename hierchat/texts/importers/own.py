@@ -16,7 +16,7 @@ NAME = "hierchat"
 VERSION = 1
 _ROLES = ("system", "user", "assistant")
 _STATES = ("complete", "stopped", "interrupted")
-_ENDED = ("done", "failed", "refused", "stopped")
+_ENDED = ("done", "failed", "refused", "stopped", "repeated", "unanswered")
 """States of a call; what waited or worked when it was exported has ended since."""
 _SAMPLING = set(GenerationSettings.model_fields) - {"logit_bias"}
 """What a chat can set; token ids of one model mean nothing to another."""
