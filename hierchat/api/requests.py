@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import os
+import re
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -20,7 +23,7 @@ from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.frames import Frame
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.service import ChatService
-from hierchat.config import GenerationSettings
+from hierchat.config import GenerationSettings, cache_dir, config_dir, data_dir
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import SEED_NAME
@@ -66,9 +69,20 @@ def load(service: ChatService, name: str, stop: threading.Event) -> float:
         if served is not None and served.name == name:
             return time.monotonic() - began
         if status.phase in ("none", "failed") or (status.phase == "ready" and status.name != name):
-            raise ApiError(503, status.message or f"{name} was not loaded.", "model", "model_not_loaded")
+            why = without_folders(str(status.message)) or f"{name} was not loaded."
+            raise ApiError(503, why, "model", "model_not_loaded")
         stop.wait(_POLL_SECONDS)
     return 0.0
+
+
+_FOLDERS = re.compile(r"""(?<![^\s'"(])(?:[A-Za-z]:[\\/]|/)(?:[^\s/\\]+[\\/])*""")
+
+
+def without_folders(said: str) -> str:
+    """Return a sentence with each path cut to its last part: where files are stored is for the owner's eyes."""
+    for folder in (cache_dir(), data_dir(), config_dir(), Path.home()):
+        said = said.replace(f"{folder}{os.sep}", "")
+    return _FOLDERS.sub("", said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from hierchat.config import cache_dir
 from hierchat.language import number
-from hierchat.models.progress import DiskFullError, Phase, Progress, Report
+from hierchat.models.progress import BrokenFileError, DiskFullError, Phase, Progress, Report
 
 
 @contextmanager
@@ -83,8 +83,14 @@ def _sync(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a file. Raises BrokenFileError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BrokenFileError(
+            f"{path.name} cannot be read ({error.strerror}). Choose another file."
+        ) from error
 
 
 def known_sha256(path: Path) -> str:

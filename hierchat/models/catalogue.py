@@ -68,7 +68,8 @@ class Lined:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise CatalogueError(f"{path}:{line}: not YAML: {error.problem}") from error
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise CatalogueError(f"{path}: not YAML: {error}") from error
+            said = " ".join(str(error).split())  # of a byte that no text has it writes two lines
+            raise CatalogueError(f"{path}: not YAML: {said}. Mend it or move it away.") from error
 
     def _plain(self, node: yaml.Node, where: Where) -> Any:
         self._values += 1
@@ -428,7 +429,7 @@ def _anchored(fields: dict[str, Any], base: Path) -> dict[str, Any]:
     return {
         key: _anchored(value, base)
         if isinstance(value, dict)
-        else str(base.absolute() / Path(value).expanduser())
+        else str(base.absolute() / os.path.expanduser(value))
         if key == "path" and isinstance(value, str)
         else value
         for key, value in fields.items()

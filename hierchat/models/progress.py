@@ -147,3 +147,15 @@ class DoesNotFitError(ModelError):
 
 class DeviceError(ModelError):
     """A GPU does not compute the model as it should, in any way that is known here."""
+
+
+@contextmanager
+def making_sense(name: str) -> Iterator[None]:
+    """Raise BrokenFileError if values of a model's files make no sense in what is computed inside."""
+    try:
+        yield
+    except NONSENSE as error:
+        why = f" ({error})" if type(error) is ValueError else ""
+        raise BrokenFileError(
+            f"The files of {name} do not say what model it is{why}. Fetch or copy them again, or choose another model."
+        ) from error

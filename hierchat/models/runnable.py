@@ -1,6 +1,5 @@
 """Tell from a configuration alone what can be computed by our own engine, and through transformers."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from hierchat.models.formats.eagle_files import ASSISTANTS
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head
+from hierchat.models.formats.gguf_tensors import expected_of, foreign
 from hierchat.models.formats.gguf_tokenizer import unknown_tokenizer
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import UnsupportedError
@@ -223,14 +223,8 @@ def gguf_unsupported(head: Head) -> str | None:
         return "heads whose sizes are not said"
     if reason := unsupported(config):
         return reason
-    # Keys and values of layers that use others' may be there, too
-    known = {name.gguf for name in model_config.tensors(architecture, {**config, "num_kv_shared_layers": 0})}
-    known |= {families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS}
-    foreign = {tensor.name for tensor in head.tensors} - known
-    if architecture.mixers:  # layers behind the others guess further tokens
-        foreign = {name for name in foreign if not _is_behind(name, config["num_hidden_layers"])}
-    if foreign:
-        return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
+    if other := foreign(head, expected_of(architecture, config, head)):
+        return f"tensor {other}, which {architecture.model_type} does not have"
     scaled = rope_type(config.get("rope_scaling") or {})
     if scaled == "longrope" and not any(tensor.name == families.LONG_FACTORS for tensor in head.tensors):
         return "rope scaling longrope without its factors"
@@ -238,11 +232,6 @@ def gguf_unsupported(head: Head) -> str | None:
         return "Granite without rotary positions"
     odd = sorted({tensor.type for tensor in head.tensors} - set(TYPES))
     return f"block type {odd[0]}" if odd else None
-
-
-def _is_behind(name: str, layers: int) -> bool:
-    number = re.match(r"blk\.(\d+)\.", name)
-    return bool(number and int(number[1]) >= layers)
 
 
 def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:

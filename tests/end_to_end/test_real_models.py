@@ -28,7 +28,7 @@ from hierchat.engine.backends import make_runner
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.model_config import tensors
+from hierchat.models.architectures.model_config import expected
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.fetch.bring import bring, get_gguf
 from hierchat.models.formats.gguf_head import read_head
@@ -128,9 +128,8 @@ def in_float32(entry: ModelEntry) -> Any:
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     data, weights = np.memmap(file, np.uint8, "r"), {}
-    names = {
-        name.gguf: name.transformers for name in tensors(ARCHITECTURES[config.model_type], config.to_dict())
-    }
+    listed = expected(ARCHITECTURES[config.model_type], config.to_dict())
+    names = {one.name.gguf: one.name.transformers for one in listed}
     for tensor in read_head(file).tensors:
         kind = gguf.GGMLQuantizationType[tensor.type]
         raw = np.asarray(data[tensor.begin : tensor.begin + tensor.size]).reshape(*tensor.shape[:0:-1], -1)

@@ -21,12 +21,12 @@ from hierchat.models.architectures.families import (
     SHORT_FACTORS,
 )
 from hierchat.models.architectures.model_config import (
+    expected,
     expert_width,
     experts_of,
     layer_heads,
     rotary_dims,
     rotary_layouts,
-    tensors,
 )
 from hierchat.models.formats.assemble import whole
 from tests.testing.tiny import CONTEXT, VOCABULARY
@@ -118,7 +118,7 @@ FAMILIES = {
     "gemma4": _config(
         "gemma4_text",
         **{**GEMMA4, "hidden_size_per_layer_input": 32},
-        vocab_size_per_layer_input=300,
+        vocab_size_per_layer_input=272,
         num_kv_shared_layers=3,
         use_double_wide_mlp=True,
     ),
@@ -261,7 +261,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any, *, packed: bool = False) 
         writer.add_chat_template(tokenizer.chat_template)
     heads = {"attn_q": config.num_attention_heads, "attn_k": said["num_key_value_heads"]}
     interleaved_rope = GGUF_ARCHITECTURES[kind].gguf_interleaved_rope and not architecture.interleaved_rope
-    for name in dict.fromkeys(tensors(architecture, said)):
+    for name in (one.name for one in expected(architecture, said)):
         if name == HEAD and config.tie_word_embeddings:
             continue
         if name.gguf.endswith(".bias") and not architecture.biases_of(said):

@@ -41,7 +41,7 @@ from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, A
 from hierchat.models.architectures.model_config import rope_kinds, rope_tables, rotary_layouts
 from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
-from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.block_model import BlockModel, require_sizes
 from hierchat.models.formats.blocks import Embedding
 
 MOST_ROWS = 128
@@ -73,12 +73,14 @@ class CpuRunner(Runner):
         activations: Activations = "int16",
     ) -> None:
         """`activations`: what products read; weights that gain nothing by int8 keep int16, floats float32."""
+        require_sizes(model)  # what follows checks no bounds
         config = model.config
         architecture = ARCHITECTURES[config["model_type"]]
         self.model = model
         self.backend = backend
         self.embedding = Embedding(model.embedding)
         self.vocabulary: int = model.head.shape[0]
+        self._tokens = model.embedding.rows
         self.context_length = context_length
         self.shapes, kinds = shapes_of(model, architecture)
         self.shape = self.shapes[0]
@@ -183,8 +185,8 @@ class CpuRunner(Runner):
         rows = len(tokens)
         if not 0 < rows <= MOST_ROWS:
             raise ValueError(f"A forward over {rows} positions: at most {MOST_ROWS} at a time.")
-        if blocks[0].embeddings is None and (min(tokens) < 0 or max(tokens) >= self.vocabulary):
-            raise ValueError(f"A token is none of the model's {self.vocabulary}.")
+        if blocks[0].embeddings is None and not 0 <= min(tokens) <= max(tokens) < self._tokens:
+            raise ValueError(f"A token is none of the model's {self._tokens}.")
         for sequence, block in zip(sequences, blocks, strict=True):
             start, width = len(sequence.tokens), len(block.tokens)
             if not width or start + width > self.positions:

@@ -67,9 +67,10 @@ class Architecture:
     `inner`. `experts_beside_mlp`: matrices in place of those where config.json says that layers have experts beside a
     dense MLP; their width is the moe_intermediate_size. `biases`: matrices that have them; `optional_biases`: unless
     config.json says otherwise. `sinks`: what each head looks at beside the text. `scales`: what multiplies the residual
-    stream behind each layer. `value_norm`: values are normalised, without weights. `gguf_interleaved_rope`: for rotary
-    positions, GGUF files pair neighbours within a head, where the engine pairs its halves; `interleaved_rope`: so do
-    safetensors. `scaled_embedding`: what a token begins with is its embedding times the root of its length.
+    stream behind each layer. `joint_norms`: query and key norms are of all heads together. `value_norm`: values are
+    normalised, without weights. `gguf_interleaved_rope`: for rotary positions, GGUF files pair neighbours within a
+    head, where the engine pairs its halves; `interleaved_rope`: so do safetensors. `scaled_embedding`: what a token
+    begins with is its embedding times the root of its length.
 
     Hybrids (mixers.py): `mixers`: matrices of a layer by its kind, in place of attention's, and VECTORS. `routed`:
     matrices of layers that have routed experts, in place of those of an MLP; `routed_inner`: key of the experts' width.
@@ -101,6 +102,7 @@ class Architecture:
     optional_biases: bool = False
     sinks: Name | None = None
     scales: Name | None = None
+    joint_norms: bool = False
     value_norm: bool = False
     gguf_interleaved_rope: bool = False
     interleaved_rope: bool = False

@@ -3,6 +3,7 @@ position, with the scalings that models are trained with."""
 
 import math
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,20 +142,186 @@ def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) 
     return missing
 
 
-def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[Name]:
-    """Yield the names of all tensors of a model; HEAD among them, and biases that it may lack."""
-    yield from (architecture.embedding, architecture.last_norm, families.HEAD)
-    if layer_input_size(config, architecture):
-        yield from (families.LAYER_EMBEDDING, families.LAYER_PROJECTION, families.LAYER_PROJECTION_NORM)
-    for layer in range(config.get("num_hidden_layers") or 0):
-        matrices = matrices_of(architecture, config, layer)
-        yield from (name.of(layer) for name in matrices.values())
-        yield from (name.of(layer) for name in norms_of(architecture, config, layer).values())
-        yield from (name.of(layer, "") for name in vectors_of(architecture, config, layer).values())
-        yield from (matrices[name].of(layer, "bias") for name in architecture.biases)
-        yield from (name.of(layer) for name in (architecture.sinks, architecture.scales) if name)
+class MatrixSize(NamedTuple):
+    """Size of a matrix of a layer. `experts`: how many there are of it, one for each; 0: it is one of no expert."""
+
+    rows: int
+    columns: int
+    experts: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return rows, those of all experts together, and columns."""
+        return max(self.experts, 1) * self.rows, self.columns
+
+
+def _joined_rows(sizes: list[MatrixSize]) -> tuple[int, ...]:
+    rows = sum(one.rows for one in sizes)
+    of_each = (rows, sizes[0].columns)
+    return (sizes[0].experts, *of_each) if sizes[0].experts else of_each
+
+
+class Expected(NamedTuple):
+    """Tensor of a model. `shape`: the row's length last; `matrix`: the CPU engine multiplies by it or looks rows up in
+    it, so it may be of any block type, while others are floats; `optional`: a file may lack it; `loose`: dimensions of
+    one do not count, and what is one row here may be cut into several."""
+
+    name: Name
+    shape: tuple[int, ...]
+    matrix: bool = False
+    optional: bool = False
+    loose: bool = False
+
+
+def expected(
+    architecture: Architecture, config: Mapping[str, Any], *, gguf: bool = True
+) -> Iterator[Expected]:
+    """Yield every tensor of a model with the shape that follows from its configuration. Files are checked against this
+    list before they are read, and weights before the CPU engine gets them: its kernels check no bounds. A new kind of
+    tensor has its size in `matrix_sizes`, `norm_sizes` or here, that of a hybrid in mixers.py. `gguf`: as GGUF files
+    have them, else as safetensors do, where a hybrid's matrices may be joined otherwise."""
+    require_consistent(architecture, config)
+    hidden, tokens = config["hidden_size"], config["vocab_size"]
+    yield Expected(architecture.embedding, (tokens, hidden), matrix=True)
+    yield Expected(architecture.last_norm, (hidden,))
+    yield Expected(families.HEAD, (tokens, hidden), matrix=True, optional=True)
+    layers = config["num_hidden_layers"]
+    if inputs := layer_input_size(config, architecture):
+        own = config.get("vocab_size_per_layer_input") or tokens
+        yield Expected(families.LAYER_EMBEDDING, (own, layers * inputs), matrix=True)
+        yield Expected(families.LAYER_PROJECTION, (layers * inputs, hidden), matrix=True)
+        yield Expected(families.LAYER_PROJECTION_NORM, (inputs,))
+    for layer in range(layers):
+        sizes, names = matrix_sizes(architecture, config, layer), matrices_of(architecture, config, layer)
+        biases = architecture.biases_of(config)
+        same = itemgetter(int(gguf)) if architecture.mixers else tuple
+        for name in dict.fromkeys(names.values()):  # several places may be rows of one tensor
+            places = [place for place, its in names.items() if same(its) == same(name)]
+            shape = _joined_rows([sizes[place] for place in places])
+            yield Expected(name.of(layer), shape, matrix=True)
+            if architecture.biases and set(places) & set(architecture.biases):
+                yield Expected(name.of(layer, "bias"), shape[:-1], optional=not set(places) & set(biases))
+        for place, size in norm_sizes(architecture, config, layer).items():
+            yield Expected(architecture.norms[place].of(layer), (size,))
+        if architecture.mixers:
+            its_vectors = vectors_of(architecture, config, layer)
+            for place, shape in mixers.vector_sizes(architecture, config, layer).items():
+                yield Expected(its_vectors[place].of(layer, ""), shape, loose=True)
+        if architecture.sinks:
+            yield Expected(architecture.sinks.of(layer), (layer_heads(config)[layer][0],))
+        if architecture.scales:
+            yield Expected(architecture.scales.of(layer), (1,))
         if has_mlp_beside_experts(config, architecture):
-            yield from (name.of(layer, "scale") for name in (families.ROUTER_NORMS, families.EXPERT_SCALES))
+            yield Expected(families.ROUTER_NORMS.of(layer, "scale"), (hidden,))
+            yield Expected(families.EXPERT_SCALES.of(layer, "scale"), (experts_of(config)[0],))
+
+
+def matrix_sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, MatrixSize]:
+    """Return the size of each matrix of a layer by its place."""
+    (heads, kv_heads, size), hidden = layer_heads(config)[layer], config["hidden_size"]
+    experts = experts_of(config)[0] if architecture.experts else 0
+    beside, inputs = (
+        has_mlp_beside_experts(config, architecture),
+        layer_input_size(config, architecture),
+    )
+    width = 0 if architecture.mixers else expert_width(config, architecture)
+    if config.get("use_double_wide_mlp") and not experts and sources(config)[layer] != layer:
+        width *= 2
+    dense = config[architecture.inner] if beside else 0
+    sizes = {
+        "q": MatrixSize(heads * size, hidden),
+        "k": MatrixSize(kv_heads * size, hidden),
+        "v": MatrixSize(kv_heads * size, hidden),
+        "o": MatrixSize(hidden, heads * size),
+        "gate": MatrixSize(width, hidden, experts),
+        "up": MatrixSize(width, hidden, experts),
+        "down": MatrixSize(hidden, width, experts),
+        "router": MatrixSize(experts, hidden),
+        "dense_gate": MatrixSize(dense, hidden),
+        "dense_up": MatrixSize(dense, hidden),
+        "dense_down": MatrixSize(hidden, dense),
+        "layer_gate": MatrixSize(inputs, hidden),
+        "layer_out": MatrixSize(hidden, inputs),
+    }
+    if architecture.mixers:
+        named = architecture.matrices
+        joined = named.get("q_gate") == named.get("q")  # else there is one number for each head
+        sizes["q_gate"] = MatrixSize(heads * size if joined else heads, hidden)
+        own = mixers.sizes(architecture, config, layer)
+        sizes |= {place: MatrixSize(*both) for place, both in own.items()}
+        if mixers.has_routed(config, architecture, layer) or config["layer_types"][layer] == mixers.EXPERTS:
+            experts = sizes["router"].rows
+            sizes |= {place: sizes[place]._replace(experts=experts) for place in ("gate", "up", "down")}
+    return {place: sizes[place] for place in matrices_of(architecture, config, layer)}
+
+
+def norm_sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    """Return the length of each norm of a layer by its place."""
+    heads, kv_heads, size = layer_heads(config)[layer]
+    several = (heads, kv_heads) if architecture.joint_norms else (1, 1)
+    own = {"query_norms": several[0] * size, "key_norms": several[1] * size}
+    return {place: own.get(place, config["hidden_size"]) for place in norms_of(architecture, config, layer)}
+
+
+def require_consistent(architecture: Architecture, config: Mapping[str, Any]) -> None:
+    """Check that the numbers of a configuration fit each other, as the kernels take for granted. Raises ValueError,
+    naming one that does not."""
+    require_plausible(config)
+    layers, shared = config["num_hidden_layers"], config.get("num_kv_shared_layers") or 0
+    if shared >= layers:
+        raise ValueError(f"its num_kv_shared_layers is {shared} of {layers} layers")
+    for key in ("layer_types", "no_rope_layers"):
+        if (given := config.get(key)) and len(given) != layers:
+            raise ValueError(f"its {key} has {len(given)} entries for {layers} layers")
+    for heads, kv_heads, size in set(layer_heads(config)):
+        if min(heads, kv_heads, size) < 1 or heads % kv_heads:
+            raise ValueError(f"its {heads} heads of {size} numbers share {kv_heads} key-value heads")
+    window = _window(config, architecture)
+    if type(window) is not int or window < 0:
+        raise ValueError(f"its sliding_window is {window}")
+    experts, active = experts_of(config) if architecture.experts else (1, 1)
+    if experts and not 0 < active <= experts:
+        raise ValueError(f"it chooses {active} of {experts} experts")
+    for kind in {kind for kind in config.get("layer_types") or () if mixers.has_state(kind)}:
+        mixer = mixers.mixer_of(config, kind)
+        sizes = mixer[:2] if kind == mixers.CONVOLUTION else mixer
+        if min(sizes) < 1 or (mixer.keys and mixer.values % mixer.keys):
+            raise ValueError(f"the sizes of its states are {', '.join(map(str, mixer))}")
+    layouts = rotary_layouts(config, architecture)
+    for (_, _, size), kind in zip(layer_heads(config), rope_kinds(config, architecture), strict=True):
+        pairs, offset, _ = layouts[max(kind, 0)]
+        if not 0 <= pairs <= offset <= size - pairs:
+            raise ValueError(f"rotary positions turn {2 * pairs} of {size} numbers per head")
+
+
+def vector_shapes(architecture: Architecture, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each vector that a BlockModel has, without "rope_factors", which some have."""
+    layers, hidden = range(config["num_hidden_layers"]), config["hidden_size"]
+    sizes = matrix_sizes(architecture, config, 0)
+    norms = [norm_sizes(architecture, config, layer) for layer in layers]
+    found: dict[str, tuple[int, ...]] = {"last_norm": (hidden,)}
+    for place in architecture.norms:  # shorter ones are filled up with zeros
+        if most := max(one.get(place, 0) for one in norms):
+            found[place] = (len(layers), most)
+    heads, kv_heads, size = layer_heads(config)[0]
+    if biases := architecture.biases_of(config):
+        found["biases"] = (len(layers), heads + 2 * kv_heads, size)
+    for place in set(biases) - set("qkv"):
+        found[f"{place}_biases"] = (len(layers), *_joined_rows([sizes[place]])[:-1])
+    if architecture.mixers:
+        for layer in layers:
+            own = mixers.vector_sizes(architecture, config, layer)
+            found |= {place: (len(layers), *shape) for place, shape in own.items()}
+    if architecture.sinks:
+        found["sinks"] = (len(layers), heads)
+    if architecture.scales:
+        found["scales"] = (len(layers), 1)
+    if has_mlp_beside_experts(config, architecture):
+        found["router_norms"] = (len(layers), hidden)
+        found["expert_scales"] = (len(layers), experts_of(config)[0])
+    if inputs := layer_input_size(config, architecture):
+        found["layer_norm"] = (inputs,)
+    return found
 
 
 # Sizes of a decoder, as its config.json gives them.

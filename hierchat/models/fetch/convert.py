@@ -44,6 +44,7 @@ from hierchat.models.formats.gguf_config import (
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.formats.gguf_module import WIDTH, GgufModule, matrices_of, stored
+from hierchat.models.formats.gguf_tensors import expected_of, require_all, require_shapes
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.progress import (
@@ -54,6 +55,7 @@ from hierchat.models.progress import (
     Report,
     UnsupportedError,
     bar_class,
+    making_sense,
     silent,
     transformers_bars,
 )
@@ -122,6 +124,8 @@ def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
     """Make the folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
+    from safetensors import SafetensorError
+
     from hierchat.models.formats.assemble import pack_safetensors
 
     def write_packed(part: Path) -> None:
@@ -132,7 +136,14 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
         require_supported(said)
         if (config := dict(of_text(said))) != said:
             (part / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-        block_model.write_model(pack_safetensors(folder, config, bits, report), part / block_model.MODEL_FILE)
+        try:
+            with making_sense(folder.name):
+                model = pack_safetensors(folder, config, bits, report)
+        except SafetensorError as error:
+            raise BrokenFileError(
+                f"The weights in {folder} are broken: {error}. Fetch or copy them again."
+            ) from error
+        block_model.write_model(model, part / block_model.MODEL_FILE)
 
     return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
 
@@ -164,17 +175,27 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
+    config = gguf_config(head)
+    architecture = ARCHITECTURES.get(config["model_type"])
+    if architecture and not architecture.mixers:
+        with making_sense(gguf.name):
+            wanted = expected_of(architecture, config, head)
+        require_shapes(head, wanted, gguf.name)
     message, needed = f"{gguf.name}, once", WIDTH * head.parameters
     report(Progress("converting", 0, None, message))
     cache.require_space(needed)
     require_free(int(1.2 * needed), f"Converting {gguf.name}")
     try:
         with _reporting(report, message):
-            model = AutoModelForCausalLM.from_pretrained(
-                gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+            model, info = AutoModelForCausalLM.from_pretrained(
+                gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
             )
-    except (ValueError, KeyError, NotImplementedError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, *NONSENSE) as error:
         raise UnsupportedError(f"{gguf.name} cannot be converted: {first_line(error)}") from error
+    if lost := min(info["missing_keys"], default=None):  # transformers would go on with random weights
+        raise BrokenFileError(f"{gguf.name} lacks the tensor {lost}. Fetch or copy it again.")
     _describe_tokenizer(gguf, folder)
     report(Progress("converting", 0, None, f"{gguf.name}: writing"))
     del model.config.quantization_config  # the weights are plain now, which save_pretrained would not believe
@@ -186,15 +207,23 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     report(Progress("converting", 0, None, f"{gguf.name}, once"))
     head = read_head(gguf)
-    if reason := gguf_unsupported(head):
+    config = gguf_config(head)
+    with making_sense(gguf.name):
+        reason = gguf_unsupported(head)
+        wanted = {} if reason else expected_of(ARCHITECTURES[config["model_type"]], config, head)
+    if reason:
         if head.architecture in FAMILIES:
             return _write_module(gguf, head, folder, report, blocks=True)
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
+    require_shapes(head, wanted, gguf.name)
+    require_all(head, wanted, gguf.name)
     cache.require_space(int(1.5 * _size_in_blocks(head)))
     describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
     require_supported(shape)
-    block_model.write_model(read_gguf(gguf, shape, report), folder / block_model.MODEL_FILE)
+    with making_sense(gguf.name):
+        model = read_gguf(gguf, shape, report)
+    block_model.write_model(model, folder / block_model.MODEL_FILE)
 
 
 def _size_in_blocks(head: Head) -> int:

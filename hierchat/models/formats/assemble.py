@@ -14,9 +14,16 @@ from safetensors import safe_open
 
 from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.formats import blocks
-from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.block_model import BlockModel, require_sizes
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
-from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
+from hierchat.models.formats.gguf_tensors import expected_of, require_all, require_shapes
+from hierchat.models.progress import (
+    NONSENSE,
+    BrokenFileError,
+    Progress,
+    Report,
+    UnsupportedError,
+)
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -110,7 +117,9 @@ def assemble(
 ) -> BlockModel:
     """Make a model of the architecture's tensors; `config` is its config.json. `tied`: the embedding is the head;
     `files`: TRANSFORMERS or GGUF; `norm_offset` is added to all norms; `interleaved_rope`: rotary positions pair
-    neighbours in these tensors; `step` gets how many layers of all are read."""
+    neighbours in these tensors; `step` gets how many layers of all are read. Raises ValueError where a tensor has not
+    the size of the configuration."""
+    model_config.require_consistent(architecture, config)
     layers = range(config["num_hidden_layers"])
     read: list[dict[str, blocks.Blocks]] = []
     for layer in layers:
@@ -155,11 +164,45 @@ def assemble(
     model = BlockModel(
         config, embedding, embedding if tied else matrix(families.HEAD, None), tuple(read), vectors
     )
-    if not model_config.layer_input_size(config, architecture):
-        return model
-    vectors["layer_norm"] = tensor(families.LAYER_PROJECTION_NORM) + offset
-    inputs, projection = matrix(families.LAYER_EMBEDDING, None), matrix(families.LAYER_PROJECTION, None)
-    return replace(model, layer_embedding=inputs, layer_projection=projection)
+    if model_config.layer_input_size(config, architecture):
+        vectors["layer_norm"] = tensor(families.LAYER_PROJECTION_NORM) + offset
+        inputs, projection = matrix(families.LAYER_EMBEDDING, None), matrix(families.LAYER_PROJECTION, None)
+        model = replace(model, layer_embedding=inputs, layer_projection=projection)
+    require_sizes(model)
+    return model
+
+
+def fitting(
+    name: families.Name,
+    experts: int,
+    read: Callable[[str], Floats],
+    shapes: Mapping[families.Name, tuple[int, ...]],
+) -> Floats:
+    """Return a tensor as `whole` does if it has its shape of `shapes`. Raises BrokenFileError, naming it."""
+    try:
+        found = whole(name, experts, read)
+    except NONSENSE as error:
+        raise _Misfit(name) from error
+    require_rows(name, found.shape, shapes)
+    return found
+
+
+def require_rows(
+    name: families.Name, found: tuple[int, ...], shapes: Mapping[families.Name, tuple[int, ...]]
+) -> None:
+    """Check the shape of a tensor, experts one behind the other. Raises BrokenFileError, naming it."""
+    right = shapes[name]
+    if len(right) > len(found):
+        right = (right[0] * right[1], *right[2:])
+    if [size for size in found if size != 1] != [size for size in right if size != 1]:
+        raise _Misfit(name, f": it is {list(found)}, not {list(right)}")
+
+
+class _Misfit(BrokenFileError):
+    def __init__(self, name: families.Name, why: str = "") -> None:
+        super().__init__(
+            f"The tensor {name.transformers} does not fit its configuration{why}. Fetch or copy the model again."
+        )
 
 
 def _of_mixers(
@@ -261,19 +304,24 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     def read(name: str) -> Floats:
         return np.asarray(raw(name).float().numpy(), np.float32)
 
+    shapes = {one.name: one.shape for one in model_config.expected(architecture, config, gguf=False)}
+
     def tensor(name: families.Name) -> Floats:
-        return whole(name, experts, read)
+        return fitting(name, experts, read, shapes)
 
     def in_blocks(name: families.Name, order: Rows | None) -> blocks.Blocks:
         stem = name.transformers.removesuffix(".weight")
         if fused(name) and f"{stem}_blocks" in places:
-            codes, scales = (raw(f"{stem}_{kind}") for kind in ("blocks", "scales"))
-            part = part_of(name)
-            return blocks.from_file(
-                "MXFP4", blocks.mx_blocks(codes.numpy()[:, part], scales.numpy()[:, part])
-            )
+            codes, scales = (raw(f"{stem}_{kind}").numpy() for kind in ("blocks", "scales"))
+            codes, scales = codes[:, part_of(name)], scales[:, part_of(name)]
+            require_rows(name, (*codes.shape[:-2], codes.shape[-2] * codes.shape[-1] * 2), shapes)
+            if codes.shape[:-1] != scales.shape or codes.dtype != np.uint8 or scales.dtype != np.uint8:
+                raise _Misfit(name)
+            return blocks.from_file("MXFP4", blocks.mx_blocks(codes, scales))
         if name == families.LAYER_EMBEDDING:
-            return _packed_in_pieces(*placed(name.transformers))
+            file, own = placed(name.transformers)
+            require_rows(name, tuple(file.get_slice(own).get_shape()), shapes)
+            return _packed_in_pieces(file, own)
         weights = tensor(name) if order is None else tensor(name)[order]
         if name in floats:
             return blocks.from_floats(weights)
@@ -316,15 +364,16 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     said = head.architecture
     if said not in families.GGUF_ARCHITECTURES:
         raise UnsupportedError(f"{path.name}: the CPU engine does not compute {families.unknown(said)}.")
-    architecture = families.GGUF_ARCHITECTURES[said]
     config = mixers.completed(config)
+    architecture = families.ARCHITECTURES[config["model_type"]]
     if architecture.gguf_grouped_heads:
         config["value_heads_grouped"] = True
+    wanted = expected_of(architecture, config, head)
+    require_shapes(head, wanted, path.name)
+    require_all(head, wanted, path.name)
 
     def named(name: str) -> tuple[Tensor, NDArray[np.uint8]]:
         """Return the file's entry of a tensor and its rows, uint8 [rows, bytes of a row]."""
-        if name not in tensors:
-            raise BrokenFileError(f"{path} lacks the tensor {name}.")
         tensor = tensors[name]
         raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
         return tensor, raw.reshape(math.prod(tensor.shape[1:]), -1)
@@ -338,8 +387,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
 
     def vector(name: str) -> Floats:
         tensor, rows = named(name)
-        floats = blocks.floats_of(tensor.type, rows)
-        return floats[0] if len(tensor.shape) == 1 else floats
+        return blocks.floats_of(tensor.type, rows).reshape(wanted[name].shape)
 
     message = f"{path.name}, once"
     tied = families.HEAD.gguf not in tensors

@@ -12,10 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures.families import ARCHITECTURES, EXPERTS
-from hierchat.models.architectures.model_config import experts_of, matrices_of
+from hierchat.models.architectures.model_config import (
+    experts_of,
+    layer_input_size,
+    matrix_sizes,
+    require_consistent,
+    rotary_layouts,
+    vector_shapes,
+)
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import VERSION, in_large_pages
-from hierchat.models.progress import BrokenFileError
+from hierchat.models.progress import NONSENSE, BrokenFileError
 
 # A file of the cache: matrices of blocks and plain arrays as they lie in memory, behind a head in JSON.
 _MAGIC = b"hierblok"
@@ -81,11 +88,13 @@ def read_arrays(
     for name, (at, size, kind, rows, columns, lanes) in head["matrices"].items():
         whole = near if near is not None and at + size <= near.nbytes else data
         matrices[name] = Blocks(kind, whole[at : at + size], rows, columns, lanes)
-        if matrices[name].nbytes != -(-rows // lanes) * lanes * matrices[name].row_bytes:
+        if at < 0 or matrices[name].nbytes != size or not matrices[name].is_whole:
             raise ValueError("it is cut off")
     vectors = {}
     for name, (at, shape, *other) in head["vectors"].items():
         of = np.dtype(other[0] if other else _FLOAT)
+        if at < 0 or of.kind not in "fi":
+            raise ValueError(f"{name} is of another kind")
         vectors[name] = data[at : at + of.itemsize * int(np.prod(shape))].view(of).reshape(shape)
     return vectors, matrices
 
@@ -95,8 +104,10 @@ def broken(path: Path) -> Iterator[None]:
     """Raise a BrokenFileError for whatever a damaged file leads to."""
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BrokenFileError(f"{path} is broken: {error}. Delete it; it is made anew.") from error
+    except (OSError, *NONSENSE) as error:
+        raise BrokenFileError(
+            f"{path.name} is broken: {error}. Remove the model and get it again."
+        ) from error
 
 
 MODEL_FILE = "blocks.bin"
@@ -170,6 +181,40 @@ class BlockModel:
         return [self.head, *each, *([self.layer_projection] if self.layer_projection else [])]
 
 
+def require_sizes(model: BlockModel) -> None:
+    """Check that every matrix and vector has the size that follows from the configuration, as the kernels take for
+    granted. Raises ValueError, naming one that has not."""
+    config, hidden = model.config, model.config["hidden_size"]
+    architecture, layers = ARCHITECTURES[config["model_type"]], config["num_hidden_layers"]
+    require_consistent(architecture, config)
+    # A draft head has outputs for some of the target's tokens
+    wanted = {"embedding": (model.embedding.rows, hidden), "head": (model.head.rows, hidden)}
+    if inputs := layer_input_size(config, architecture):
+        tokens = config.get("vocab_size_per_layer_input") or model.embedding.rows
+        wanted["layer_embedding"] = tokens, layers * inputs
+        wanted["layer_projection"] = layers * inputs, hidden
+    for layer in range(layers):
+        sizes = matrix_sizes(architecture, config, layer)
+        wanted |= {f"{layer}.{place}": size.shape for place, size in sizes.items()}
+    found = {"head": model.head, **dict(model.matrices())}
+    _require_equal(wanted, {name: matrix.shape for name, matrix in found.items()})
+    if odd := next((name for name, matrix in found.items() if not matrix.is_whole), None):
+        raise ValueError(f"the matrix {odd} is not whole")
+    shapes = {name: vector.shape for name, vector in model.vectors.items()}
+    if factors := shapes.pop("rope_factors", ()):
+        _require_equal(
+            {"rope_factors": rotary_layouts(config, architecture)[0][:1]}, {"rope_factors": factors}
+        )
+    _require_equal(vector_shapes(architecture, config), shapes)
+
+
+def _require_equal(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
+    for name in sorted(wanted.keys() | found.keys()):
+        if found.get(name) != wanted.get(name):
+            shapes = (list(one[name]) if name in one else "missing" for one in (found, wanted))
+            raise ValueError("{} is {}, by the configuration {}".format(name, *shapes))
+
+
 def write_model(model: BlockModel, path: Path) -> None:
     """Write a model, embeddings last: what a forward reads a row of may stay on disk."""
     matrices = sorted(model.matrices(), key=lambda item: item[0] in _LAST and _LAST.index(item[0]) + 1)
@@ -195,14 +240,14 @@ def read_model(path: Path) -> BlockModel:
             if "." in name:
                 number, place = name.split(".")
                 layers[int(number)][place] = matrix
-        architecture = ARCHITECTURES[head["config"]["model_type"]]
-        for at, layer in enumerate(layers):
-            if layer.keys() != matrices_of(architecture, head["config"], at).keys():
-                raise ValueError("a matrix is missing")
         embedding = matrices["embedding"]
         inputs = matrices.get("layer_embedding"), matrices.get("layer_projection")
         output = matrices.get("head", embedding)
-        return BlockModel(head["config"], embedding, output, tuple(layers), vectors, *inputs)
+        model = BlockModel(head["config"], embedding, output, tuple(layers), vectors, *inputs)
+        require_sizes(model)
+        if {embedding.rows, output.rows} != {head["config"]["vocab_size"]}:
+            raise ValueError("it has another vocabulary")
+        return model
 
 
 # The weights of a module of transformers, its matrices in blocks, and how they lie in the cache.
@@ -220,6 +265,21 @@ class Matrix:
     experts: int = 1
     places: Integers | None = None
     columns: Integers | None = None
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether it is a matrix of this shape, whole, and its orders name rows and columns that are there."""
+        *experts, outputs, inputs = shape
+        count = self.experts == (experts[0] if experts else 1) and len(shape) in (2, 3)
+        pieces = all(
+            one.is_whole and one.columns == inputs and one.rows % self.experts == 0 for one in self.pieces
+        )
+        rows = sum(one.rows for one in self.pieces) == self.experts * outputs
+        orders = ((self.places, outputs), (self.columns, inputs))
+        return count and pieces and rows and all(_is_order(order, size) for order, size in orders)
+
+
+def _is_order(order: Integers | None, size: int) -> bool:
+    return order is None or bool(order.shape == (size,) and (np.sort(order) == np.arange(size)).all())
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,21 @@ class Blocks:
         """Return the bytes of the matrix in a file of this type: without the rows that fill up its last panel."""
         return self.rows * self.row_bytes
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether the data are as long as the sizes say, in panels for this processor: kernels check no bounds."""
+        from hierchat.jit import LANES
+
+        panels, layout = -(-self.rows // LANES), LAYOUTS[self.name]
+        sizes = type(self.rows) is int and type(self.columns) is int and min(self.shape) > 0
+        fits = sizes and self.columns % layout.weights == 0 and self.lanes == LANES
+        return fits and self.nbytes == panels * LANES * self.row_bytes
+
     def floats(self, rows: NDArray[np.int64] | None = None) -> Floats:
-        """Return the weights of some rows or of all; float32 [rows, columns]."""
+        """Return the weights of some rows or of all; float32 [rows, columns]. Raises ValueError for a row beyond."""
         some = np.arange(self.rows) if rows is None else rows
+        if some.size and (some.min() < 0 or some.max() >= self.rows):
+            raise ValueError(f"The matrix has {self.rows} rows: none is {some.max()}.")
         return floats_of(self.name, restore(self.name, self.data, self.lanes, some, self.row_bytes))
 
     def as_floats(self) -> "Blocks":

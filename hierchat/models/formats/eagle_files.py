@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hierchat.language import later
 from hierchat.models.architectures.families import ARCHITECTURES, HEAD, ROPE_FACTORS
-from hierchat.models.architectures.model_config import tensors
+from hierchat.models.architectures.model_config import expected
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_families import Family, halves
 from hierchat.models.formats.gguf_head import Head, read_head
@@ -41,7 +41,8 @@ _GGUF = Family(
     needs={name: name for name in ("target_hidden_size", "vocab_size")},
     may={name: name for name in ("norm_before_fc", "norm_before_residual")},
 )
-_LLAMA = tensors(ARCHITECTURES["llama"], {"num_hidden_layers": 1})
+_ONES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+_LLAMA = [one.name for one in expected(ARCHITECTURES["llama"], {**dict.fromkeys(_ONES, 1), "head_dim": 2})]
 _OWN_NAMES = {name.gguf: name.transformers.removeprefix("model.") for name in _LLAMA} | {
     "enc.output_norm.weight": "input_norm.weight",
     "blk.0.attn_norm_2.weight": "layers.0.hidden_norm.weight",
@@ -163,8 +164,11 @@ def take_known(found: dict[str, Any], config: EagleConfig) -> NDArray[np.int64] 
         if config.outputs == config.vocabulary:
             return None
         raise BrokenFileError(later(f"the file lacks {name}"))
-    whole = not offsets.is_floating_point() and tuple(offsets.shape) == (config.outputs,)
-    known = np.arange(config.outputs) + offsets.long().numpy() if whole else np.array([-1])
+    whole = not (offsets.is_floating_point() or offsets.is_complex()) and offsets.shape == (config.outputs,)
+    given = offsets.long().numpy() if whole and config.outputs else np.array([-1])
+    # Each in turn before they are added, which could overflow
+    near = (given >= -config.outputs).all() and (given < config.vocabulary).all()
+    known = np.arange(len(given)) + given if near else np.array([-1])
     wrong = known[0] < 0 or known[-1] >= config.vocabulary or (np.diff(known) <= 0).any()
     if wrong or (mask is not None and not np.array_equal(mask.bool().numpy().nonzero()[0], known)):
         raise BrokenFileError(later("its map of the vocabulary (d2t, t2d) does not list tokens in order"))

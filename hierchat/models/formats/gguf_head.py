@@ -92,11 +92,12 @@ class Tensor:
 @dataclass(frozen=True, slots=True)
 class Head:
     """Head of a GGUF model. `values`: by key; of arrays, those that were wanted. `by_layer`: short arrays of
-    numbers."""
+    numbers. `lengths`: the number of values of every array."""
 
     values: dict[str, Any]
     tensors: tuple[Tensor, ...]
     by_layer: dict[str, list[Any]] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -108,6 +109,12 @@ class Head:
         """Return the number of files that the model is cut into."""
         count = self.values.get("split.count")
         return count if isinstance(count, int) and count > 1 else 1
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Return the number of tokens; None if neither the tokenizer nor a key tells."""
+        found = self.lengths.get("tokenizer.ggml.tokens") or self.of_architecture("vocab_size")
+        return found if isinstance(found, int) else None
 
     @property
     def parameters(self) -> int:
@@ -193,7 +200,10 @@ def head_in(data: bytes) -> Head | None:
     if data[:4] != _MAGIC:
         raise BrokenFileError("This is no GGUF file.")
     with suppress(struct.error, *NONSENSE):
-        return _Reader(data, (), whole=False).head()
+        try:
+            return _Reader(data, (), whole=False).head()
+        except _Misplaced as error:
+            raise BrokenFileError(f"This is no whole GGUF file: {error}. Choose another file.") from error
     return None
 
 
@@ -217,7 +227,11 @@ def joined(heads: Sequence[Head], name: str) -> Head:
         raise BrokenFileError(
             f"{name} and the files beside it are not of one model. Fetch or copy them again."
         )
-    return Head(first.values, tuple(placed), first.by_layer)
+    if len({tensor.name for tensor in placed}) < len(placed):
+        raise BrokenFileError(
+            f"{name} and the files beside it have a tensor twice. Fetch or copy them again."
+        )
+    return replace(first, tensors=tuple(placed))
 
 
 def _read(path: Path, arrays: Collection[str]) -> Head:
@@ -226,16 +240,24 @@ def _read(path: Path, arrays: Collection[str]) -> Head:
             raise ValueError("a pipe or a device, which may never end")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data, arrays).head()
+    except _Misplaced as error:
+        raise BrokenFileError(
+            f"{path.name} is no whole GGUF file: {error}. Fetch or copy it again."
+        ) from error
     except (struct.error, *NONSENSE) as error:
         raise BrokenFileError(f"{path} is no whole GGUF file. Fetch or copy it again.") from error
     except OSError as error:
         raise BrokenFileError(f"{path} cannot be read ({error.strerror}).") from error
 
 
+class _Misplaced(Exception):
+    """A tensor cannot be as the head describes it; the text names it."""
+
+
 class _Reader:
     def __init__(self, data: mmap.mmap | bytes, arrays: Collection[str], *, whole: bool = True) -> None:
         self._data, self._arrays, self._whole, self._at = data, arrays, whole, 0
-        self._items = _MOST_ITEMS
+        self._items, self._lengths = _MOST_ITEMS, dict[str, int]()
 
     def head(self) -> Head:
         if self._data[:4] != _MAGIC:
@@ -252,7 +274,7 @@ class _Reader:
             if key in keys:
                 raise ValueError("a key twice")
             keys.add(key)
-            value = self._value(self._number("I"), key in self._arrays)
+            value = self._value(self._number("I"), key in self._arrays, key)
             if isinstance(value, list) and key not in self._arrays:
                 by_layer[key] = value
             elif value is not None:
@@ -264,11 +286,23 @@ class _Reader:
         if not isinstance(alignment, int) or not 0 < alignment <= _MOST_ALIGNMENT:
             raise ValueError("no alignment")
         begin = -(-self._at // alignment) * alignment
+        self._require_apart(found, alignment, begin)
         placed = tuple(replace(tensor, begin=begin + tensor.begin) for tensor in found)
-        end = max((tensor.begin + tensor.size for tensor in placed), default=0)
-        if self._whole and end > len(self._data):
-            raise ValueError("cut off")
-        return Head(values, placed, by_layer)
+        return Head(values, placed, by_layer, self._lengths)
+
+    def _require_apart(self, tensors: Sequence[Tensor], alignment: int, begin: int) -> None:
+        """Check that every tensor is within the file, aligned, and shares no byte with another."""
+        end, before = 0, ""
+        for tensor in sorted(tensors, key=lambda one: (one.begin, one.size)):
+            if tensor.begin % alignment:
+                raise _Misplaced(
+                    f"its tensor {tensor.name} begins at byte {tensor.begin}, which is no multiple of {alignment}"
+                )
+            if tensor.begin < end:
+                raise _Misplaced(f"its tensors {before} and {tensor.name} overlap")
+            end, before = tensor.begin + tensor.size, tensor.name
+            if self._whole and begin + end > len(self._data):
+                raise _Misplaced(f"its tensor {tensor.name} is cut off")
 
     def _tensor(self) -> Tensor:
         """Read a tensor's entry; its place is counted from where all data begin."""
@@ -278,22 +312,27 @@ class _Reader:
         if dimensions > _MOST_DIMENSIONS:
             raise ValueError("more dimensions than any tensor has")
         shape = tuple(self._number("Q") for _ in range(dimensions))
-        if math.prod(shape) > _MOST_NUMBERS:
-            raise ValueError("more numbers than any tensor has")
+        if not shape or not 0 < math.prod(shape) <= _MOST_NUMBERS:
+            raise _Misplaced(f"its tensor {name} has the shape {list(shape)}, which no tensor has")
         number, at = self._number("I"), self._number("Q")
         if number not in set(GGMLQuantizationType):
             return Tensor(name, shape, f"number {number}", at)  # newer than we are
         kind = GGMLQuantizationType(number)
         block, size = GGML_QUANT_SIZES[kind]
+        if shape[0] % block:
+            raise _Misplaced(
+                f"its tensor {name} has rows of {shape[0]} numbers, which are no whole blocks of {kind.name} ({block})"
+            )
         return Tensor(name, shape, kind.name, at, math.prod(shape) // block * size)
 
-    def _value(self, kind: int, wanted: bool) -> Any:
-        """Read a value; None for an array that is not wanted, unless it may have a number for each layer."""
+    def _value(self, kind: int, wanted: bool, key: str = "") -> Any:
+        """Read the value of a key; None for an array that is not wanted, unless it may have a number for each layer."""
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
             return self._number(_SCALARS[kind] or "")
         inner, count = self._number("I"), self._number("Q")
+        self._lengths[key] = count
         if wanted or inner in (_STRING, _ARRAY):
             self._items -= count
             if self._items < 0:

@@ -16,6 +16,7 @@ from hierchat.models.formats.block_model import Matrix, ModuleWeights
 from hierchat.models.formats.blocks import floats_of, from_file
 from hierchat.models.formats.gguf_families import FAMILIES, Config, Floats, Part
 from hierchat.models.formats.gguf_head import Head, Tensor, shards
+from hierchat.models.formats.gguf_tensors import require_type
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
@@ -124,6 +125,8 @@ class GgufModule:
             return _Made(name, wanted[name], part, (named(found if found in tensors else f"{found}.weight"),))
 
         made = [of(name) for name in wanted]
+        for one in made:
+            self._require_fit(one)
         used = {tensor.name for one in made for tensor in one.of}
         for name in sorted(tensors.keys() - used):
             number = _BLOCK.match(name)
@@ -133,6 +136,31 @@ class GgufModule:
                     f"{self._gguf.name} has the tensor {name}, which {config['model_type']} does not have."
                 )
         return made
+
+    def _require_fit(self, one: _Made) -> None:
+        """Check types and shapes of the tensors that one is made of, by their rows, columns or numbers alone. Raises
+        BrokenFileError, UnsupportedError."""
+        sizes = [size for size in one.shape if size != 1]
+        for tensor in one.of:
+            require_type(tensor, self._gguf.name, matrix=len(sizes) > 1)
+            if len(sizes) > 1 and tensor.shape[0] != one.shape[-1]:
+                said = (
+                    f"rows of {tensor.name} have {tensor.shape[0]} numbers for {one.shape[-1]} of {one.name}"
+                )
+                raise self._misfit(said)
+            if len(sizes) < 2 and math.prod(tensor.shape) != math.prod(sizes):
+                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {sizes} of {one.name}")
+        if one.part.columns:
+            (tensor,) = one.of
+            if math.prod(tensor.shape[1:]) != one.shape[-2]:
+                said = f"{tensor.name} is {list(tensor.shape[::-1])} for {list(one.shape)} of {one.name}"
+                raise self._misfit(said)
+            return
+        shape = (*one.shape[:-1], 1) if len(sizes) > 1 else one.shape
+        pieces = [tensor.shape[::-1] for tensor in one.of]
+        if len(sizes) > 1:
+            pieces = [(*of_file[:-1], 1) for of_file in pieces]
+        self._put(one, [np.full(of_file, -1, np.float32) for of_file in pieces], shape)
 
     def _put(self, one: _Made, pieces: Sequence[NDArray[Any]], shape: Shape) -> NDArray[Any]:
         """Put the file's tensors in order, as an array of this shape, but for dimensions of one."""
@@ -154,10 +182,6 @@ class GgufModule:
         """Make a matrix of blocks, in the order that the rule makes of the numbers of its rows, or of its columns."""
         outputs, inputs = one.shape[-2:]
         rows, types = [raw_rows(self._gguf, tensor) for tensor in one.of], [tensor.type for tensor in one.of]
-        for tensor in one.of:
-            if tensor.shape[0] != inputs:
-                said = f"rows of {tensor.name} have {tensor.shape[0]} numbers for {inputs} of {one.name}"
-                raise self._misfit(said)
         if one.part.columns:
             columns = self._put(one, [np.arange(inputs)[None]], (1, inputs)).reshape(-1)
             return Matrix((from_file(types[0], rows[0]),), columns=np.argsort(columns))

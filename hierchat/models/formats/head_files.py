@@ -18,10 +18,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from hierchat.models.architectures.families import ARCHITECTURES, EMBEDDING, HEAD, Name
-from hierchat.models.formats.assemble import Rows, assemble, whole
+from hierchat.models.architectures.model_config import expected
+from hierchat.models.formats.assemble import Rows, assemble, fitting
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, floats_of, pack, packed
-from hierchat.models.progress import BrokenFileError
+from hierchat.models.progress import NONSENSE, BrokenFileError
 
 Floats = NDArray[np.float32]
 
@@ -96,7 +97,7 @@ def tensors_of(data: bytes) -> dict[str, NDArray[Any]]:
     try:
         found: dict[str, NDArray[Any]] = load(data)
         return {name: floats_of(PACKED, one) if one.dtype == np.uint8 else one for name, one in found.items()}
-    except (SafetensorError, ValueError, LookupError) as error:
+    except (SafetensorError, AssertionError, *NONSENSE) as error:
         raise BrokenFileError(f"The draft head is damaged: {error}. Train it again.") from error
 
 
@@ -108,7 +109,7 @@ def read_head(data: bytes, target: BlockModel) -> HeadWeights:
         said = _metadata(data)
         config = {**json.loads(said[CONFIG]), "num_hidden_layers": 1}
         return _head(HeadCard.model_validate_json(said[CARD]), config, tensors, target)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except NONSENSE as error:
         raise BrokenFileError(f"The draft head cannot be used: {error}. Train it again.") from error
 
 
@@ -147,14 +148,15 @@ def _head(
             return target.embedding
         if name == HEAD and HEAD.transformers not in tensors:  # it writes by the target's own output
             return target.head if known is None else pack(target.head.floats(known), BITS)
-        weights = tensor(name.transformers)
+        weights = fitting(name, 0, tensor, shapes)
         return pack(weights if order is None else weights[order], BITS)
 
     architecture = ARCHITECTURES[config["model_type"]]
+    shapes = {one.name: one.shape for one in expected(architecture, {**config, "vocab_size": tokens})}
     layer = assemble(
         architecture,
         config,
-        lambda name: whole(name, 0, tensor),
+        lambda name: fitting(name, 0, tensor, shapes),
         matrix,
         tied=False,
         norm_offset=architecture.norm_offset,

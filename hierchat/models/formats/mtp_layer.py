@@ -7,7 +7,7 @@ output are the target's. Files call it by the number behind the last layer, as D
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from safetensors import safe_open
 
 from hierchat.language import later
 from hierchat.models.architectures.model_config import FULL
+from hierchat.models.formats.block_model import Matrix
 from hierchat.models.formats.gguf_module import Shape, filled, matrices_of, stored
 from hierchat.models.progress import BrokenFileError, UnsupportedError
 
@@ -94,14 +95,18 @@ def read_tensors(folder: Path, own: Callable[[str], str | None]) -> dict[str, An
 
 
 def make_layer(
-    config: Any, dtype: Any, tensors: Mapping[str, Any], matrices: Collection[str] = ()
+    config: Any, dtype: Any, tensors: Mapping[str, Any], matrices: Mapping[str, Matrix] = {}
 ) -> Any | None:
     """Make the module of the layer, without embedding and output, by its model's configuration of texts; None where
     there is no such layer. `matrices`: tensors that will be put into it. Raises BrokenFileError with what is wrong."""
     if not (_says(config) or tensors or matrices):
         return None
     layer, given = _empty(config, dtype), dict(tensors)
-    wanted = {name: tensor for name, tensor in _tensors_of(layer).items() if name not in matrices}
+    own = _tensors_of(layer)
+    for name, matrix in matrices.items():
+        if name not in own or not matrix.fits(tuple(own[name].shape)):
+            raise BrokenFileError(later(f"{name} does not fit"))
+    wanted = {name: tensor for name, tensor in own.items() if name not in matrices}
     return filled(layer, {name: fitting(name, given, tensor) for name, tensor in wanted.items()})
 
 

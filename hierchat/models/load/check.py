@@ -1,13 +1,15 @@
 """Check whether a model can run here, before its weights are fetched, unpacked or read."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from hierchat.language import later
 from hierchat.models import device_memory, runnable
+from hierchat.models.architectures import mixers
+from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
@@ -17,6 +19,7 @@ from hierchat.models.formats.eagle_files import EAGLE, says_head
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
+from hierchat.models.formats.gguf_tensors import expected_of, require_shapes
 from hierchat.models.progress import (
     NONSENSE,
     BrokenFileError,
@@ -24,6 +27,7 @@ from hierchat.models.progress import (
     ModelError,
     Report,
     UnsupportedError,
+    making_sense,
     silent,
 )
 
@@ -87,7 +91,7 @@ def require_runnable(
     if _is_head(entry, folder):
         return
     config = _config(entry, folder, engine)
-    with _sense(entry.name):
+    with making_sense(entry.name):
         own, through = runnable.unsupported(config), runnable.refused(config)
     _require_one(entry.name, engine, backend, str(config.get("model_type")), own, through)
 
@@ -98,25 +102,18 @@ def _is_head(entry: ModelEntry, place: Path) -> bool:
 
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
-    """Check that a GGUF file can run here of which the head alone is here. Raises UnsupportedError."""
-    with _sense(entry.name):
-        gguf_config(head)
+    """Check that a GGUF file can run here of which the head alone is here. Raises UnsupportedError, BrokenFileError."""
+    with making_sense(entry.name):
+        config = gguf_config(head)
+        kind = config["model_type"]
+        architecture = ARCHITECTURES.get(kind)
+        if architecture and (not architecture.mixers or kind in mixers.HYBRID_KERNELS):
+            require_shapes(head, expected_of(architecture, config, head), entry.name)
         through = runnable.gguf_refused(head)
         own = runnable.gguf_unsupported(head)
         own = through if own and head.architecture in FAMILIES else own
     engine = by_engine(entry, device, backend)
     _require_one(entry.name, engine, backend, head.architecture, own, through)
-
-
-@contextmanager
-def _sense(name: str) -> Iterator[None]:
-    """Raise BrokenFileError where values of a model's files make no sense in what is computed inside."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise BrokenFileError(
-            f"The files of {name} do not say what model it is. Fetch or copy them again, or choose another model."
-        ) from error
 
 
 def _require_one(

@@ -4,6 +4,7 @@ Neither torch nor transformers are imported where the CPU engine computes: they 
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -165,6 +166,17 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     """Fetch and unpack the model where needed, and read it. `floats`: make every weight a float32. Raises a ModelError:
     UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read."""
     folder, identity = get_blocks(entry, progress)
+    try:
+        return _load_folder(entry, folder, identity, progress, floats=floats)
+    except BrokenFileError:  # damaged on the disk since it was made
+        shutil.rmtree(folder, ignore_errors=True)
+    folder, identity = get_blocks(entry, progress)
+    return _load_folder(entry, folder, identity, progress, floats=floats)
+
+
+def _load_folder(
+    entry: ModelEntry, folder: Path, identity: str, progress: Report, *, floats: bool
+) -> LoadedModel:
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
     context_length = min(entry.context_length or positions, positions)
@@ -214,9 +226,7 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise BrokenFileError(
-            f"{file} cannot be read: {error}. Delete its folder; it is made anew."
-        ) from error
+        raise BrokenFileError(f"{file.name} cannot be read. Remove the model and get it again.") from error
 
 
 def load_torch(
@@ -334,9 +344,12 @@ def read_module(folder: Path, name: str) -> BlockModule:
         module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     module.tie_weights()
     weights, mtp = _apart(weights, config.num_hidden_layers)
-    if stored(module).keys() != weights.matrices.keys() | weights.vectors.keys():
+    wanted = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
+    fits = wanted.keys() == weights.matrices.keys() | weights.vectors.keys()
+    fits = fits and all(matrix.fits(wanted[name]) for name, matrix in weights.matrices.items())
+    if not fits or any(vector.shape != wanted[name] for name, vector in weights.vectors.items()):
         raise BrokenFileError(
-            f"{folder} does not hold the tensors of its config.json. Delete it; it is made anew."
+            f"What was made of {name} does not fit its config.json. Remove the model and get it again."
         )
     return BlockModule(filled(module, _tensors(weights)), weights.matrices, mtp)
 
