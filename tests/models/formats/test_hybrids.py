@@ -11,6 +11,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.peers.arm import LLAMA_CPP
+from benchmarks.peers.environment import python_with
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.torch.block_linear import over_blocks
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.architectures import mixers
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import of_text
@@ -22,21 +27,17 @@ from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.check import expected_step
 from hierchat.models.load.load_model import BlockModule, load
 from hierchat.models.progress import BrokenFileError, silent
+from tests.gguf_files.llama_logits import HYBRIDS, POSITIONS, STORED, TOKENS, write_file
+from tests.gguf_files.llama_logits import logits_of as llama_cpp
 from tests.gguf_files.models import VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
 from tests.testing.families import tiny_family
 from tests.testing.hybrid_reference import logits_of
-from tests.testing.tiny import random_tokens
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 Floats = NDArray[np.float32]
-TOKENS = random_tokens(24, seed=1, vocabulary=VOCABULARY)
 TOKENIZER = tiny_tokenizer(("ab",))
 LFM3 = {"vocab_size": VOCABULARY, "layer_types": ["conv", "sliding_attention", "full_attention", "conv"]}
-HYBRIDS = [
-    "qwen35", "qwen35, heads alike", "qwen35moe", "qwen3next", "granitehybrid", "granitehybrid, experts", "lfm2",
-    "lfm2moe", "nemotron_h", "nemotron_h_moe",
-]  # fmt: skip
 
 
 def wanted(module: Any) -> Floats:
@@ -52,6 +53,33 @@ def test_a_file_becomes_blocks(name: str, packed: bool, tmp_path: Path) -> None:
     model = read_gguf(path, gguf_config(read_head(path)), silent)
     right = wanted(module)
     np.testing.assert_allclose(logits_of(model, TOKENS), right, atol=2e-3 * right.std())
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_logits_are_llama_cpps(name: str, tmp_path: Path) -> None:
+    """Whatever computes the file here: our kernels, or transformers' module."""
+    loaded = load(of_gguf(write_file(name, tmp_path)), "cpu")
+    if isinstance(loaded.model, BlockModel):
+        sequence: Any = CpuRunner(loaded.model, context_length=240).open()
+    else:
+        sequence = TorchRunner(over_blocks(loaded.model), context_length=240, packed=False).open()
+    rows = sequence.forward(TOKENS, range(-1, len(TOKENS) - 1))
+    ours = np.stack([rows[node] for node in range(len(TOKENS))])[POSITIONS]
+    with np.load(STORED) as stored:
+        theirs = stored[name]
+    for mine, right in zip(ours, theirs, strict=True):
+        assert np.corrcoef(mine, right)[0, 1] > 0.9999
+    assert np.array_equal(ours.argmax(axis=1), theirs.argmax(axis=1))
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_stored_logits_are_what_llama_cpp_computes(name: str, tmp_path: Path) -> None:
+    python = python_with(LLAMA_CPP, print)
+    with np.load(STORED) as stored:
+        np.testing.assert_allclose(
+            llama_cpp(str(python), write_file(name, tmp_path)), stored[name], atol=1e-3
+        )
 
 
 @pytest.mark.parametrize("name", [*HYBRIDS, "lfm3"])
