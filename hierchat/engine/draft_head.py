@@ -23,7 +23,11 @@ from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySeque
 from hierchat.engine.sampling import gumbel
 from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
 from hierchat.engine.verification import Rows
+from hierchat.language import later
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.blocks import Embedding
 from hierchat.models.formats.head_files import HeadWeights
+from hierchat.models.progress import BrokenFileError
 
 logger = logging.getLogger(__name__)
 
@@ -189,8 +193,34 @@ class TrainedHead(DraftHead):
         return dict(zip(tokens, rows, strict=True))
 
     def _normed(self, x: Floats, weight: Floats) -> Floats:
-        root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + self._epsilon)
-        return x / root[:, None] * weight
+        return normed(x, weight, self._epsilon)
+
+
+def normed(x: Floats, weight: Floats, epsilon: np.float32) -> Floats:
+    """Return RMSNorm of each row."""
+    root = np.sqrt(np.einsum("ij,ij->i", x, x) / np.float32(x.shape[1]) + epsilon)
+    return x / root[:, None] * weight
+
+
+class MtpLayerHead(DraftHead):
+    """Draft by the layer for multi-token prediction that a model in blocks brings, on the CPU engine."""
+
+    def __init__(self, target: BlockModel, context_length: int, sequences: int, key: str | None) -> None:
+        """Take the target's weights. `key`: what the self-test of the layer is remembered by. Raises BrokenFileError if
+        the layer computes no numbers."""
+        layer = target.mtp_model()
+        super().__init__(CpuRunner(layer, context_length=context_length, sequences=sequences, key=key))
+        self._embedding, self._joining = Embedding(layer.embedding), target.mtp["eh_proj"]
+        self._norms = [np.array(target.vectors[f"mtp.{name}"]) for name in ("enorm", "hnorm")]
+        self._epsilon = np.float32(layer.config["rms_norm_eps"])
+        self._multiply = Multiplier(team=self.runner.team)  # type: ignore[attr-defined]
+        if not self.warm_up(layer.config["hidden_size"]):
+            raise BrokenFileError(later("it computes no numbers"))
+
+    def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
+        parts = self._embedding(tokens), states
+        both = [normed(x, weight, self._epsilon) for x, weight in zip(parts, self._norms, strict=True)]
+        return self._multiply(self._joining, np.concatenate(both, axis=1), len(tokens))
 
 
 class HeadDrafter:

@@ -25,7 +25,15 @@ from hierchat.models.fetch.convert import first_line
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.add import chosen
 from hierchat.models.load.check import by_engine
-from hierchat.models.progress import DeviceError, ModelError, Progress, Report, UnsupportedError, silent
+from hierchat.models.progress import (
+    BrokenFileError,
+    DeviceError,
+    ModelError,
+    Progress,
+    Report,
+    UnsupportedError,
+    silent,
+)
 from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.prompt import Chat, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
@@ -163,6 +171,13 @@ def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
     try:
         if not runner.drafts or (layer := loaded.read_mtp()) is None:
             return None, ""
+        if isinstance(layer, BlockModel):
+            from hierchat.engine.draft_head import MtpLayerHead
+
+            if reason := layer.config.get("mtp_lack"):
+                raise BrokenFileError(reason)
+            key = f"{loaded.model_key} mtp"
+            return MtpLayerHead(layer, runner.context_length, runner.most_sequences, key), ""
         from hierchat.engine.torch.mtp_head import MtpHead
 
         return MtpHead(layer, runner), ""

@@ -13,10 +13,16 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from hierchat.models.architectures import families, mixers, model_config
-from hierchat.models.formats import blocks
+from hierchat.models.formats import blocks, mtp_layer
 from hierchat.models.formats.block_model import BlockModel, require_sizes
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
-from hierchat.models.formats.gguf_tensors import expected_of, require_all, require_shapes
+from hierchat.models.formats.gguf_tensors import (
+    expected_of,
+    require_all,
+    require_shape,
+    require_shapes,
+    require_type,
+)
 from hierchat.models.progress import (
     NONSENSE,
     BrokenFileError,
@@ -205,6 +211,62 @@ class _Misfit(BrokenFileError):
         )
 
 
+def with_mtp(
+    model: BlockModel,
+    architecture: families.Architecture,
+    tensor: ReadTensor,
+    matrix: ReadMatrix,
+    *,
+    files: int,
+    norm_offset: float = 0.0,
+) -> BlockModel:
+    """Add the layer for multi-token prediction to a model. `tensor` and `matrix` read its parts, which are named as if
+    it were layer 0, with "eh_proj", "enorm" and "hnorm" beside the layer. If one is missing or broken, the model goes
+    without, and its configuration has the reason as "mtp_lack"."""
+    config = mtp_config(model.config)
+
+    def shared(name: families.Name, order: Rows | None) -> blocks.Blocks:
+        return model.embedding if name == architecture.embedding else matrix(name, order)
+
+    offset = np.float32(norm_offset)
+    try:
+        layer = assemble(
+            architecture, config, tensor, shared, tied=True, files=files, norm_offset=norm_offset,
+            interleaved_rope=architecture.gguf_interleaved_rope if files == GGUF else architecture.interleaved_rope,
+        )  # fmt: skip
+        norms = {name: tensor(beside_layer(name)) + offset for name in ("enorm", "hnorm")}
+        found = model.with_mtp(layer, matrix(beside_layer("eh_proj"), None), norms)
+        require_sizes(found)
+    except (BrokenFileError, UnsupportedError, ValueError) as error:
+        return replace(model, config={**model.config, "mtp_lack": str(error)})
+    return found
+
+
+def mtp_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the layer for multi-token prediction as a model of one layer."""
+    return {**config, "num_hidden_layers": 1, "layer_types": [model_config.FULL]}
+
+
+def mtp_shapes(
+    architecture: families.Architecture, config: Mapping[str, Any], *, gguf: bool
+) -> dict[families.Name, model_config.Expected]:
+    """Return the tensors of the layer for multi-token prediction by their names as layer 0."""
+    hidden, expected = config["hidden_size"], model_config.expected(architecture, mtp_config(config), gguf=gguf)
+    found = {one.name: one for one in expected}
+    sizes = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden)}
+    names = {name: beside_layer(name) for name in sizes}
+    around = {
+        names[name]: model_config.Expected(names[name], shape, matrix=len(shape) > 1)
+        for name, shape in sizes.items()
+    }
+    return found | around
+
+
+def beside_layer(name: str) -> families.Name:
+    """Return the name of a part of the layer for multi-token prediction that other layers lack."""
+    return families.Name(f"{name}.weight", f"nextn.{name}.weight")
+
+
 def _of_mixers(
     architecture: families.Architecture, config: Mapping[str, Any], tensor: ReadTensor, files: int
 ) -> dict[str, Floats]:
@@ -327,7 +389,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
             return blocks.from_floats(weights)
         return blocks.pack(weights, 8 if name in (architecture.embedding, families.HEAD) else bits)
 
-    return assemble(
+    model = assemble(
         architecture,
         config,
         tensor,
@@ -337,6 +399,15 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         norm_offset=architecture.norm_offset,
         interleaved_rope=architecture.interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
+    )
+    own = {known: at for name, at in places.items() if (known := mtp_layer.own_name(name, len(model.layers)))}
+    if not own or config["model_type"] not in mtp_layer.KINDS:
+        return model
+    places = own
+    wanted = mtp_shapes(architecture, config, gguf=False)
+    shapes = {name: one.shape for name, one in wanted.items()}
+    return with_mtp(
+        model, architecture, tensor, in_blocks, files=TRANSFORMERS, norm_offset=architecture.norm_offset
     )
 
 
@@ -414,6 +485,26 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         interleaved_rope=architecture.gguf_interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
+    guessing = f"blk.{len(model.layers)}."
+    if config["model_type"] in mtp_layer.KINDS and any(name.startswith(guessing) for name in tensors):
+        parts = mtp_shapes(architecture, config, gguf=True)
+
+        def guessed(name: families.Name) -> families.Name:
+            """Return the name that a part of the layer for multi-token prediction has in the file, if it fits."""
+            own = guessing + name.gguf.removeprefix("blk.0.")
+            if name == architecture.last_norm:
+                own = f"{guessing}nextn.shared_head_norm.weight"
+            if own not in tensors:
+                raise BrokenFileError(f"the file lacks {own}")
+            require_shape(tensors[own], parts[name].shape, path.name)
+            require_type(tensors[own], path.name, matrix=parts[name].matrix)
+            wanted[own] = parts[name]
+            return families.Name("", own)
+
+        model = with_mtp(
+            model, architecture, lambda name: vector(guessed(name).gguf),
+            lambda name, order: matrix(guessed(name), order), files=GGUF,
+        )  # fmt: skip
     if families.ROPE_FACTORS not in tensors or proportional:
         return model
     return replace(model, vectors={**model.vectors, "rope_factors": vector(families.ROPE_FACTORS)})

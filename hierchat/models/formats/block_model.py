@@ -4,7 +4,7 @@ import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hierchat.models.architectures.families import ARCHITECTURES, EXPERTS
 from hierchat.models.architectures.model_config import (
+    FULL,
     experts_of,
     layer_input_size,
     matrix_sizes,
@@ -111,6 +112,7 @@ def broken(path: Path) -> Iterator[None]:
 
 
 MODEL_FILE = "blocks.bin"
+_MTP, _AROUND = "mtp.", ("enorm", "hnorm")
 _LAST = ("embedding", "layer_embedding")
 """What lies behind the others in a file."""
 
@@ -124,7 +126,9 @@ class BlockModel:
     "last_norm" [hidden], norms of heads [layers, head_dim], "biases" [layers, heads + 2 kv heads, head_dim],
     "rope_factors" [head_dim / 2], "scales" [layers, 1]. Where layers have inputs of their own: `layer_embedding` and
     `layer_projection` of all layers, [vocabulary, layers * input] and [layers * input, hidden], and vectors
-    "layer_norm" [input] and "after_layer_norms"."""
+    "layer_norm" [input] and "after_layer_norms". `mtp`: matrices of the layer for multi-token prediction that the model
+    brings, "eh_proj" [hidden, 2 hidden] among them. The names of its vectors begin with "mtp.": those of such a layer, and
+    "enorm" and "hnorm" [hidden], the norms of the two inputs of eh_proj."""
 
     config: dict[str, Any]
     embedding: Blocks
@@ -133,6 +137,20 @@ class BlockModel:
     vectors: Mapping[str, Floats]
     layer_embedding: Blocks | None = None
     layer_projection: Blocks | None = None
+    mtp: Mapping[str, Blocks] = field(default_factory=dict)
+
+    def mtp_model(self) -> "BlockModel":
+        """Return the layer for multi-token prediction as a model of one layer, which shares embedding and head."""
+        config = {**self.config, "num_hidden_layers": 1, "layer_types": [FULL]}
+        layer = {name: matrix for name, matrix in self.mtp.items() if name != "eh_proj"}
+        vectors = {name[len(_MTP) :]: one for name, one in self.vectors.items() if name.startswith(_MTP)}
+        own = {name: one for name, one in vectors.items() if name not in _AROUND}
+        return BlockModel(config, self.embedding, self.head, (layer,), own)
+
+    def with_mtp(self, layer: "BlockModel", eh_proj: Blocks, norms: Mapping[str, Floats]) -> "BlockModel":
+        """Return this model with a layer that mtp_model will return, what joins its inputs, and their norms."""
+        vectors = {f"{_MTP}{name}": one for name, one in {**layer.vectors, **norms}.items()}
+        return replace(self, vectors={**self.vectors, **vectors}, mtp={**layer.layers[0], "eh_proj": eh_proj})
 
     def matrices(self) -> Iterable[tuple[str, Blocks]]:
         """Yield all matrices by name; the head only where it is not the embedding."""
@@ -142,6 +160,8 @@ class BlockModel:
         for number, layer in enumerate(self.layers):
             for name, matrix in layer.items():
                 yield f"{number}.{name}", matrix
+        for name, matrix in self.mtp.items():
+            yield f"{_MTP}{name}", matrix
         if self.layer_embedding and self.layer_projection:
             yield "layer_embedding", self.layer_embedding
             yield "layer_projection", self.layer_projection
@@ -154,6 +174,7 @@ class BlockModel:
             embedding=embedding,
             head=embedding if self.head is self.embedding else self.head.as_floats(),
             layers=tuple({name: one.as_floats() for name, one in layer.items()} for layer in self.layers),
+            mtp={name: one.as_floats() for name, one in self.mtp.items()},
             layer_projection=self.layer_projection and self.layer_projection.as_floats(),
         )
 
@@ -197,10 +218,19 @@ def require_sizes(model: BlockModel) -> None:
         sizes = matrix_sizes(architecture, config, layer)
         wanted |= {f"{layer}.{place}": size.shape for place, size in sizes.items()}
     found = {"head": model.head, **dict(model.matrices())}
+    own_vectors = {name: vector for name, vector in model.vectors.items() if not name.startswith(_MTP)}
+    if model.mtp:
+        layer = model.mtp_model()
+        require_sizes(layer)
+        around = {f"{_MTP}{name}": (hidden,) for name in _AROUND}
+        others = model.vectors.keys() - own_vectors.keys() - {f"{_MTP}{name}" for name in layer.vectors}
+        _require_equal(around, {name: model.vectors[name].shape for name in others})
+        wanted |= {f"{_MTP}eh_proj": (hidden, 2 * hidden)}
+        wanted |= {f"{_MTP}{name}": matrix.shape for name, matrix in layer.layers[0].items()}
     _require_equal(wanted, {name: matrix.shape for name, matrix in found.items()})
     if odd := next((name for name, matrix in found.items() if not matrix.is_whole), None):
         raise ValueError(f"the matrix {odd} is not whole")
-    shapes = {name: vector.shape for name, vector in model.vectors.items()}
+    shapes = {name: vector.shape for name, vector in own_vectors.items()}
     if factors := shapes.pop("rope_factors", ()):
         _require_equal(
             {"rope_factors": rotary_layouts(config, architecture)[0][:1]}, {"rope_factors": factors}
@@ -236,14 +266,15 @@ def read_model(path: Path) -> BlockModel:
         far = _LAST if "head" in head["matrices"] else _LAST[1:]
         vectors, matrices = read_arrays(path, head, far)
         layers = [dict[str, Blocks]() for _ in range(head["config"]["num_hidden_layers"])]
+        mtp = {name[len(_MTP) :]: one for name, one in matrices.items() if name.startswith(_MTP)}
         for name, matrix in matrices.items():
-            if "." in name:
+            if "." in name and not name.startswith(_MTP):
                 number, place = name.split(".")
                 layers[int(number)][place] = matrix
         embedding = matrices["embedding"]
         inputs = matrices.get("layer_embedding"), matrices.get("layer_projection")
         output = matrices.get("head", embedding)
-        model = BlockModel(head["config"], embedding, output, tuple(layers), vectors, *inputs)
+        model = BlockModel(head["config"], embedding, output, tuple(layers), vectors, *inputs, mtp)
         require_sizes(model)
         if {embedding.rows, output.rows} != {head["config"]["vocab_size"]}:
             raise ValueError("it has another vocabulary")

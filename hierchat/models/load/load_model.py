@@ -370,9 +370,11 @@ def _tensors(weights: ModuleWeights) -> dict[str, Any]:
     return {name: torch.tensor(vector) for name, vector in weights.vectors.items()}
 
 
-def _read_mtp(model: BlockModule | block_model.BlockModel) -> BlockModule | None:
-    if isinstance(model, block_model.BlockModel):  # of kinds that bring none
-        return None
+def _read_mtp(
+    model: BlockModule | block_model.BlockModel,
+) -> BlockModule | block_model.BlockModel | None:
+    if isinstance(model, block_model.BlockModel):
+        return model if model.mtp or "mtp_lack" in model.config else None
     config, dtype = model.module.config, model.module.dtype
     layer = mtp_layer.make_layer(config, dtype, _tensors(model.mtp), model.mtp.matrices)
     return layer and BlockModule(layer, model.mtp.matrices)
