@@ -251,7 +251,10 @@ def mtp_shapes(
     architecture: families.Architecture, config: Mapping[str, Any], *, gguf: bool
 ) -> dict[families.Name, model_config.Expected]:
     """Return the tensors of the layer for multi-token prediction by their names as layer 0."""
-    hidden, expected = config["hidden_size"], model_config.expected(architecture, mtp_config(config), gguf=gguf)
+    hidden, expected = (
+        config["hidden_size"],
+        model_config.expected(architecture, mtp_config(config), gguf=gguf),
+    )
     found = {one.name: one for one in expected}
     sizes = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden)}
     names = {name: beside_layer(name) for name in sizes}

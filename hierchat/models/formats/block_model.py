@@ -127,8 +127,8 @@ class BlockModel:
     "rope_factors" [head_dim / 2], "scales" [layers, 1]. Where layers have inputs of their own: `layer_embedding` and
     `layer_projection` of all layers, [vocabulary, layers * input] and [layers * input, hidden], and vectors
     "layer_norm" [input] and "after_layer_norms". `mtp`: matrices of the layer for multi-token prediction that the model
-    brings, "eh_proj" [hidden, 2 hidden] among them. The names of its vectors begin with "mtp.": those of such a layer, and
-    "enorm" and "hnorm" [hidden], the norms of the two inputs of eh_proj."""
+    brings, "eh_proj" [hidden, 2 hidden] among them. The names of its vectors begin with "mtp.": those of such a layer,
+    and "enorm" and "hnorm" [hidden], the norms of the two inputs of eh_proj."""
 
     config: dict[str, Any]
     embedding: Blocks
