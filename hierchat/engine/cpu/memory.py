@@ -400,9 +400,11 @@ def both(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     return found if len(found) > 1 else found * 2
 
 
-def make_work(shapes: tuple[Shape, ...], rows: int, threads: int, gated: bool = False) -> Work:
+def make_work(
+    shapes: tuple[Shape, ...], rows: int, threads: int, gated: bool = False, widest: int = 0
+) -> Work:
     """Allocate the buffers for blocks of at most `rows` positions; `attended` grows with the context (CpuRunner).
-    `gated`: attention's output is."""
+    `gated`: attention's output is. `widest`: numbers that layers with a running state bring to a product."""
     shape, padded = shapes[0], padded_rows(rows)
     attention = max(one.heads * one.head_dim for one in shapes)
     inner = max(shape.inner, shape.dense)
@@ -411,7 +413,7 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int, gated: bool = 
     scratch = max(MOST_QUERIES * (tail_size(rows) + CHUNK) + CHUNK, 3 * ISAS[INSTRUCTIONS].most * GATED)
     return Work(
         x=np.zeros((padded, shape.hidden), np.float32),
-        input=product_input(padded, max(shape.hidden, inner, attention)),
+        input=product_input(padded, max(shape.hidden, inner, attention, widest)),
         inner=product_input(padded, inner),
         qkv=both(
             np.zeros((padded, one.heads + 2 * one.kv_heads, one.head_dim), np.float32) for one in shapes

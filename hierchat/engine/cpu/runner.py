@@ -43,6 +43,7 @@ from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel, require_sizes
 from hierchat.models.formats.blocks import Embedding
+from hierchat.models.progress import UnsupportedError
 
 MOST_ROWS = 128
 """Positions of the widest forward."""
@@ -104,7 +105,8 @@ class CpuRunner(Runner):
         self.most_sequences = sequences
         self._opened = 0
         gated = bool(self.weights.matrices[:, memory.Q_GATE, memory.MATRIX_ROWS].any())
-        self._work = memory.make_work(self.shapes, MOST_ROWS, self.team.threads, gated)
+        widest = self.state_shape.width_out if self.state_shape else 0
+        self._work = memory.make_work(self.shapes, MOST_ROWS, self.team.threads, gated, widest)
         self.states: memory.StateSlots | None = None
         if self.state_shape:
             self.states = memory.make_state_slots(self.state_shape, sequences)
@@ -267,12 +269,13 @@ class CpuRunner(Runner):
 
 
 _BY_LAYER = (
-    "attention_norms", "after_attention_norms", "inner_norms", "after_inner_norms", "router_biases",
-    "expert_scales", "sinks",
+    "attention_norms", "after_attention_norms", "inner_norms", "after_inner_norms", "sinks",
 )  # fmt: skip
 """Vectors of every layer, or of none."""
 _GROUP_NORMS = ("nemotron_h", "nemotron_h_moe")
 """Architectures of Mamba 2 that normalise the heads of each key by themselves."""
+UNIT = 16
+"""Numbers of a state that are computed together, at least."""
 PIECE = 64
 """Channels of a short convolution that are computed together."""
 _OF_STATES = ("conv", "conv_biases", "decays", "step_biases", "skips", "state_norms")
@@ -304,8 +307,8 @@ def _weights(
     cosines, sines = rope_tables(model.config, architecture, positions, factors, context_length)
     return Weights(
         matrices=matrices,
-        **{name: vectors.get(name, no_vectors) for name in _BY_LAYER if name != "router_biases"},
-        router_biases=_router_biases(model, vectors),
+        **{name: vectors.get(name, no_vectors) for name in _BY_LAYER},
+        **_routing(model, vectors),
         **{name: vectors.get(name, no_biases) for name in ("gate_biases", "up_biases", "down_biases")},
         leaving_norms=vectors.get(
             "after_layer_norms" if model.layer_projection else "after_inner_norms", no_vectors
@@ -346,6 +349,8 @@ def state_shape_of(model: BlockModel) -> StateShape | None:
     kind = {mixers.DELTA_NET: memory.DELTA, mixers.MAMBA: memory.MAMBA}.get(
         config["layer_types"][first], memory.CONVOLUTION
     )
+    if sizes.key_size % UNIT or sizes.inner % UNIT or sizes.value_size % UNIT:
+        raise UnsupportedError(f"The CPU engine computes states of {UNIT}, {2 * UNIT}, ... numbers alone.")
     keys, inner = sizes.keys * sizes.key_size, sizes.inner
     heads, value_size = sizes.values, sizes.value_size
     if kind == memory.CONVOLUTION:
@@ -365,12 +370,19 @@ def state_shape_of(model: BlockModel) -> StateShape | None:
     )  # fmt: skip
 
 
-def _router_biases(model: BlockModel, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Return what is added to the router's scores, or to their logistic function: [layers, experts or 0]."""
+def _routing(model: BlockModel, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Return what is added to the router's scores, or to their logistic function, and what multiplies the experts'
+    shares: each [layers, experts or 0]."""
+    experts, _ = model_config.experts_of(model.config)
+    sizes = len(model.layers), experts
+    none = np.zeros((len(model.layers), 0), np.float32)
+    scales = vectors.get("expert_scales", none)
+    if factor := model.config.get("routed_scaling_factor"):
+        scales = np.full(sizes, factor, np.float32)
+    biases = vectors.get("router_biases", none)
     if model_config.chosen_by_logistic(model.config):
-        experts, _ = model_config.experts_of(model.config)
-        return vectors.get("score_biases", np.zeros((len(model.layers), experts), np.float32))
-    return vectors.get("router_biases", np.zeros((len(model.layers), 0), np.float32))
+        biases = vectors.get("score_biases", np.zeros(sizes, np.float32))
+    return {"router_biases": biases, "expert_scales": scales}
 
 
 def _state_weights(model: BlockModel, weights: Weights) -> StateWeights:
