@@ -272,8 +272,6 @@ _BY_LAYER = (
     "attention_norms", "after_attention_norms", "inner_norms", "after_inner_norms", "sinks",
 )  # fmt: skip
 """Vectors of every layer, or of none."""
-_GROUP_NORMS = ("nemotron_h", "nemotron_h_moe")
-"""Architectures of Mamba 2 that normalise the heads of each key by themselves."""
 UNIT = 16
 """Numbers of a state that are computed together, at least."""
 PIECE = 64
@@ -360,13 +358,12 @@ def state_shape_of(model: BlockModel) -> StateShape | None:
     begins = (0, keys, 2 * keys) if kind == memory.DELTA else (inner + keys, inner, 0)
     fades = sizes.channels + keys + inner
     grouped = kind == memory.MAMBA or bool(config.get("value_heads_grouped"))
-    groups = sizes.keys if config["model_type"] in _GROUP_NORMS else 1
     return StateShape(
         kind, kinds.count(memory.STATE), sizes.keys, heads, sizes.key_size, value_size, grouped,
         sizes.channels, sizes.width, *begins,
         keys=sizes.channels, changes=sizes.channels + keys, fades=fades,
         queries=fades + (sizes.values if inner else 0),
-        width_out=sizes.inner, norm_size=sizes.inner // max(groups, 1), epsilon=config["rms_norm_eps"],
+        width_out=sizes.inner, norm_size=sizes.inner // max(sizes.keys, 1), epsilon=config["rms_norm_eps"],
     )  # fmt: skip
 
 
