@@ -84,8 +84,6 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
     if not (architecture := families.ARCHITECTURES.get(kind)):
         return families.unknown(kind)
     if architecture.mixers:
-        if kind not in mixers.HYBRID_KERNELS:
-            return f"layers of {min(architecture.mixers)}"
         if not config.get("layer_types"):
             return "layers that it does not name"
         if reason := _odd_mixers(config, architecture):
@@ -194,7 +192,7 @@ def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
     """Return the Step that computes a model of which only transformers' name of its kind is known."""
     architecture = families.ARCHITECTURES.get(model_config.KINDS.get(kind, kind))
-    if own and architecture and (not architecture.mixers or architecture.model_type in mixers.HYBRID_KERNELS):
+    if own and architecture:
         return "kernels"
     return "slots" if slotted({"model_type": families.RENAMED.get(kind, kind)}, device) else "plain"
 

@@ -7,10 +7,6 @@ from typing import Any, NamedTuple
 
 from hierchat.models.architectures.families import ARCHITECTURES, GATED, VECTORS, Architecture, Name
 
-HYBRID_KERNELS: tuple[str, ...] = ()
-"""Hybrids that the CPU engine computes, by transformers' name; the others run through transformers' modules. A change
-converts all hybrids anew."""
-
 DELTA_NET, MAMBA, CONVOLUTION = "linear_attention", "mamba", "conv"
 """Kinds of layers with a running state: Gated DeltaNet, Mamba 2, and short convolutions."""
 MLP, EXPERTS = "mlp", "moe"

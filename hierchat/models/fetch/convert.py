@@ -26,7 +26,6 @@ import numpy as np
 
 from hierchat.config import cache_dir, process_environment
 from hierchat.models import cache
-from hierchat.models.architectures import mixers
 from hierchat.models.architectures.families import ARCHITECTURES, RENAMED
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import Size
@@ -64,7 +63,7 @@ from hierchat.models.runnable import gguf_unsupported, require_supported
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
 
-_FORM, _WITH_MTP = 4, 1  # a new number converts everything anew, or modules in blocks
+_FORM, _WITH_MTP = 4, 2  # a new number converts everything anew, or modules in blocks
 
 
 def converted_folder(gguf_sha256: str) -> Path:
@@ -97,7 +96,7 @@ def _layout(folder: Path) -> list[int] | None:
     from hierchat.jit import LANES
 
     # What runs through a module may run on the kernels of another version
-    return [VERSION, LANES, *[_WITH_MTP, len(mixers.HYBRID_KERNELS)] * module]
+    return [VERSION, LANES, *[_WITH_MTP] * module]
 
 
 def source_sha256(folder: Path) -> str | None:

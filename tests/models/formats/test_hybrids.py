@@ -16,7 +16,6 @@ from benchmarks.peers.environment import python_with
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.torch.block_linear import over_blocks
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.models.architectures import mixers
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import of_text
 from hierchat.models.formats import blocks
@@ -25,7 +24,7 @@ from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.check import expected_step
-from hierchat.models.load.load_model import BlockModule, load
+from hierchat.models.load.load_model import load
 from hierchat.models.progress import BrokenFileError, silent
 from tests.gguf_files.llama_logits import HYBRIDS, POSITIONS, STORED, TOKENS, write_file
 from tests.gguf_files.llama_logits import logits_of as llama_cpp
@@ -94,11 +93,8 @@ def test_safetensors_become_blocks(name: str, tmp_path: Path, monkeypatch: pytes
     np.testing.assert_allclose(logits_of(model, TOKENS), right, atol=2e-3 * right.std())
 
 
-def test_our_kernels_get_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once they compute a hybrid; what was made for transformers' module is made anew."""
+def test_our_kernels_get_blocks(tmp_path: Path) -> None:
     path = write_family("qwen35", tiny_module("qwen35"), tmp_path / "tiny.gguf", TOKENIZER)
-    assert isinstance(load(of_gguf(path), "cpu").model, BlockModule)
-    monkeypatch.setattr(mixers, "HYBRID_KERNELS", ("qwen3_5_text",))
     assert expected_step(of_gguf(path), "cpu") == "kernels"
     model = load(of_gguf(path), "cpu").model
     assert isinstance(model, BlockModel)
