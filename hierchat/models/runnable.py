@@ -79,7 +79,15 @@ MADE_FOR_ELSE = {kind: reason for reason, kinds in _NO_CHAT.items() for kind in 
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """Return why our own engine cannot compute a model of this configuration; None if it can."""
-    config = model_config.of_text(config)
+    try:
+        return _unsupported(model_config.of_text(config))
+    except KeyError as error:
+        return f"a configuration without {error.args[0]}"
+    except ValueError as error:
+        return f"a configuration of which {error}"
+
+
+def _unsupported(config: Mapping[str, Any]) -> str | None:
     kind = str(config.get("model_type"))
     if not (architecture := families.ARCHITECTURES.get(kind)):
         return families.unknown(kind)

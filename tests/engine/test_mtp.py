@@ -23,12 +23,13 @@ from hierchat.drafting.draft_tree import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter
 from hierchat.engine.backends import make_runner
-from hierchat.engine.draft_head import HeadDrafter
+from hierchat.engine.draft_head import DraftHead, HeadDrafter, MtpLayerHead
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment
 from hierchat.engine.torch.mtp_head import MtpHead
 from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.load_model import BlockModule, load
 from hierchat.models.progress import BrokenFileError
 from hierchat.runtime.drafters import Drafting, Memory, chosen_drafter, reply_drafter
@@ -149,10 +150,13 @@ def write_file(name: str, target: Any, layer: Reference, path: Path, *, packed: 
     return of_gguf(write_family(name, target, path, TOKENIZER, packed=packed, mtp=tensors))
 
 
-def head_of(entry: ModelEntry, backend: Backend | None, device: str = "cpu") -> tuple[LocalEngine, MtpHead]:
+def head_of(entry: ModelEntry, backend: Backend | None, device: str = "cpu") -> tuple[LocalEngine, DraftHead]:
     loaded = load(entry, device, backend=backend)
     runner: Any = make_runner(loaded)
     layer = loaded.read_mtp()
+    if isinstance(layer, BlockModel):
+        head = MtpLayerHead(layer, runner.context_length, 1, None)
+        return LocalEngine(runner.open(), (), text_of), head
     assert isinstance(layer, BlockModule) == (backend is None and entry.source.gguf is not None)
     return LocalEngine(runner.open(), (), text_of), MtpHead(layer, runner)
 
@@ -161,7 +165,7 @@ def assert_near(found: Floats, expected: Floats, most: float) -> None:
     assert np.abs(found - expected).max() < most * expected.std()
 
 
-def assert_as_defined(head: MtpHead, layer: Reference, most: float) -> None:
+def assert_as_defined(head: DraftHead, layer: Reference, most: float) -> None:
     """Over a text, and then two places ahead by its own states; and again behind what was taken back."""
     text = random_tokens(12)
     before = np.random.default_rng(1).normal(size=(12, 64)).astype(np.float32)

@@ -36,8 +36,8 @@ def test_transformers_reads_the_files_that_are_said_so() -> None:
 
     theirs = {name.replace("_moe", "moe") for name in GGUF_SUPPORTED_ARCHITECTURES}
     assert theirs >= READ_BY_TRANSFORMERS
-    # Of Gemma 4 it does not read what differs from layer to layer
-    assert theirs & (set(GGUF_ARCHITECTURES) - READ_BY_TRANSFORMERS) <= {"gemma4"}
+    # Of Gemma 4 it does not read what differs from layer to layer; LFM2 has kernels of its own
+    assert theirs & (set(GGUF_ARCHITECTURES) - READ_BY_TRANSFORMERS) <= {"gemma4", "lfm2"}
 
 
 def test_lists_name_what_transformers_knows() -> None:
@@ -185,7 +185,8 @@ def test_its_tensors_are_known_to_gguf(architecture: Architecture) -> None:
     states += ["n_groups", "ssm_state_size", "mamba_num_heads", "mamba_head_dim", "conv_kernel"]
     config = {**dict.fromkeys((*sizes, *states), 32), "num_hidden_layers": 1}
     config |= {"num_attention_heads": 2, "num_experts_per_tok": 2, "model_type": architecture.model_type}
-    config |= {"num_experts": 4} if "router" in architecture.matrices else {"hidden_size_per_layer_input": 32}
+    routed = "router" in architecture.matrices or architecture.routed
+    config |= {"num_experts": 4} if routed else {"hidden_size_per_layer_input": 32}
     if architecture.mixers:
         config |= {"num_hidden_layers": len(kinds_of_layers), "layer_types": kinds_of_layers}
     for name in {one.name for one in expected(architecture, config)} - {HEAD}:  # Gemma 2 has none of its own

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from hierchat.language import later
 from hierchat.models import device_memory, runnable
-from hierchat.models.architectures import mixers
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
@@ -107,7 +106,7 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
         config = gguf_config(head)
         kind = config["model_type"]
         architecture = ARCHITECTURES.get(kind)
-        if architecture and (not architecture.mixers or kind in mixers.HYBRID_KERNELS):
+        if architecture:
             require_shapes(head, expected_of(architecture, config, head), entry.name)
         through = runnable.gguf_refused(head)
         own = runnable.gguf_unsupported(head)
