@@ -155,7 +155,7 @@ def head_of(entry: ModelEntry, backend: Backend | None, device: str = "cpu") -> 
     runner: Any = make_runner(loaded)
     layer = loaded.read_mtp()
     if isinstance(layer, BlockModel):
-        head = MtpLayerHead(layer, runner.context_length, 1, None)
+        head = MtpLayerHead(layer, runner.context_length, 4, None)
         return LocalEngine(runner.open(), (), text_of), head
     assert isinstance(layer, BlockModule) == (backend is None and entry.source.gguf is not None)
     return LocalEngine(runner.open(), (), text_of), MtpHead(layer, runner)

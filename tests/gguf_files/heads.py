@@ -80,6 +80,7 @@ def head_of(architecture: str, config: Any, guessing: int) -> dict[str, Any]:
                 said["rope.dimension_sections"] = [11, 11, 10, 0]
         case "granitehybrid" | "granitemoe":
             said["expert_count"] = config.num_local_experts or None
+            said["expert_used_count"] = config.num_experts_per_tok if config.num_local_experts else None
             said["rope.dimension_count"] = config.hidden_size // config.num_attention_heads
             if architecture == "granitehybrid":
                 said |= {
@@ -93,6 +94,7 @@ def head_of(architecture: str, config: Any, guessing: int) -> dict[str, Any]:
                 }
         case "lfm2" | "lfm2moe":
             said["attention.head_count_kv"] = _attentive(config, config.layer_types)
+            said["expert_gating_func"] = 2 if architecture == "lfm2moe" else None
         case "nemotron_h" | "nemotron_h_moe":
             kinds = config.layers_block_type
             with_experts = architecture == "nemotron_h_moe"
@@ -100,6 +102,7 @@ def head_of(architecture: str, config: Any, guessing: int) -> dict[str, Any]:
             said["attention.head_count_kv"] = _attentive(config, kinds)
             said["feed_forward_length"] = [wide if kind in ("moe", "mlp") else 0 for kind in kinds]
             said["ssm.inner_size"] = config.mamba_num_heads * config.mamba_head_dim
+            said["attention.layer_norm_epsilon"] = config.layer_norm_epsilon
             said["rope.scaling.finetuned"] = False
             if not with_experts:
                 said |= dict.fromkeys(("expert_count", "expert_used_count", "expert_feed_forward_length"))

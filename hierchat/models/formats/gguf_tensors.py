@@ -23,7 +23,7 @@ def expected_of(
     embedding = next((one.shape[-1] for one in head.tensors if one.name == families.EMBEDDING.gguf), 0)
     config = {
         **mixers.completed(config),
-        "vocab_size": head.vocabulary or config.get("vocab_size") or embedding,
+        "vocab_size": head.vocabulary or config.get("vocab_size") or embedding or 1,
     }
     wanted = {one.name.gguf: one for one in model_config.expected(architecture, config)}
     # Keys and values of layers that use others' may be there, too; nobody reads them

@@ -20,9 +20,9 @@ from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.progress import silent
+from tests.gguf_files.llama_logits import HYBRIDS
 from tests.gguf_files.models import VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
-from tests.models.formats.test_hybrids import HYBRIDS
 from tests.testing.hybrid_reference import logits_of
 from tests.testing.tiny import random_tokens
 from tests.testing.tiny_files import tiny_tokenizer
