@@ -82,7 +82,10 @@ function going(id) {
   goTo(id ? 'chat' : 'new', wayToChat(id));
 }
 
-when('#hc-new', (button) => button.addEventListener('click', () => going(0)));
+when('#hc-new', (button) => button.addEventListener('click', () => afterMessage(() => {
+  going(0);
+  step('hc_new', {});
+})));
 acts.hc_fork = ({ id }) => {
   going(ANY);
   trigger('hc_fork', { id });
@@ -94,7 +97,7 @@ function goToPanel(name) {
   step('hc_panel', { id: 0, text: name });
 }
 acts.hc_panel = ({ text }) => {
-  goToPanel(text);
+  afterMessage(() => goToPanel(text));
   leaveSidebar();
 };
 
@@ -130,4 +133,4 @@ function goToAddress() {
   going(id);
   step('hc_go', { id });
 }
-window.addEventListener('popstate', goToAddress, { signal: window.hcEnd.signal });
+window.addEventListener('popstate', () => afterMessage(goToAddress), { signal: window.hcEnd.signal });

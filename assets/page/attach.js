@@ -11,6 +11,7 @@ when('#hc-box textarea', () => { if (!box().value) fillBox(unsent()); });
 
 const underway = new Set(); // keys of files that the server does not show yet
 let sendThen = false; // Enter was pressed while a file was being read, or on the way to another chat
+let goThen = null; // and then a step to another chat or view, which comes after that message
 
 const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 const reading = () => underway.size > 0 || Boolean(find('#hc-tray [data-reading]'));
@@ -40,16 +41,23 @@ function attachFile(file) {
   reader.readAsDataURL(file);
 }
 
-// True where a message has to wait for its files, or for the chat that it goes to; it goes out when they are there.
+// True where a message has to wait for its files, for the chat that it goes to, or for the one before; then it goes out.
 function hasToWait() {
-  sendThen = reading() || answers > 0;
+  sendThen = reading() || answers > 0 || requests.length > 0;
   return sendThen;
 }
 function sendWhatWaits() {
-  if (!sendThen || reading() || answers) return;
-  sendThen = false;
+  if (!sendThen || reading() || answers || requests.length) return;
   find('#hc-send').click();
+  setTimeout(waitsNoMore, 0); // Gradio has read the box by then
 }
+function waitsNoMore() {
+  const go = goThen;
+  sendThen = false;
+  goThen = null;
+  go?.();
+}
+const afterMessage = (go) => { if (sendThen) goThen = go; else go(); };
 
 acts.hc_attach = () => {
   const chooser = made('input', { type: 'file', multiple: true });
@@ -118,10 +126,10 @@ function count() {
 }
 on('input', (event) => {
   if (event.target !== box()) return;
-  sendThen = false;
+  waitsNoMore();
   count();
 });
-onBusy.push(() => setTimeout(count, 50)); // the server has emptied the box
+onBusy.push(() => setTimeout(count, 50)); // the box was emptied
 
 function note(tray) {
   if (noted.files.length && !tray.dataset.known) return; // before it was asked for, nothing is there
@@ -134,10 +142,22 @@ function note(tray) {
   }
 }
 
+let counted = { asked: 0, taken: 0 };
+function answered(tray) {
+  const asked = tray.dataset.asked - counted.asked;
+  const taken = tray.dataset.taken - counted.taken;
+  if (asked < 1) return;
+  counted = { ...tray.dataset };
+  const done = requests.splice(0, asked);
+  if (taken === asked) done.forEach(leftTheBox);
+  sendEarly();
+}
+
 when('#hc-tray', (place) => {
   const changed = () => {
     const tray = place.querySelector('.hc-tray');
     if (!tray) return;
+    answered(tray);
     for (const key of underway) if (tray.querySelector(`[data-file="${key}"]`)) underway.delete(key);
     note(tray);
     setTimeout(count, 0);
@@ -149,7 +169,7 @@ when('#hc-tray', (place) => {
 when('#hc-live', (live) => changes(live, () => {
   if (!live.querySelector('[role=alert]')) return;
   underway.clear();
-  sendThen = false;
+  waitsNoMore();
 }));
 
 let restored = !noted.files.length;

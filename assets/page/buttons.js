@@ -5,15 +5,31 @@ const acts = {};
 
 // The server knows a page once it has told it what it shows, and follows it to another chat or view once it has answered
 // each step there (address.js). What else is asked before that waits, since it is meant for where the page goes.
-const STEPS = ['hc_open', 'hc_go', 'hc_panel'];
+// A request for a reply is meant for where the page is: all else, steps included, waits until the server has taken or
+// refused it, which the tray tells (ReplyHandlers._ask_on).
+const STEPS = ['hc_new', 'hc_project_new', 'hc_open', 'hc_go', 'hc_panel'];
+const ASKS = ['hc_example', 'hc_edit', 'hc_again', 'hc_continue', 'hc_summarise'];
+const ASKED_MS = 60_000; // after which an answer is not waited for any more
 let known = Boolean(window.hcKnown);
 const early = [];
+const requests = []; // requests for a reply that are not answered yet, with the chat and text of those from the box
 const toServer = trigger;
 trigger = (act, given) => {
-  if (known && (!answers || STEPS.includes(act))) toServer(act, given);
-  else early.push([act, given]);
+  if (!known || requests.length || (answers && !STEPS.includes(act))) return void early.push([act, given]);
+  if (ASKS.includes(act)) asks({});
+  toServer(act, given);
 };
 const sendEarly = () => { for (const [act, given] of early.splice(0)) trigger(act, given); };
+
+function asks(request) {
+  requests.push(request);
+  setTimeout(() => { if (requests.includes(request)) toServer(CUES.news, {}); }, LOST_MS); // its answer has the tray, too
+  setTimeout(() => {
+    if (!requests.includes(request)) return;
+    requests.splice(requests.indexOf(request), 1);
+    sendEarly();
+  }, ASKED_MS);
+}
 
 // Steps to another chat or view are numbered: of several in a hurry the last one counts, in whatever order they arrive.
 let lastStep = 0;

@@ -28,19 +28,15 @@ let sent = NOTHING;
 // Once the page has said why a message did not go, the same text may be sent again.
 when('#hc-live', (live) => changes(live, () => { if (find('#hc-live [role]')) sent = NOTHING; }));
 function hold(event) {
-  if (hasToWait()) {
-    event.preventDefault();
-    event.stopImmediatePropagation();
-    return;
-  }
   const text = box().value;
   const twice = text === sent.text && performance.now() - sent.at < 1000;
-  if (twice || composing(event)) {
+  if (twice || composing(event) || hasToWait()) {
     event.preventDefault();
     event.stopImmediatePropagation();
     return;
   }
   sent = { text, at: performance.now() };
+  asks({ chat: chatOfBox, text });
   if (text.trim()) follow();
 }
 on('keypress', (event) => {

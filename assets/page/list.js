@@ -71,9 +71,11 @@ on('keydown', (event) => {
 });
 
 acts.hc_open = ({ id, text }) => {
-  going(id);
-  lookFor(id, text);
-  step('hc_open', { id, text });
+  afterMessage(() => {
+    going(id);
+    lookFor(id, text);
+    step('hc_open', { id, text });
+  });
   leaveSidebar();
 };
 on('click', (event) => event.target.closest('#hc-list :is(.hc-snippet, .hc-when)')?.closest('li').querySelector('.hc-title').click());

@@ -51,7 +51,14 @@ function editProject(project) {
 }
 
 acts.hc_project_add = () => editProject({ id: 0, name: '', system_prompt: '', model: '', preset_id: null });
-acts.hc_project_new = ({ id }) => { step('hc_project_new', { id }); leaveSidebar(); };
+acts.hc_project_new = ({ id }) => {
+  afterMessage(() => {
+    going(0);
+    step('hc_project_new', { id });
+  });
+  leaveSidebar();
+};
+acts.hc_project_edit = ({ id }) => editProject(projectOf(id));
 acts.hc_project_menu = ({ button, id }) => openMenu(button, [
   entry(_('New chat'), '', () => acts.hc_project_new({ id })),
   entry(_('Edit'), 'F2', () => editProject(projectOf(id))),

@@ -24,11 +24,24 @@ function fillBox(text) {
   box().dispatchEvent(new Event('input', { bubbles: true }));
 }
 
+// A message that the server has taken leaves the box, or what is kept of that of another chat; what was typed since stays.
+function leftTheBox({ chat, text }) {
+  if (!text) return;
+  const [waits, go] = [sendThen, goThen];
+  goThen = null;
+  const without = (all) => (all.startsWith(text) ? all.slice(text.length).trimStart() : all);
+  if (chat === chatOfBox) fillBox(without(box().value));
+  else keepText(UNSENT + chat, without(sessionStorage.getItem(UNSENT + chat) || ''));
+  [sendThen, goThen] = [waits, go];
+  if (!box().value.trim()) waitsNoMore();
+}
+
 // `chosen`: the user went there. Where a chat gets its number, or is gone, the text stays in the box.
 function boxBelongsTo(chat, chosen) {
   if (chat === chatOfBox) return;
   keepUnsent();
   if (!chosen) sessionStorage.removeItem(UNSENT + chatOfBox);
+  if (!chosen) for (const one of requests) if (one.chat === chatOfBox) one.chat = chat;
   const stays = chosen ? '' : box()?.value;
   chatOfBox = chat;
   const there = unsent();

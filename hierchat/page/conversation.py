@@ -414,7 +414,7 @@ def tray(session: Session, queued: Sequence[ReplyInProgress]) -> Markup:
         if file.file
     ]
     waiting = [one for one in queued if one.conversation_id == (session.conversation or 0)]
-    return _drawn.tray(session.files, waiting, json.dumps({"files": held}), session.restored)
+    return _drawn.tray(session, waiting, json.dumps({"files": held}))
 
 
 def shown_name(name: str) -> str:

@@ -111,7 +111,7 @@ class PageEvents:
             language, some = _language(request), False
             try:
                 with closing(called(request, data, values)) as updates:
-                    latest = (within(self._latest(update, request)) for update in updates)
+                    latest = map(within, self._on_screen(updates, request))
                     for update in each_spoken(language, latest):
                         some = True
                         yield update
@@ -183,6 +183,18 @@ class PageEvents:
         if not update or self.parts.bus not in update:
             return update
         return self.views.latest(self.session_of(request), update)
+
+    def _on_screen(self, updates: Iterator[Update], request: gr.Request) -> Iterator[Update]:
+        """Yield updates for the screen as it is by now; all of it again if it changed while one was on its way,
+        because the answer that changed it may have been the first to arrive."""
+        session, on_screen = self.session_of(request), {self.parts.live, self.parts.growing, self.parts.bus}
+        left = session.left
+        for update in updates:
+            yield self._latest(update, request) or {}
+            while on_screen & (update or {}).keys() and session.left != left:
+                left = session.left
+                yield self.views.everything(session)
+            left = session.left
 
     def _mended(self, error: Exception, request: gr.Request) -> Update:
         """Return the update that shows an error to the user."""

@@ -44,8 +44,8 @@ class PageHandlers(HandlerGroup):
         on(self._page.app.load, self.load).then(None, **_ARRIVED)
         on(p.pulse.tick, self.pulse, outputs=[p.cue], queue=False)
         on("hc_watch", self.watch, trigger_mode="always_last")
-        steps = {"hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
-        for trigger, step in ({p.new.click: self.new} | steps).items():
+        steps = {"hc_new": self.new, "hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
+        for trigger, step in steps.items():
             on(trigger, step, **_STEP).then(None, **_ARRIVED)
         on(p.query.change, self.search, [p.query], trigger_mode="always_last")
         on(p.compare.change, self.compare, [p.compare])
@@ -125,6 +125,8 @@ class PageHandlers(HandlerGroup):
 
     def new(self, event: PageEvent) -> Update:
         """Show an empty page; a conversation is stored with its first message."""
+        if event.overtaken:
+            return {}
         event.session.leave()
         event.session.conversation, event.session.project = None, None
         event.session.settings_of = page_sessions.UNKNOWN
@@ -376,10 +378,11 @@ class ProjectHandlers(HandlerGroup):
 
     def wire(self) -> None:
         for name, handler in {
-            "hc_project": self.unfold, "hc_project_new": self.begin, "hc_project_save": self.save,
-            "hc_project_delete": self.delete, "hc_project_restore": self.restore, "hc_move": self.move,
+            "hc_project": self.unfold, "hc_project_save": self.save, "hc_project_delete": self.delete,
+            "hc_project_restore": self.restore, "hc_move": self.move,
         }.items():  # fmt: skip
             self._page.on(name, handler)
+        self._page.on("hc_project_new", self.begin, **_STEP).then(None, **_ARRIVED)
 
     def unfold(self, event: PageEvent) -> Update:
         """Show the chats of a project below its name, in place of another's, or hide them again."""
@@ -389,6 +392,8 @@ class ProjectHandlers(HandlerGroup):
     def begin(self, event: PageEvent) -> Update:
         """Show an empty page for a new chat of a project, with its settings and its model."""
         session, models = event.session, self._service.models
+        if event.overtaken:
+            return {}
         model = self._service.projects.get(event.user, event.id).model
         session.leave()
         session.conversation, session.settings_of = None, page_sessions.UNKNOWN

@@ -115,6 +115,12 @@ class Session:
     """The replies in progress that this page draws as they grow."""
     begun: int = 0
     """How many replies this page has followed from its screen."""
+    asked: int = 0
+    """How many requests for a reply this page has made that were answered,"""
+    taken: int = 0
+    """and how many of them were not refused."""
+    left: int = 0
+    """How often the screen has changed to another chat or view."""
     note: str = ""
     """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
     list_seen: int = UNKNOWN
@@ -199,6 +205,7 @@ class Session:
 
     def leave(self) -> None:
         """Reset what belongs to the screen, which is about to change."""
+        self.left += 1
         self.remark = self.note = self.about = self.panel = self.removing = ""
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None

@@ -73,8 +73,21 @@ class ReplyHandlers(HandlerGroup):
         """Connect a handler that follows a reply. Replies wait below the page, for the engine, so all may run
         here; "multiple": a message may wait for the reply in another chat."""
         p, most = self._parts, MOST_WAITING + PLACES
+
+        def acknowledged(event: PageEvent, *values: Any) -> Iterator[Update]:
+            """Run the handler; its first update says that the request was taken or refused, for which the page
+            waits before it goes elsewhere (buttons.js)."""
+            updates = handler(event, *values)
+            try:
+                first = next(updates, {})
+            finally:
+                event.session.asked += 1
+            yield first | self._views.tray(event.session)
+            yield from updates
+
+        asks = handler if queue == "follow" else acknowledged
         sent = self._page.on(
-            trigger, handler, inputs, trigger_mode="multiple", concurrency_id=queue, concurrency_limit=most
+            trigger, asks, inputs, trigger_mode="multiple", concurrency_id=queue, concurrency_limit=most
         )
         settled = [p.box, p.live, p.tray, p.send, p.stop]
         self._page.on(sent.then, self.settle, [p.box], settled, trigger_mode="always_last")
@@ -108,10 +121,7 @@ class ReplyHandlers(HandlerGroup):
         reply = self._question(session, below, text, event.controls.compare, files)
         session.release(attached)
         self._page.kept.drop(user, attached)
-        emptied = {self._parts.box: ""}
-        for update in self._ask(session, reply, settings, waits=True):
-            yield update | emptied
-            emptied = {}  # only once: what is typed from here on stays
+        yield from self._ask(session, reply, settings, waits=True)
 
     def example(self, event: PageEvent) -> Iterator[Update]:
         session = event.session
@@ -187,7 +197,8 @@ class ReplyHandlers(HandlerGroup):
         update = views.live(session) | views.busy(session) | views.tray(session)
         text, session.unsent = session.unsent, ""
         if text:
-            update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text
+            there = box.removeprefix(text).strip()  # the box may not be emptied yet
+            update[self._parts.box] = f"{text}\n\n{there}" if there else text
         return update
 
     def _path(self, session: Session) -> list[Message]:
@@ -236,6 +247,7 @@ class ReplyHandlers(HandlerGroup):
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):
             yield from self._begun(session, reply)
         elif waits:
+            session.taken += 1
             yield self._views.tray(session)
         else:
             take_back(reply)
@@ -248,6 +260,7 @@ class ReplyHandlers(HandlerGroup):
         yield from self._begun(session, reply)
 
     def _begun(self, session: Session, reply: ReplyInProgress) -> Iterator[Update]:
+        session.taken += 1
         session.listed = PAGE  # a long list would slow each frame of the reply
         session.remark = session.note = ""
         session.until = None

@@ -30,14 +30,14 @@ def test_settings_belong_to_their_chat_and_follow_a_model_until_they_are_set(ser
     first = chats.find(user)[0].id
     assert (settings := chats.settings(user, first))
     assert settings.system_prompt == "Be terse."
-    page.click("hc-new")
+    page.press("hc_new")
     shows(page, "", 0)
     page.ask("Second chat")
     assert service.asked[-1][1].temperature == 0
     assert chats.settings(user, chats.find(user)[0].id) is None
     page.press("hc_open", id=first)
     shows(page, "Be terse.", 0.7)
-    page.click("hc-new")
+    page.press("hc_new")
     for model, degrees in (("Qwen3 0.6B", 0.7), ("SmolLM2 135M", 0.3)):
         page.give("hc-model", model, "select")
         shows(page, "", degrees)
@@ -49,7 +49,7 @@ def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(service: FakeServi
     set_to(page, "Be terse.", 0.7)
     page.press("hc_preset_new", text="Terse")
     shows(page, "Be terse.", 0.7, "Terse")
-    page.click("hc-new")
+    page.press("hc_new")
     shows(page, "", 0)
     page.give("hc-preset", presets.all(user)[0].id, "input")
     shows(page, "Be terse.", 0.7, "Terse")

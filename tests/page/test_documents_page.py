@@ -84,7 +84,7 @@ def test_what_cannot_be_read_and_a_path(service: FakeService, tmp_path: Path) ->
     assert service.documents.readings[service.user].ended.wait(20)
     page.tick()
     assert "· 1 passage" in page.says("hc-documents")
-    page.click("hc-new")
+    page.press("hc_new")
     assert "· 1 passage" not in page.says("hc-documents")
     assert len(service.store.chats.find(service.user)) == 1
 
@@ -103,7 +103,7 @@ def test_a_new_chat_of_a_project_lists_the_documents_of_the_project(
     page.press("hc_project_new", id=garden)
     assert "· of the project" in page.says("hc-documents")
     (shown,) = service.documents.listed(service.user, None, garden)
-    for leave in (lambda: page.press("hc_project_new", id=house), lambda: page.click("hc-new")):
+    for leave in (lambda: page.press("hc_project_new", id=house), lambda: page.press("hc_new")):
         leave()
         assert "a.md" not in page.says("hc-documents")
     page.press("hc_project_new", id=garden)

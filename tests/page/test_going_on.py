@@ -114,7 +114,7 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
     assert page.value("Replies go on when the page is closed") is True
     page.give("Replies go on when the page is closed", False, "input")
     assert not fresh.users.chosen(fresh.user, "keep_writing", True)
-    page.click("hc-new")
+    page.press("hc_new")
     fresh.script.hold()
     next(page.steps("hc_example", text="Long story"))
     (reply,) = fresh.in_progress.all_of(fresh.user)

@@ -42,6 +42,7 @@ class Visitor:
         self._labels = {block._id: label for block, label in labels}
         self._values = {id: getattr(block, "value", None) for id, block in self._components.items()}
         self._properties: dict[int, dict[str, Any]] = {}
+        self._sent, self._taken = "", 0
         self._run(None, "load")
 
     def press(self, act: str, **data: Any) -> None:
@@ -131,6 +132,8 @@ class Visitor:
         targets = {(id, event) for id in on}
         joined = [one for one in self.app.fns.values() if one.fn and targets & set(one.targets)]
         assert joined, (control, event)
+        if (control, event) in (("hc-box", "submit"), ("hc-send", "click")):
+            self._sent = self.html("hc-box")
         for function in joined:
             yield from self._called(function, data)
             for after in self.app.fns.values():
@@ -156,3 +159,8 @@ class Visitor:
                     self._values[component._id] = drawn["value"]
             elif not isinstance(drawn, gr.Timer):
                 self._values[component._id] = drawn
+        taken = re.search(r'data-taken="(\d+)"', self.html("hc-tray"))
+        if taken and int(taken[1]) > self._taken:  # as unsent.js does
+            self._taken, box = int(taken[1]), self._find("hc-box")
+            self._values[box._id] = self.html("hc-box").removeprefix(self._sent)
+            self._sent = ""

@@ -1,0 +1,117 @@
+"""Send and a step to another chat or view within a moment: what was pressed last is shown, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from hierchat.runtime.prompt import MessageTooLong
+from hierchat.store.records import Project
+from tests.page.stored import stored_chat
+from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
+
+pytestmark = pytest.mark.browser
+STEPS = {
+    "#hc-new": "New chat",
+    "[data-act=hc_open]:text-is('B')": "B",
+    "[data-act=hc_project_new]": "New chat in Garden",
+    "#hc-links [data-text=settings]": "Settings",
+    "#hc-links [data-text=models]": "Models",
+}
+"""Ways to elsewhere, and the title there."""
+
+
+def prepared(chat: Chat, service: FakeService) -> int:
+    """Two chats, and a project whose chats are listed; the id of the first chat, which is open."""
+    garden = service.projects.save(service.user, Project(0, "Garden"))
+    first = stored_chat(service.store, "A", 1)
+    stored_chat(service.store, "B", 1)
+    chat.open(f"?c={first}")
+    expect(chat.questions).to_have_count(1)
+    chat.page.locator(f".hc-folder[data-id='{garden}']").click()
+    expect(chat.page.locator(".hc-new-inside")).to_be_visible()
+    return first
+
+
+def slow(chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch, numbers: random.Random) -> None:
+    """Have requests arrive late and out of order, and messages be measured for a while before they are asked."""
+    measure = service.require_room
+
+    def measured(*args: object) -> None:
+        time.sleep(numbers.uniform(0, 0.4))
+        measure(*args)  # type: ignore[arg-type]
+
+    def late(route: Route) -> None:
+        time.sleep(numbers.uniform(0, 0.1))
+        route.continue_()
+
+    monkeypatch.setattr(service, "require_room", measured)
+    chat.page.route("**/queue/join*", late)
+
+
+def test_what_was_pressed_last_is_shown(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = random.Random(8)
+    first = prepared(chat, service)
+    slow(chat, service, monkeypatch, numbers)
+    questions = chat.page.locator(".hc-user:visible")
+    for number, (way, title) in enumerate([*STEPS.items()] * 3):
+        if begins_new := number % 2 == 1:
+            chat.new()
+        else:
+            chat.go_to("A")
+            expect(questions.first).to_have_text("A, question 1")
+        text = f"Question {number}"
+        chat.send(text)
+        chat.page.wait_for_timeout(numbers.choice((0, 20, 60, 120, 200)))
+        chat.page.locator(way).click()
+        expect(chat.page.locator("body[data-hc-to]")).to_have_count(0)
+        chat.until(lambda: not service.in_progress.all_of(service.user))
+        chat.page.wait_for_timeout(600)  # all that comes late has come
+        expect(chat.page.locator("#hc-title")).to_have_text(title)
+        expect(questions).to_have_text(["B, question 1"] if title == "B" else [])
+        expect(chat.box).to_have_value("")
+        assert [text for text, _ in service.asked] == [f"Question {n}" for n in range(number + 1)]
+        if not begins_new:
+            assert service.store.messages.path(service.user, first)[-2].text == text
+
+
+def test_what_is_typed_after_send_stays_with_the_next_place(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is refused meanwhile stays in the box of its chat."""
+    first = prepared(chat, service)
+    slow(chat, service, monkeypatch, random.Random(9))
+    chat.go_to("B")
+    chat.box.fill("For B")
+    chat.go_to("A")
+    chat.send("Sent to A")
+    chat.box.press_sequentially(" and more")
+    expect(chat.box).to_have_value("and more")
+    chat.box.press("Enter")
+    chat.page.locator("#hc-new").click()
+    chat.box.press_sequentially("For a new one")
+    expect(chat.page.locator("#hc-title")).to_have_text("New chat")
+    expect(chat.box).to_have_value("For a new one")
+    chat.go_to("B")
+    expect(chat.box).to_have_value("For B")
+    chat.until(lambda: not service.in_progress.all_of(service.user))
+    path = service.store.messages.path(service.user, first)
+    assert [message.text for message in path if message.role == "user"][1:] == ["Sent to A", "and more"]
+
+    def refused(*args: object) -> None:
+        raise MessageTooLong("Too long for a test.")
+
+    monkeypatch.setattr(service, "require_room", refused)
+    chat.send("Refused")
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("#hc-title")).to_have_text("New chat")
+    expect(chat.box).to_have_value("For a new one")
+    chat.go_to("B")
+    expect(chat.box).to_have_value("Refused")
+    assert [text for text, _ in service.asked] == ["Sent to A", "and more"]
