@@ -26,7 +26,6 @@ from hierchat.page.charts import size
 from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
 from hierchat.page.page_sessions import PASTED, Session
-from hierchat.page.status import undrafted
 from hierchat.page.templates import KEY, Macros, button
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import SlotStatus
@@ -295,7 +294,7 @@ def thread(
     not `ends`: below; `replying`: a reply at its end is being written."""
     result: list[tuple[ShownMessage, _Foot | None]] = []
     question: int | None = None
-    model = ""
+    model = present.name
     passages: dict[int, AttachmentHead] = {}
     opened: dict[int, Attachment] = {}
     asked: ShownMessage | None = None
@@ -310,8 +309,7 @@ def thread(
             opened |= shown.files
             result.append((shown, None))
             continue
-        plain = undrafted(present) if message.model == present.name else ""
-        note = _("edited by you") if message.edited else _note(message, known) or plain
+        note = _("edited by you") if message.edited else _note(message, known)
         no_runs = Markup() if shown.runs is None else _drawn.no_runs(shown.figures, present, here)
         named = message.model if message.model != model else ""
         model = message.model or model
@@ -321,7 +319,7 @@ def thread(
         rests = resting(split_reasoning(message.text).answer, texts, said) if texts else []
         body = _cited(_body(shown, no_runs, rests), passages, opened, None if followed else asked)
         foot = _Foot(
-            body, figures_view.figures_line(known, note, named),
+            body, figures_view.foot_line(known, note, named),
             question, last and _cut(message, known), known.seed,
             split_reasoning(message.text).answer or message.text,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """Draw figures as HTML: one quiet line under a reply, and the details behind it. Pure functions."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later
+from hierchat.language import number as written
 from hierchat.page.chat_settings import LABELS, THINKS, escaped
 from hierchat.page.templates import Macros
 
@@ -35,12 +36,12 @@ class Style:
 
 STYLES = {
     TARGET: Style(
-        "target", wording.SOURCES[TARGET], later("No draft had it: the model wrote it in a run of its own."),
+        "target", wording.SOURCES[TARGET], later("The model wrote it by itself: nothing had guessed it."),
         "#8A8F98", "#6B7280", "#9CA3AF", "none",
     ),
     "context": Style(
         "context", wording.SOURCES["context"],
-        later("It stood earlier in this chat behind the same words, or the model found it likely behind them."),
+        later("The same words came before it earlier in this chat, or the model found it likely after them."),
         "#0072B2", "#0072B2", "#4BA3DB", "solid",
     ),
     DOCUMENTS: Style(
@@ -51,14 +52,14 @@ STYLES = {
     "history": Style(
         "history", wording.SOURCES["history"],
         later(
-            "It stood in another chat of yours with this model behind the same words, or the model found it likely "
-            "behind them."
+            "The same words came before it in another chat of yours with this model, or the model found it likely "
+            "after them."
         ),
         "#E69F00", "#A66F00", "#E69F00", "dashed",
     ),
     "statistics": Style(
         "statistics", wording.SOURCES["statistics"],
-        later("It stood in the phrases that come with hierchat, or in files that you added, behind the same words."),
+        later("The same words came before it in the phrases that come with hierchat, or in files that you added."),
         "#009E73", "#00805D", "#1FBF92", "dotted",
     ),
 }  # fmt: skip
@@ -96,15 +97,33 @@ def legend(sources: Iterable[str]) -> Markup:
 DASH = "\N{EN DASH}"
 
 
-def figures_line(figures: Figures, note: str = "", model: str = "") -> Markup:
-    """Draw a reply's line of figures: speed, tokens, seconds since Send, the model if it is to be named, and
-    the sources, the largest first: where there is little room it stands alone, and Details has them all."""
+def figures_line(figures: Figures, note: str = "") -> Markup:
+    """Draw the figures of a reply that grows, or is compared: speed, tokens, seconds since Send, all sources."""
     numbers = [("speedup" if figures.deserved_speedup else "figure", wording.speed_words(figures))]
-    numbers += [("figure", words) for words in wording.time_words(figures)]
-    numbers += [("note", note), ("writer", model)]
-    shares = [(style_of(s), words, figures.shares[s]) for s, words in wording.share_words(figures.shares)]
+    numbers += [("figure", words) for words in wording.time_words(figures)[:1]]
+    shares = _shares(figures)
     named = sorted(shares, key=lambda one: (one[0].slug == "target", -one[2]))
-    return _drawn.line(figures, [one for one in numbers if one[1]], shares, named)
+    return _line(figures, [*numbers, ("note", note)], shares, named)
+
+
+def foot_line(figures: Figures, note: str = "", model: str = "") -> Markup:
+    """Draw the line under a reply: how much faster it came, or else its time, how it ended, the model if it is to be
+    named, and the source of most of its words. Details has the rest."""
+    pace = wording.pace(figures.deserved_speedup or 1.0)
+    time = wording.seconds_words(figures.whole_seconds) if figures.tokens and figures.whole_seconds else ""
+    numbers = [("speedup", pace) if pace else ("figure", time), ("note", note), ("writer", model)]
+    return _line(figures, numbers, (), sorted(_shares(figures), key=lambda one: -one[2])[:1])
+
+
+_Shares = Sequence[tuple[Style, str, float]]
+
+
+def _shares(figures: Figures) -> _Shares:
+    return [(style_of(s), words, figures.shares[s]) for s, words in wording.share_words(figures.shares)]
+
+
+def _line(figures: Figures, numbers: Sequence[tuple[str, str]], bar: _Shares, named: _Shares) -> Markup:
+    return _drawn.line(figures, [one for one in numbers if one[1]], bar, named)
 
 
 def known(value: float | None, words: Callable[[float], str]) -> str:
@@ -138,10 +157,11 @@ def plan_picture(view: PlanView | None) -> Markup:
     return _drawn.plan(view, names + [wording.model_words(level.name) for level in view.levels])
 
 
-_drawn = Macros("figures.html", DASH=DASH, model_words=wording.model_words, rate=wording.number)
+_drawn = Macros("figures.html", model_words=wording.model_words, rate=wording.number)
 details = Macros(
     "details.html", against_plain=wording.against_plain, escaped=escaped, in_order=wording.in_order,
-    label_of=lambda source: style_of(source).label,
+    label_of=lambda source: style_of(source).label, written=written,
+    bar=lambda figures: _drawn.bar(_shares(figures)),
     percent=wording.percent, rate_of=wording.rate, sampling=_sampling, seconds_words=wording.seconds_words,
     time_words=wording.time_words,
 ).details  # fmt: skip

@@ -21,8 +21,9 @@ from hierchat.chat.statistics import LevelView, PlanView, SourceRun
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.language import spoken
 from hierchat.page import chat_settings, conversation, sidebar, status, templates
+from hierchat.page.components import heading
 from hierchat.page.conversation import GrowingReply, ShownMessage, marked, said, thread, user_message
-from hierchat.page.figures import details, figures_line, plan_picture
+from hierchat.page.figures import details, figures_line, foot_line, plan_picture
 from hierchat.page.markdown.drawing import render
 from hierchat.page.panels.comparisons_panel import verdict_line
 from hierchat.page.sidebar import moment
@@ -69,14 +70,8 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({}, f"{FASTER} · 1,214 tokens in 23 s · waited 17 s for other replies{SHARES}"),
-        ({"waited_seconds": 0.4, "shares": {}}, f"{FASTER} · 1,214 tokens in 23 s"),
-        (
-            {"loading": {"compiling": 12.0, "measuring": 0.4, "": 1.0}, **LEAST},
-            f"{FASTER} · 1,214 tokens in 23 s · waited 12 s for the kernels to be compiled, once"
-            " · waited 1.0 s until the model was ready",
-        ),
-        ({"read_seconds": 8.31, **LEAST}, f"{FASTER} · 1,214 tokens in 23 s · read the prompt for 8.3 s"),
+        ({}, f"{FASTER} · 1,214 tokens in 23 s{SHARES}"),
+        ({"loading": {"compiling": 12.0}, "shares": {}}, f"{FASTER} · 1,214 tokens in 23 s"),
         # Without a baseline tokens a second, from Send on; for few tokens only the time.
         ({**LEAST, "tokens": 18}, "18 tokens in 23 s"),
         ({**LEAST, "baseline": "estimated"}, "52.8 tok/s · 1,214 tokens in 23 s"),
@@ -99,10 +94,29 @@ def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
     assert ("too little measured to rely on" in visible(details(figures))) is poor
 
 
-def test_details_name_what_was_measured_and_dashes_stand_for_the_rest() -> None:
-    text = visible(details(FIGURES))
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({}, "2.3\N{MULTIPLICATION SIGN} faster stopped m the model itself 41 %"),
+        ({"speedup": 0.5, "shares": {}}, "2.0\N{MULTIPLICATION SIGN} slower stopped m"),
+        # How long it took, if no baseline was measured or a decimal shows no difference.
+        ({"baseline": None, "shares": {"target": 0.2, "context": 0.8}}, "23 s stopped m this chat 80 %"),
+        ({"speedup": 1.01, "shares": {}, "loading": {"compiling": 12.0}}, "23 s stopped m"),
+        ({"tokens": 14, "shares": {"target": 1.0}, "read_seconds": 8.0}, "23 s stopped m"),
+        ({"tokens": 0, "shares": {}}, "stopped m"),
+    ],
+)  # fmt: skip
+def test_the_line_under_a_reply_has_one_figure_and_one_source(changed: dict[str, Any], line: str) -> None:
+    drawn = foot_line(replace(FIGURES, **changed), "stopped", "m")
+    assert visible(drawn).replace("· ", "") == line
+    assert "hc-bar" not in drawn
+
+
+def test_details_name_what_was_measured_and_nothing_else() -> None:
+    text = visible(details(replace(FIGURES, loading={"compiling": 2.0, "": 1.0})))
     for part in (
-        "Time 23 s from Send on, waited 17 s for other replies, wrote for 5.5 s",
+        "Time 23 s from Send on, waited 17 s for other replies, waited 2.0 s for the kernels to be compiled, once, "
+        "waited 1.0 s until the model was ready, wrote for 2.5 s",
         "While writing 61.0 tok/s without waiting and reading the prompt",
         "Without drafts 26.4 tok/s, measured in this reply",
         "Reading the prompt 300 of 1,200 tokens read at 600 tok/s; 900 were known already",
@@ -112,11 +126,14 @@ def test_details_name_what_was_measured_and_dashes_stand_for_the_rest() -> None:
     ):
         assert part in text
     assert re.search(r"The model itself 41 %(?! of|,)", text)
-    unknown = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
-    for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per run (T)",
-                 "Time per run", "Stop reason", "Draft models", "Seed"):  # fmt: skip
-        assert f"{name} \N{EN DASH}" not in text
-        assert f"{name} \N{EN DASH}" in unknown
+    few = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0), "m"))
+    assert few == (
+        "Speed Time 1.0 s of reading the prompt and writing While writing 3.0 tok/s without waiting and reading "
+        "the prompt How it was written Written by m"
+    )
+    assert visible(details(Figures(finish="stopped"), "m")) == (
+        "How it was written Written by m Stop reason stopped by you"
+    )
 
 
 OSLO = Whereabouts(1, "Oslo", "assistant")
