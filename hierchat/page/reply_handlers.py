@@ -41,6 +41,8 @@ FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
 QUIET_SECONDS = 1.0
 """How often a page hears of a reply, also where it has nothing to show: each time takes a browser 30 ms."""
+FIGURES_SECONDS = 0.5
+"""How often the figures of a growing reply are drawn: each part of an update takes a browser some ms."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
@@ -324,27 +326,31 @@ class ReplyHandlers(HandlerGroup):
         return chats if reply.wait(0) else whole
 
     def _drawn(self, session: Session, reply: ReplyInProgress) -> Callable[[State], Update]:
-        """Return a function that draws the states of a reply one after the other."""
+        """Return a function that draws the states of a reply one after the other: of each only what changed, and
+        its figures as often as can be read."""
         p, words, sides = self._parts, GrowingReply(), defaultdict[Arm, GrowingReply](GrowingReply)
-        said, above = "", None
+        said, grown, phase, counted, above = "", "", "", 0.0, None
 
         def draw(state: State) -> Update:
-            nonlocal said, words, above
+            nonlocal said, grown, phase, counted, words, above
             if reply.compared:
                 line = session.note + self._views.line(reply)
                 return self._views.columns(conversation.arms(state), sides) | {p.live: line}
             if reply.above != above or (isinstance(state, Frame) and state.phase == "calling"):
-                above, words = reply.above, GrowingReply()
+                above, words, grown = reply.above, GrowingReply(), ""
                 return self._views.conversation(session)
             line = self._views.line(reply)
             news, said = line != said, line
             if places_ahead(state) is not None:
                 return {p.live: session.note + line} if news else {}
-            return {
-                p.growing: conversation.growing_reply(state, reply, words),
-                p.live: session.note + line,
-                **self._views.window(session, reply),
-            }
+            html = conversation.growing_reply(state, reply, words)
+            update: Update = {} if html == grown else {p.growing: html}
+            now, now_in = time.monotonic(), getattr(state, "phase", "")
+            if now_in != phase or now - counted >= FIGURES_SECONDS:
+                update |= {p.live: session.note + line} | self._views.window(session, reply)
+                counted = now
+            grown, phase = html, now_in
+            return update
 
         return draw
 
