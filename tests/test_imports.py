@@ -35,7 +35,7 @@ from hierchat.cli import screen, serve
 slot = ModelSlot(read_catalogue())
 with Store.open(Path(sys.argv[1])) as store:
     service = ChatService(store, slot)
-    build_app(service, sys.argv[1])
+    build_app(service)
     slot.start("tiny")
     while slot.status.phase not in ("ready", "failed"):
         time.sleep(0.01)

@@ -23,7 +23,7 @@ function editProject(project) {
   const missing = project.model && !models.includes(project.model) ? [project.model] : [];
   const model = chosenOf(_('Model'), _('Whichever is loaded'), [...models, ...missing].map((one) => [one, one]), project.model);
   const preset = chosenOf(_('Preset'), _('No preset'), presets, project.preset_id || '');
-  form.append(made('p', { className: 'hc-quiet', textContent: _('New chats in it begin so. Chats that are there keep their settings.') }));
+  form.append(made('p', { className: 'hc-quiet', textContent: _('New chats in this project start with these settings. Existing chats keep theirs.') }));
   const row = made('div', {});
   row.append(
     made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),

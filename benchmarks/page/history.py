@@ -136,7 +136,7 @@ def _picture(service: ChatService, to: Path) -> None:
     """Take a picture of Insights over all days."""
     from hierchat.page.page_app import build_app, serve
 
-    app = build_app(service, str(service.store.path))
+    app = build_app(service)
     address, _ = serve(app)
     try:
         with browser() as chromium:

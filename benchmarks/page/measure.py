@@ -108,7 +108,7 @@ def served(messages: int) -> Iterator[tuple[str, ModelSlot, ChatService]]:
                 user = store.users.ensure(LOCAL_USER)
                 scripted.add_chat(store, user, "Short", SHORT)
                 scripted.add_chat(store, user, "Long", messages)
-                app = build_app(service, str(database))
+                app = build_app(service)
                 address, _ = serve(app)
                 try:
                     yield address, slot, service

@@ -12,7 +12,7 @@ from hierchat.chat.in_progress import InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.connection import ChangeEvents
-from hierchat.store.records import ChatSettings, Conversation, Message, Project, Totals
+from hierchat.store.records import ChatSettings, Conversation, Message, Project
 
 NOTES = "Notes about the user, in the user's own words:\n"
 """Before the notes in the system prompt."""
@@ -44,7 +44,7 @@ def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConversationList:
-    """One page of a user's list of chats, with the tags, totals and projects shown beside it."""
+    """One page of a user's list of chats, with its tags and projects."""
 
     conversations: list[Conversation]
     more: bool
@@ -52,7 +52,6 @@ class ConversationList:
     archived: int
     """How many chats are archived."""
     tags: list[str]
-    totals: Totals
     writing: frozenset[int]
     """Chats in which a reply is being written."""
     projects: Sequence[Project] = ()
@@ -127,7 +126,6 @@ class Conversations:
             max(len(outside), len(inside)) > most,
             count,
             chats.tags(user_id),
-            self._store.figures.totals(user_id),
             frozenset(writing),
             self._store.projects.all(user_id),
             inside[:most],

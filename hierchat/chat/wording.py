@@ -18,7 +18,7 @@ SOURCES = {
     "context": later("this chat"),
     DOCUMENTS: later("documents"),
     "history": later("your earlier chats"),
-    "statistics": later("phrases and files"),
+    "statistics": later("other texts"),
     "head": later("draft head"),
 }
 """In the order of lists; every other source is a draft model's name."""

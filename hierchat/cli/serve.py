@@ -177,7 +177,7 @@ def serve(
         if log_ins:
             ending.callback(log_ins.close)
 
-        app = page_app.build_app(service, str(database), log_ins)
+        app = page_app.build_app(service, log_ins)
         try:
             local, public = page_app.serve(
                 app,

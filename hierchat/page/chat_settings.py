@@ -81,17 +81,24 @@ def sampling_controls() -> list[Any]:
         slider("temperature", 0, 2, 0, 0.05, _("0 always takes the likeliest")),
         # Without bounds: Gradio answers a number beyond them by itself, and not with a sentence.
         gr.Number(1024, label=_(LABELS["max_new_tokens"]), info=_("In tokens")),
-        slider("top_p", 0.05, 1, 1, 0.05, _("1 is off")),
-        slider("top_k", 0, 200, 0, 1, _("0 is off")),
-        slider("min_p", 0, 1, 0, 0.01, _("0 is off")),
-        slider("repetition_penalty", 0.5, 2, 1, 0.05, _("1 is off")),
-        slider("presence_penalty", -2, 2, 0, 0.1, _("0 is off")),
-        slider("frequency_penalty", -2, 2, 0, 0.1, _("0 is off")),
-        gr.Number(None, label=_(LABELS["seed"]), placeholder=_("A new one for each reply"), info=same_words),
-        gr.Textbox("", lines=2, max_lines=6, label=_(LABELS["stop"]), info=one_a_line),
-        gr.Checkbox(True, label=_(LABELS["end_loops"])),
-        gr.Checkbox(False, label=_(LABELS["tools"]), info=_("You are asked before each call")),
     ]
+    tools = gr.Checkbox(False, label=_(LABELS["tools"]), info=_("You are asked before each call"))
+    gr.HTML(_drawn.advanced())
+    with gr.Column(elem_classes=["hc-advanced"]):
+        advanced = [
+            slider("top_p", 0.05, 1, 1, 0.05, _("1 is off")),
+            slider("top_k", 0, 200, 0, 1, _("0 is off")),
+            slider("min_p", 0, 1, 0, 0.01, _("0 is off")),
+            slider("repetition_penalty", 0.5, 2, 1, 0.05, _("1 is off")),
+            slider("presence_penalty", -2, 2, 0, 0.1, _("0 is off")),
+            slider("frequency_penalty", -2, 2, 0, 0.1, _("0 is off")),
+            gr.Number(
+                None, label=_(LABELS["seed"]), placeholder=_("Each reply gets a new one"), info=same_words
+            ),
+            gr.Textbox("", lines=2, max_lines=6, label=_(LABELS["stop"]), info=one_a_line),
+            gr.Checkbox(True, label=_(LABELS["end_loops"])),
+        ]
+    return [*plain, *advanced, tools]
 
 
 def values_of(sampling: Mapping[str, Any]) -> list[Any]:
@@ -168,10 +175,10 @@ class ChatSettingsComponents:
             self.tools = gr.HTML("", elem_id="hc-preset-tools")
             example = _("For example: You are a patient teacher. Answer in short sentences.")
             self.system = gr.Textbox(
-                "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
-                placeholder=example, elem_id="hc-system",
+                "", lines=4, max_lines=12, label=_("System prompt"), placeholder=example, elem_id="hc-system",
+                info=_("The model reads it before every reply of this chat"),
             )  # fmt: skip
-            self.about = notes_box(2, max_lines=8, info=_("For all chats; only you write them"))
+            self.about = notes_box(2, max_lines=8, info=_("Used in all chats. Only you write them."))
             self.notes = gr.Checkbox(True, label=_("Tell the model my notes in this chat"))
             self.documents = still("hc-documents")
             self.reading = gr.Timer(1.0, active=False)

@@ -25,8 +25,8 @@ MORE = ":more"
 class Components:
     """Components that handlers read or write, made inside the Blocks context that is open."""
 
-    def __init__(self, names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> None:
-        """`names`: of models; `place`: where the data lies; with a `login`, there is a button to log out."""
+    def __init__(self, names: Sequence[str], login: bool, panels: Sequence[Panel]) -> None:
+        """`names`: of models; with a `login`, there is a button to log out."""
         self.bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
         """Invisible: carries the clicks on generated HTML in, and the open conversation's id out."""
         self.timer = gr.Timer(1.0, active=False)
@@ -39,9 +39,11 @@ class Components:
         with gr.Column(elem_id="hc-main"):
             self._build_head(names)
             with gr.Column(elem_id="hc-empty") as self.empty:
+                self.project = gr.HTML("", elem_id="hc-project-page")
+                """In a new chat of a project: what belongs to that."""
                 self.offer = gr.HTML("", elem_id="hc-offer")
                 """Cards on the empty page, where the model is tiny and a better one would run."""
-                gr.HTML(_drawn.empty("" if login else place))
+                gr.HTML(_drawn.empty(login), elem_id="hc-begin")
             with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as self.chat:
                 self.thread, self.growing = still("hc-thread"), still("hc-growing")
             self._build_comparison()
@@ -61,9 +63,10 @@ class Components:
         self.controls = gr.Textbox(json.dumps(values), visible=False)
         """The values of `carried` in JSON, which the browser keeps up to date."""
         self.every = [
-            self.list, self.undo, self.links, self.footer, self.account, self.title, self.model, self.pair, self.host,
-            self.incognito, self.empty, self.offer, self.chat, self.thread, self.growing, self.versus, self.asked,
-            self.verdict, self.back, *(part for pair in self.columns.values() for part in pair), self.result,
+            self.list, self.undo, self.links, self.account, self.title, self.model, self.pair, self.host,
+            self.incognito, self.empty, self.project, self.offer, self.chat, self.thread, self.growing, self.versus,
+            self.asked, self.verdict, self.back, *(part for pair in self.columns.values() for part in pair),
+            self.result,
             *self.panels.values(), *(output for panel in panels for output in panel.outputs), self.live, self.tray,
             self.box, self.send, self.stop, self.context, self.bus, self.timer, self.pulse, self.cue,
             *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about,
@@ -82,7 +85,6 @@ class Components:
         self.list = gr.HTML("", elem_id="hc-list")
         self.undo = gr.HTML("", elem_id="hc-undo")
         self.links = gr.HTML(sidebar.links(panels), elem_id="hc-links")
-        self.footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", _("Keyboard shortcuts"), aria_keyshortcuts="?"), elem_id="hc-help")
         # Whose page it is. Without a login there is nothing to tell, and no way out.
         self.account = gr.HTML(sidebar.account("") if login else "", elem_id="hc-log-out", visible=login)

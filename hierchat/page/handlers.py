@@ -202,7 +202,7 @@ class PageHandlers(HandlerGroup):
         gone = _(
             "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
         ).format(chats=chats, messages=messages)
-        stays = _(" Texts of your own, models and backups stay.") + ("" if all_gone else _(_NOT_WHOLE))
+        stays = _(" Your documents, models and backups stay.") + ("" if all_gone else _(_NOT_WHOLE))
         return self._views.everything(session) | self._views.tell(session, status.notice(gone + stays))
 
     def earlier(self, event: PageEvent) -> Update:
@@ -481,7 +481,9 @@ class PresetHandlers(HandlerGroup):
         users, about = self._service.users, self._parts.settings.about
         users.set_notes(event.user, f"{users.notes(event.user)}\n- {' '.join(event.text.split())}")
         event.session.settings_seen = self._service.changes.notify_settings(event.user)
-        said = _("It stands in your notes now, which all chats are told. Change them in Chat settings.")
+        said = _(
+            "Added to your notes, which the model sees in every chat. You can change them in Chat settings."
+        )
         return {about: users.notes(event.user)} | self._views.tell(event.session, status.notice(said))
 
     def bring_back(self, event: PageEvent) -> Update:

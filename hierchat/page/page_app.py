@@ -48,8 +48,8 @@ _MEET_SECONDS = 0.5
 _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**9)}
 
 
-def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = None) -> gr.Blocks:
-    """Build the page over a chat service; `place`: where the data lies, for the eye; `log_ins`: if there is a login."""
+def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.Blocks:
+    """Build the page over a chat service; `log_ins`: if there is a login."""
     os.environ |= _NO_SUMS
     blocks = Page(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True)
     with blocks as app, marked():
@@ -59,7 +59,7 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
             ComparisonsPanel(service),
             SettingsPanel(service, log_ins),
         ]
-        parts = Components(service.models.names, place, log_ins is not None, panels)
+        parts = Components(service.models.names, log_ins is not None, panels)
         page = PageEvents(service, app, parts, panels)
         blocks.fresh = {parts.model._id: page.views.picker}
         for group in (*handlers.GROUPS, ReplyHandlers, AttachingHandlers):

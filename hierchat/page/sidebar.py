@@ -137,4 +137,4 @@ def is_guest(name: str) -> bool:
 
 
 _drawn = Macros("sidebar.html", GUEST=GUEST, is_guest=is_guest, json=json.dumps, marked=_marked)
-undo_line, footer, links, account = _drawn.undo_line, _drawn.footer, _drawn.links, _drawn.account
+undo_line, links, account = _drawn.undo_line, _drawn.links, _drawn.account

@@ -130,7 +130,6 @@ class Views:
         return {
             self._parts.list: sidebar.filters(found.tags, query) + drawn,
             self._parts.undo: session.undo,
-            self._parts.footer: sidebar.footer(found.totals),
         }
 
     def heading(self, session: Session) -> Update:

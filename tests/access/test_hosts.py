@@ -174,7 +174,7 @@ def test_the_share_address_counts_once_there_is_one() -> None:
 
 def test_the_app_learns_its_share_address_from_gradio(fresh: FakeService) -> None:
     app = ProtectedApp("127.0.0.1", None)
-    blocks = build_app(fresh, "here")
+    blocks = build_app(fresh)
     app.configure_app(blocks)
     doors = app.build_middleware_stack()._app  # type: ignore[attr-defined]
     assert isinstance(doors, SameOriginMiddleware)
@@ -242,7 +242,7 @@ def test_a_public_link_asks_for_the_login_and_takes_no_models(
     monkeypatch.setattr("gradio.tunneling.BINARY_PATH", str(program))
     monkeypatch.setattr("gradio.networking.GRADIO_SHARE_SERVER_ADDRESS", "127.0.0.1:1")
     log_ins = driving.log_ins_of(fresh.store, ANN)
-    app = build_app(fresh, "here", log_ins)
+    app = build_app(fresh, log_ins)
     local, public = serve(app, log_ins, share=True)
     try:
         assert public

@@ -133,7 +133,7 @@ def test_sources_name_the_chats_that_held_the_words() -> None:
         "one two three",
         "",
         "your earlier chats  30 %: “A chat[2J”",
-        "phrases and files  10 %: notes.txt",
+        "other texts  10 %: notes.txt",
         "the model itself  60 %",
     ]
 

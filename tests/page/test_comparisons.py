@@ -154,7 +154,7 @@ def test_two_configurations_are_chosen_compared_kept_saved_and_deleted(
     second.get_by_label("Drafts come from").select_option("chat")
     for degrees, said in (
         ("7e9", "The temperature of a comparison must be between 0 and 10."),
-        ("0.7", "Without drafts against Drafts from this chat, temperature 0.7"),
+        ("0.7", "Without drafts vs. Drafts from this chat, temperature 0.7"),
     ):
         second.get_by_label("Temperature").fill(degrees)
         second.get_by_label("Temperature").press("Tab")
@@ -163,12 +163,12 @@ def test_two_configurations_are_chosen_compared_kept_saved_and_deleted(
     expect(page.locator("#hc-result .hc-arm h2").last).to_have_text("Drafts from this chat, temperature 0.7")
     chat.idle()
     chat.press("Reset")
-    expect(against).to_have_text("Without drafts against With drafts")
+    expect(against).to_have_text("Without drafts vs. With drafts")
     chat.press("All comparisons")
     expect(page).to_have_url(re.compile(r"\?view=comparisons$"))
     row = page.locator(".hc-results li")
     expect(row).to_contain_text(
-        "2.0\u00d7 faster, word for word the same. Without drafts against Drafts from this chat"
+        "2.0\u00d7 faster, word for word the same. Without drafts vs. Drafts from this chat"
     )
     row.get_by_role("button", name="Why is the sky blue?", exact=True).click()
     expect(page.locator(".hc-one .hc-user")).to_have_text("Why is the sky blue?")

@@ -79,7 +79,7 @@ def test_every_handler_of_the_page_is_guarded_and_tells_no_progress(service: Fak
 
 
 def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> None:
-    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    app = build_app(fresh)  # type: ignore[arg-type]
     request = gr.Request(username=None, session_hash="x")
     fresh.store.close()
     for function in filter(lambda one: one.fn is not None, app.fns.values()):

@@ -106,7 +106,7 @@ def test_notes_are_typed_remembered_and_left_out(chat: Chat, service: FakeServic
     chat.ask("Hello")
     page.locator("#hc-thread .hc-text p").first.select_text()
     page.get_by_role("button", name="Remember this").click()
-    expect(chat.live).to_contain_text("It stands in your notes now")
+    expect(chat.live).to_contain_text("Added to your notes")
     kept = "I am a gardener.\n- Here is a Python function that reverses a string:"
     assert service.users.notes(user) == kept
     chat.press("Chat settings")

@@ -37,7 +37,6 @@ from hierchat.store.records import (
     Message,
     NewTurn,
     Origin,
-    Totals,
     Whereabouts,
 )
 from tests.testing.fake_service import SlotStatus
@@ -63,7 +62,7 @@ THOUGHTFUL = join_reasoning(THOUGHT, ANSWER)
 
 
 FASTER = "2.3\N{MULTIPLICATION SIGN} faster than without drafts"
-SHARES = " this chat 31 % your earlier chats 22 % phrases and files 6 % the model itself 41 %"
+SHARES = " this chat 31 % your earlier chats 22 % other texts 6 % the model itself 41 %"
 LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 
 
@@ -142,7 +141,7 @@ OSLO = Whereabouts(1, "Oslo", "assistant")
 @pytest.mark.parametrize(
     ("source", "length", "origin", "there", "sentence"),
     [
-        ("target", 1, UNKNOWN, None, "Written by the model itself: no draft had it."),
+        ("target", 1, UNKNOWN, None, "Written by the model itself: nothing had guessed it."),
         ("big:blocks", 3, Origin(chance=0.5), None,
          "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %."),
         ("context", 1, Origin("context", 3, 0.999, place=2), None,
@@ -191,7 +190,7 @@ def test_conversations_are_grouped_by_local_day() -> None:
 
 
 def listed(*chats: Conversation, more: bool = False, archived: int = 0) -> ConversationList:
-    return ConversationList(list(chats), more, archived, [], Totals(0, 0, {}), frozenset())
+    return ConversationList(list(chats), more, archived, [], frozenset())
 
 
 def test_the_list_has_headings_marks_what_was_found_and_escapes_all() -> None:

@@ -240,7 +240,7 @@ def test_a_page_is_loaded_again_when_the_server_does_not_know_it_or_comes_back(
             return super().open(key)
 
     def launch(port: int | None = None) -> tuple[gr.Blocks, str]:
-        app = build_app(fresh, "here")  # type: ignore[arg-type]
+        app = build_app(fresh)  # type: ignore[arg-type]
         return app, serve(app, port=port)[0]
 
     monkeypatch.setattr("hierchat.page.guard.Sessions", Kept)

@@ -111,9 +111,8 @@ def serving(
     public_url: str = "",
 ) -> Iterator[str]:
     """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
-    place = "/home/you/.local/share/hierchat/hierchat.db"
     log_ins = log_ins_of(service.store, account) if account else log_ins
-    app = build_app(service, place, log_ins)
+    app = build_app(service, log_ins)
     address, _ = serve(app, log_ins, host, public_url=public_url)
     try:
         yield address

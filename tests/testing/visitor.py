@@ -26,7 +26,7 @@ def visible(markup: str) -> str:
 @lru_cache(2)
 def _app_over(service: Any) -> Any:
     """All that look at the same service look at one page, though a test between them has a service of its own."""
-    return build_app(service, "here")
+    return build_app(service)
 
 
 class Visitor:

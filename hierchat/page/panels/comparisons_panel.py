@@ -285,7 +285,7 @@ def _read(stored: StoredComparison) -> comparison.Comparison:
 
 def _row(result: comparison.Comparison) -> tuple[int | None, str, str]:
     question = " ".join(result.question.split()) or _("(no text)")
-    sides = _(" against ").join(result.sides[arm].name for arm in comparison.ARMS)
+    sides = _(" vs. ").join(result.sides[arm].name for arm in comparison.ARMS)
     models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in comparison.ARMS))
     return result.id, question, f"{headline(result)}. {sides}. {models}, {dated(result.at)}"
 

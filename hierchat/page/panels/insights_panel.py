@@ -52,7 +52,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
         )  # fmt: skip
     across = _days(known, today, days)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
-    up = charts.upward(_("speed, without drafts it is 1"), max(1.0, *(y for _day, y in points)), TIMES)
+    up = charts.upward(_("times the speed without drafts"), max(1.0, *(y for _day, y in points)), TIMES)
     said = _("Speed by day: at first {first}, at last {last}. A table follows.").format(
         first=against_plain(points[0][1]), last=against_plain(points[-1][1])
     )
@@ -127,7 +127,7 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
         said = f"{speed}, {plural('{n:,} reply', '{n:,} replies', one.replies)}"
         rows.append(charts.ChartBar(names.get(model, "?"), charts.Ink(), (one.speedup or 0.0) / most, said))
     return charts.card(
-        _("Speed by model"), charts.bars(rows) + charts.note(_("Each against itself without drafts."))
+        _("Speed by model"), charts.bars(rows) + charts.note(_("Each compared with itself without drafts."))
     )
 
 
@@ -195,7 +195,7 @@ def match_card(counts: Sequence[Sequence[float]]) -> Markup:
 
 def calibration_card(calibration: Calibration) -> Markup:
     """Draw the expected acceptance of drafts against the share that was accepted."""
-    title = _("Are the expected chances true?")
+    title = _("Were the guesses as good as expected?")
     series = []
     for name in in_order(calibration):
         points = [(chance, right) for chance, right, count in calibration[name] if count >= _FEW]

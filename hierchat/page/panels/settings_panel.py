@@ -339,9 +339,10 @@ class TransferPart(PanelPart):
     def _worth(self, user: int, tokens: int | None) -> str:
         """Say how many tokens of imported chats can draft. `tokens`: None while no model is loaded here."""
         if tokens is None:
-            return _("What they say drafts as soon as a model is loaded.")
+            return _("They make replies faster as soon as a model is loaded.")
         said = _(
-            "What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for {name}."
+            "From your next message on they make replies of {name} faster: {tokens:,} tokens of your chats are used "
+            "for that."
         ).format(tokens=tokens, name=self._service.model_status.name)
         totals = self._service.data.totals(user)
         history = totals.accepted_by_source.get("history", 0)
@@ -413,9 +414,7 @@ class SettingsPanel(Panel):
         with gr.Row(elem_classes="hc-buttons"):
             small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
             self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", **small)
-            self._unlearn = gr.Button(
-                _("Reset what was learned about drafting"), elem_id="hc-unlearn", **small
-            )
+            self._unlearn = gr.Button(_("Reset what was learned about speed"), elem_id="hc-unlearn", **small)
             self._reset = gr.Button(_("Reset settings"), elem_id="hc-reset", **small)
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
@@ -436,7 +435,7 @@ class SettingsPanel(Panel):
 
         def unlearn(event: PageEvent) -> dict[Any, Any]:
             data.forget_learned(event.user)
-            return {told: status.notice(_("Reset. It is learned again from the next replies on."))}
+            return {told: status.notice(_("Reset. hierchat learns it again with your next replies."))}
 
         def reset(event: PageEvent) -> dict[Any, Any]:
             user = event.user
