@@ -20,6 +20,10 @@ function openDrawer(open) {
 }
 acts.hc_settings = () => openDrawer(!drawn());
 acts.hc_settings_close = () => openDrawer(false);
+acts.hc_advanced = ({ button }) => {
+  const open = drawer().toggleAttribute('data-advanced');
+  button.setAttribute('aria-expanded', String(open));
+};
 
 on('keydown', (event) => {
   if (event.key !== 'Escape' || event.defaultPrevented || event.isComposing || dialog.open || !drawn()) return;

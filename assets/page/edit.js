@@ -66,7 +66,8 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
     field.style.height = `${height}px`;
     field.style.height = `${Math.max(height, field.scrollHeight)}px`;
   };
-  const remark = made('p', { role: 'status' });
+  const keys = touch() ? '' : _('Enter: new line. {key}+Enter: {action}.', { key: COMMAND, action: save });
+  const remark = made('p', { role: 'status', textContent: keys });
   const cancel = made('button', { type: 'button', textContent: _('Cancel') });
   const row = made('div', {});
   row.append(remark, cancel, made('button', { type: 'submit', textContent: save, ariaLabel: saves }));

@@ -29,7 +29,9 @@ Count = Callable[[str], int]
 class DocumentReading:
     """Progress of reading files and folders into a chat's documents, in a thread."""
 
-    chat: int
+    chat: int | None
+    project: int | None
+    """The project that they are for, if there is no chat."""
     total: int
     """Bytes of all files."""
     unread: list[str]
@@ -69,13 +71,23 @@ class ChatDocuments(Documents):
         self.readings: dict[int, DocumentReading] = {}
         """Each user's last one."""
 
-    def read(self, user_id: int, chat: int, paths: Sequence[Path], *, to_project: bool, ours: bool) -> None:
-        """Read files and folders, each into a document, in a thread. `ours`: they and their folder are
-        deleted then. Raises CorpusError for files that are missing, and while others are read."""
+    def read(
+        self,
+        user_id: int,
+        chat: int | None,
+        paths: Sequence[Path],
+        *,
+        to_project: bool,
+        ours: bool,
+        project: int | None = None,
+    ) -> None:
+        """Read files and folders, each into a document of the chat or its project, or of a `project` without a chat, in
+        a thread. `ours`: they and their folder are deleted then. Raises CorpusError for files that are missing, and
+        while others are read."""
         unread: list[str] = []
         files = {path: find([path], unread) for path in paths}
         sizes = {path: sum(map(size_of, found)) for path, found in files.items()}
-        reading = DocumentReading(chat, sum(sizes.values()), unread)
+        reading = DocumentReading(chat, project, sum(sizes.values()), unread)
         with self._lock:
             before = self.readings.get(user_id)
             if before and not before.ended.is_set():
@@ -87,7 +99,8 @@ class ChatDocuments(Documents):
                 for path in paths:
                     known = len(unread)
                     document = Document(0, path.name, sizes[path], 0, False, to_project)
-                    found = self.add(user_id, document, chat, reading.passages(path, files[path]))
+                    passages = reading.passages(path, files[path])
+                    found = self.add(user_id, document, chat, passages, project)
                     if not found and known == len(unread):
                         unread.append(f"{path.name} holds no text.")
             except Exception as error:  # in a thread of its own nothing else would report it

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from hierchat.language import _
 from hierchat.language import number as written
+from hierchat.models.cache import gigabytes
 from hierchat.page.figures import style_of
 from hierchat.page.templates import Macros
 
@@ -95,15 +96,11 @@ def columns(stacks: Sequence[Sequence[tuple[Ink, float]]], across: Axis, up: Axi
     return _drawn.columns(drawn, across, up, said)
 
 
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
-
 def size(number_of_bytes: float) -> str:
-    for unit, name in _UNITS:
-        if number_of_bytes >= unit:
-            shown = number_of_bytes / unit
-            return f"{written(shown, '.1f' if shown < 100 else '.0f')} {name}"
-    return _("{bytes:.0f} bytes").format(bytes=number_of_bytes)
+    """Format a size as everywhere on the page."""
+    if number_of_bytes < 1e3:
+        return _("{bytes:.0f} bytes").format(bytes=number_of_bytes)
+    return gigabytes(number_of_bytes)
 
 
 def duration(seconds: float) -> str:

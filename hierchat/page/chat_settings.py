@@ -15,6 +15,7 @@ from hierchat.chat.conversations import USUAL, own_sampling
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
+from hierchat.language import number as written
 from hierchat.page.event_data import Foreign, PageEvent, whole
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import still
@@ -69,8 +70,8 @@ def sampling_controls() -> list[Any]:
     def slider(field: str, low: float, high: float, value: float, step: float, info: str) -> Any:
         return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
 
-    same_words, one_a_line = _("Same seed, same words"), _("One a line; \\n stands for a line break")
-    return [
+    same_words, one_a_line = _("Same seed, same words"), _("One per line; write \\n for a line break")
+    plain = [
         gr.Radio(
             [(_(said), chosen) for chosen, said in THINKS.items()],
             value="",
@@ -149,7 +150,7 @@ def _sentence(error: ValidationError) -> str:
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         bound = first["ctx"][name]
-        shown = f"{bound:,}" if field != "max_new_tokens" else plural("{n:,} token", "{n:,} tokens", bound)
+        shown = written(bound) if field != "max_new_tokens" else plural("{n:,} token", "{n:,} tokens", bound)
         return _(words).format(name=label, bound=shown)
     return _(_KINDS.get(kind, _NO_NUMBER)).format(name=label)
 

@@ -411,7 +411,8 @@ class ProjectHandlers(HandlerGroup):
         project = Project(event.id, event.data["name"], system, model, preset or None)
         saved = self._service.projects.save(event.user, project)
         event.session.unfolded = event.session.unfolded if event.id else saved
-        return self._views.chats(event.session) | self._views.heading(event.session)
+        session, views = event.session, self._views
+        return views.chats(session) | views.heading(session) | views.documents(session)
 
     def move(self, event: PageEvent) -> Update:
         project = whole(event.data.get("text") or 0) or None
@@ -541,12 +542,13 @@ class DocumentHandlers(HandlerGroup):
         acts: dict[str, Callable[[PageEvent], object]] = {
             "hc_documents_look": self.add_path,
             "hc_documents_files": self.add_files,
+            "hc_project_files": partial(self.add_files, to_project=True),
             "hc_documents_stop": self.stop,
             "hc_documents_removed": lambda event: documents.delete(event.user, event.id),
         }
         for name, act in acts.items():
             self._page.on(name, partial(self.answer, act))
-        drawn = [settings.documents, settings.reading]
+        drawn = [settings.documents, settings.reading, self._parts.project]
         self._page.on(
             settings.reading.tick, lambda event: self._views.documents(event.session), outputs=drawn
         )
@@ -569,16 +571,21 @@ class DocumentHandlers(HandlerGroup):
         require_owner(self._service, event.user)
         self._read(event, [named_path(event.text)], ours=False)
 
-    def add_files(self, event: PageEvent) -> None:
-        """Read uploaded files: those of a folder into one document, named after it."""
+    def add_files(self, event: PageEvent, *, to_project: bool = False) -> None:
+        """Read uploaded files: those of a folder into one document, named after it. `to_project`: whose page they were
+        dropped on."""
         folder, named = event.folder_of_files(), files.place(event.text)
         if not (folder / named.name).exists():  # they were dropped in a folder of that name
             folder = folder.rename(named).parent
-        self._read(event, sorted(folder.iterdir()), ours=True)
+        self._read(event, sorted(folder.iterdir()), ours=True, to_project=to_project)
 
-    def _read(self, event: PageEvent, paths: Sequence[Path], *, ours: bool) -> None:
-        chat, shared = page_sessions.open_conversation(self._service, event.session), event.data.get("on")
-        self._service.documents.read(event.user, chat, paths, to_project=bool(shared), ours=ours)
+    def _read(self, event: PageEvent, paths: Sequence[Path], *, ours: bool, to_project: bool = False) -> None:
+        session, documents = event.session, self._service.documents
+        if to_project and session.project is not None:
+            documents.read(event.user, None, paths, to_project=True, ours=ours, project=session.project)
+            return
+        chat, shared = page_sessions.open_conversation(self._service, session), event.data.get("on")
+        documents.read(event.user, chat, paths, to_project=bool(shared), ours=ours)
 
 
 GROUPS = (PageHandlers, ChatHandlers, ProjectHandlers, PresetHandlers, DocumentHandlers)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import gradio as gr
 
+from hierchat.chat.chat_documents import DocumentReading
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
@@ -20,7 +21,7 @@ from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.templates import Macros
 from hierchat.store import NotFound
-from hierchat.store.records import Message
+from hierchat.store.records import Document, Message
 from hierchat.texts.attachments import fenced
 
 _DOCUMENTS, _MODELS = Macros("documents.html"), Macros("models.html")
@@ -135,6 +136,8 @@ class Views:
     def heading(self, session: Session) -> Update:
         panel = self.panels.get(session.panel)
         title = _(panel.title) if panel else self._title(session, session.conversation)
+        open_chat = None if panel else session.conversation
+        fork = open_chat is not None and self._service.chats.get(session.user, open_chat).fork
         if not panel and session.conversation is None:
             projects = self._service.projects.all(session.user)
             name = next((project.name for project in projects if project.id == session.project), "")
@@ -142,7 +145,7 @@ class Views:
         return {
             self._parts.links: sidebar.links(self.panels.values(), session.panel),
             self._parts.bus: self.place(session),
-            self._parts.title: heading(title),
+            self._parts.title: heading(title, fork),
             self._parts.incognito: "" if panel else incognito_line(session),
         }
 
@@ -274,13 +277,26 @@ class Views:
         service, chat, user = self._service, session.conversation, session.user
         project = session.project if chat is None else service.chats.get(user, chat).project_id
         now = service.documents.readings.get(user)
-        now = now if now and now.chat == chat else None
+        now = now if now and now.chat == chat and (chat is not None or now.project == project) else None
         listed, owner = service.documents.listed(user, chat, project), service.users.is_owner(user)
         drawn = _DOCUMENTS.of_chat(listed, service.passage_budget, now, owner, project is not None, said)
         return {
             self._parts.settings.documents: drawn,
             self._parts.settings.reading: gr.Timer(active=now is not None and not now.ended.is_set()),
+            self._parts.project: self._project(session, listed, now, said),
         }
+
+    def _project(
+        self, session: Session, documents: Sequence[Document], now: DocumentReading | None, said: str
+    ) -> str:
+        """Draw the page of the project in which the next chat begins; empty for any other page."""
+        user, id = session.user, session.project if session.conversation is None else None
+        project = next((one for one in self._service.projects.all(user) if one.id == id), None)
+        if project is None:
+            return ""
+        inside = self._service.chats.find(user, "", session.listed, unfolded=id).inside
+        chats = [(chat, sidebar.moment(chat.updated_at)) for chat in inside]
+        return _DOCUMENTS.of_project(project, documents, chats, now, said)
 
     def count(self, file: Attached) -> None:
         model = self._service.model_status.name

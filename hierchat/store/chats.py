@@ -48,12 +48,16 @@ _EMPTY = (
 )
 """Holds for a conversation where nothing was said, no question waits, and that has no documents."""
 _TAGS = "(SELECT json_group_array(name) FROM tags WHERE conversation_id = conversations.id) AS tags"
+_FORK = """EXISTS (
+        SELECT 1 FROM messages
+        WHERE conversation_id = conversations.id AND role = 'user' AND copy_of IS NOT NULL
+    ) AS fork"""
 _TAGGED = """NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted
         WHERE NOT EXISTS (SELECT 1 FROM tags WHERE conversation_id = conversations.id AND name = wanted.value)
     )"""
 _LIST = f"""
-    SELECT {", ".join(_COLUMNS)}, {_TAGS} FROM conversations
+    SELECT {", ".join(_COLUMNS)}, {_TAGS}, {_FORK} FROM conversations
     WHERE user_id = :user AND archived = ifnull(:archived, archived) AND hidden_by IS NULL AND {_TAGGED}
         AND (:project IS NULL OR ifnull(project_id, 0) = :project)
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
@@ -86,7 +90,7 @@ _SEARCH = f"""
         WHERE attachments_fts MATCH :match AND +attachments_fts.rowid IN (SELECT attachment_id FROM hits)
     )
     SELECT
-        {", ".join(_COLUMNS)}, {_TAGS}, ifnull(snippet, '') AS snippet,
+        {", ".join(_COLUMNS)}, {_TAGS}, {_FORK}, ifnull(snippet, '') AS snippet,
         hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
     WHERE user_id = :user AND hidden_by IS NULL AND (
@@ -189,7 +193,10 @@ class Chats(Repository):
         with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
             tags = json.dumps(tags_of(db, conversation_id))
-            return _conversation({name: row[name] for name in _COLUMNS} | {"tags": tags})
+            fork = db.execute(
+                f"SELECT {_FORK} FROM conversations WHERE id = ?", [conversation_id]
+            ).fetchone()[0]
+            return _conversation({name: row[name] for name in _COLUMNS} | {"tags": tags, "fork": fork})
 
     def discard(self, user_id: int, conversation_id: int) -> bool:
         """Remove a conversation if it has no message; return whether it is gone. It leaves nothing to forget."""
@@ -439,7 +446,7 @@ def _mark_hidden(db: Database, table: str, id: int) -> None:
 
 def _conversation(row: dict[str, Any]) -> Conversation:
     tags = tuple(sorted(json.loads(row["tags"]), key=str.casefold))
-    flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread")}
+    flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread", "fork")}
     return Conversation(**row | flags | {"tags": tags})
 
 

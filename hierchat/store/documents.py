@@ -17,6 +17,7 @@ from hierchat.store.connection import (
     owned_conversation,
     storable,
 )
+from hierchat.store.projects import require_project
 from hierchat.store.records import Document, Passage
 
 BATCH = 500
@@ -80,15 +81,26 @@ _SAMPLED = (
 class Documents(Repository):
     """Stores the documents of all users. Each belongs to one chat or one project, and is deleted with it."""
 
-    def add(self, user_id: int, document: Document, chat: int, passages: Iterator[Passage]) -> bool:
-        """Store a document of a chat, or of its project, as its passages come; return whether there were any.
+    def add(
+        self,
+        user_id: int,
+        document: Document,
+        chat: int | None,
+        passages: Iterator[Passage],
+        project: int | None = None,
+    ) -> bool:
+        """Store a document of a chat, or of its project, or of a `project` without a chat, as its passages come; return
+        whether there were any.
         It replaces one of its name that was not read to the end. If the passages end by an error, nothing of
         it stays, except with a StoreError. Raises NotFound, and that error."""
         added: int | None = None
         try:
             while batch := list(islice(passages, BATCH)):
                 with self._connection.write() as db:
-                    project = owned_conversation(db, user_id, chat)["project_id"]
+                    if chat is not None:
+                        project = owned_conversation(db, user_id, chat)["project_id"]
+                    elif project is not None:
+                        require_project(db, user_id, project)
                     owners = [None, project] if document.in_project and project else [chat, None]
                     if added is None:
                         db.execute(_UNFINISHED, [user_id, storable(document.name), *owners])

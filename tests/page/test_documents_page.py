@@ -109,3 +109,26 @@ def test_a_new_chat_of_a_project_lists_the_documents_of_the_project(
     page.press("hc_project_new", id=garden)
     page.press("hc_documents_removed", id=shown.id)
     assert "a.md" not in page.says("hc-documents")
+
+
+def test_the_page_of_a_project_shows_its_instructions_files_and_chats(
+    service: FakeService, tmp_path: Path
+) -> None:
+    garden = service.projects.save(service.user, Project(0, "Garden", "Speak of <plants>."))
+    inside = service.chats.create(service.user, incognito=False, project=garden)
+    service.chats.rename(service.user, inside, "Roses")
+    page = Visitor(service)
+    assert page.says("hc-project-page") == ""
+    page.press("hc_project_new", id=garden)
+    for part in ("Instructions Speak of <plants>.", "Files", "Chats Roses"):
+        assert part in page.says("hc-project-page")
+    page.press("hc_project_files", text="a.md", tickets=[page.ticket("a.md", NOTES)])
+    assert service.documents.readings[service.user].ended.wait(20)
+    page.tick()
+    assert "a.md" in page.says("hc-project-page")
+    (stored,) = service.documents.listed(service.user, None, garden)
+    assert stored.in_project
+    assert page.says("hc-title") == "New chat in Garden"  # the next message begins a chat, not the file
+    assert service.projects.get(service.user, garden).chats == 1
+    page.press("hc_open", id=inside)
+    assert page.says("hc-project-page") == ""

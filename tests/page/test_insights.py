@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from hierchat.chat.statistics import ForwardCosts
+from hierchat.language import spoken
 from hierchat.page.panels import insights_panel
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store.records import DraftingFigures, OverTimeFigures, SourceCount
@@ -35,7 +36,7 @@ def test_tiles_say_over_how_many_replies_and_claim_nothing_that_was_not_measured
     for measured, parts in (
         (
             figures(),
-            ("2.0\u00d7 faster", "median of 2 replies", "saved by drafts over 2 of 3 measured replies"),
+            ("2.0\u00d7 faster", "median of 2 replies", "saved by drafts measured in 2 of 3 replies"),
         ),
         (
             figures(0.8, saved_seconds=-100.0),
@@ -45,6 +46,8 @@ def test_tiles_say_over_how_many_replies_and_claim_nothing_that_was_not_measured
     ):
         said = visible(insights_panel.tiles(measured))
         assert [part for part in parts if part not in said] == []
+    with spoken("de"):
+        assert "1.234.567" in visible(insights_panel.tiles(figures(tokens=1_234_567)))
     unmeasured = visible(insights_panel.tiles(figures(None)))
     assert "\u00d7" not in unmeasured
     assert unmeasured.count("\u2013") == 2

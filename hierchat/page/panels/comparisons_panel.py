@@ -15,6 +15,7 @@ from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.wording import in_order, number, pace, percent
 from hierchat.config import GenerationSettings
 from hierchat.language import _, error_words, later
+from hierchat.language import number as written
 from hierchat.page import charts, conversation, status
 from hierchat.page.charts import Ink, Line
 from hierchat.page.conversation import GrowingReply, below_message
@@ -189,7 +190,7 @@ def _measured(result: comparison.Comparison) -> list[tuple[str, list[str]]]:
     figures = [result.sides[arm].figures for arm in comparison.ARMS]
     rows = [
         (_("Tokens a second"), [known(f.tokens_per_second, number) for f in figures]),
-        (_("Tokens"), [f"{f.tokens:,}" for f in figures]),
+        (_("Tokens"), [written(f.tokens) for f in figures]),
         (_("First token after"), [known(f.first_token_seconds, "{:.2f} s".format) for f in figures]),
         (_("Tokens per run of the model (T)"), [known(f.tokens_per_forward, "{:.2f}".format) for f in figures]),
         (_("Drafts accepted"), [known(f.acceptance_rate, percent) for f in figures]),

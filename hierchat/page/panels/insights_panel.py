@@ -14,6 +14,7 @@ from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
 from hierchat.drafting.acceptance import Calibration
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
+from hierchat.language import number as written
 from hierchat.page import charts, sidebar
 from hierchat.page.event_data import PageEvent
 from hierchat.page.figures import DASH, plan_picture, style_of
@@ -57,7 +58,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
         first=against_plain(points[0][1]), last=against_plain(points[-1][1])
     )
     rows = [
-        (sidebar.day(day), against_plain(one.speedup or 1.0), f"{one.compared:,}")
+        (sidebar.day(day), against_plain(one.speedup or 1.0), written(one.compared))
         for day, one in known.items()
     ]
     line = charts.Line(_("speed"), charts.Ink(), points, len(points) <= _LONG)
@@ -184,7 +185,7 @@ def match_card(counts: Sequence[Sequence[float]]) -> Markup:
     across = charts.Axis(_("tokens before it that matched"), 0.0, float(len(groups)), ticks)
     stacks = [[(charts.Ink(), right / number if number >= _FEW else 0.0)] for _, _, number, right in groups]
     rows = [
-        (label, percent(right / number) if number else DASH, f"{number:,.0f}")
+        (label, percent(right / number) if number else DASH, written(number, ",.0f"))
         for label, (_, _, number, right) in zip(labels, groups, strict=True)
     ]
     said = _("Share of likeliest drafts that were right, by how many tokens matched. A table follows.")
@@ -209,7 +210,7 @@ def calibration_card(calibration: Calibration) -> Markup:
             _("It is counted while replies are written, and kept twice a minute."),
         )  # fmt: skip
     rows = [
-        (style_of(name).label, percent(chance), percent(right), f"{count:,}")
+        (style_of(name).label, percent(chance), percent(right), written(count))
         for name in in_order(calibration)
         for chance, right, count in calibration[name]
     ]
@@ -236,7 +237,8 @@ def costs_card(costs: ForwardCosts | None) -> Markup:
     said = _("A run takes {one:.1f} ms for one token and {all:.1f} ms for {most}. A table follows.").format(
         one=ms[0], all=ms[-1], most=most
     )
-    rows = [(str(n), f"{ms[n - 1]:.1f} ms", f"{ms[n - 1] / ms[0]:.2f}{TIMES}") for n in _WIDTHS if n <= most]
+    times = [(n, written(ms[n - 1], ".1f"), written(ms[n - 1] / ms[0], ".2f")) for n in _WIDTHS if n <= most]
+    rows = [(str(n), f"{time} ms", f"{factor}{TIMES}") for n, time, factor in times]
     line = charts.Line("ms", charts.Ink(), points, marked=False)
     drawn = charts.lines([line], across, charts.upward(_("milliseconds"), max(ms)), said)
     about = _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.")
@@ -255,6 +257,7 @@ _drawn = Macros(
     "insights.html",
     DASH=DASH,
     duration=charts.duration,
+    written=written,
     pace_of=pace,
     percent=percent,
     size_words=charts.size,
