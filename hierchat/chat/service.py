@@ -392,8 +392,8 @@ class ChatService:
         user_id, stop, above = options.user_id, options.stop, None
         if options.settings.tools:
             with suppress(Stopped):
-                tools, trouble = self.tools.offered(user_id, stop)
-                options = replace(options, tools=tools, notices=trouble)
+                found, trouble = self.tools.offered(user_id, stop)
+                options = replace(options, tools=found, notices=trouble)
         tools, made, repeats = options.tools, dict[tuple[Tool, str], ToolCall](), 0
         for count in range(MOST_CALLS + 1):
             last = Frame("waiting")
