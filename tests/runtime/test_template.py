@@ -34,7 +34,8 @@ EVERYTHING = (
     "{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ dict(a=1)['a'] }}{{ dict.fromkeys('ab', 2) }}\n"
     "{{ messages | tojson }}{{ tools | tojson(indent=2) if tools }}{{ strftime_now('%') }}\n"
     "{{ bos_token }}{{ pad_token }}\n"
-    "{{ x is defined }}{{ nothing }}{{ 7 // 2 }}{{ documents is none }}{{ ('a b' | wordwrap(1)) }}{{ '<b>&lt;' | striptags }}\n"
+    "{{ x is defined }}{{ nothing }}{{ 7 // 2 }}{{ documents is none }}{{ ('a b' | wordwrap(1)) }}"
+    "{{ '<b>&lt;' | striptags }}\n"
     "{{ add_generation_prompt }}"
 )
 CHATS = [

@@ -489,7 +489,9 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
     guessing = f"blk.{len(model.layers)}."
-    said_so = head.of_architecture("nextn_predict_layers") or any(name.startswith(guessing) for name in tensors)
+    said_so = head.of_architecture("nextn_predict_layers") or any(
+        name.startswith(guessing) for name in tensors
+    )
     if said_so and config["model_type"] in mtp_layer.KINDS:
         parts = mtp_shapes(architecture, config, gguf=True)
 
