@@ -81,7 +81,7 @@ class ReplyHandlers(HandlerGroup):
             waits before it goes elsewhere (buttons.js)."""
             updates = handler(event, *values)
             try:
-                first = next(updates, {})
+                first: Update = next(updates, {})
             finally:
                 event.session.asked += 1
             yield first | self._views.tray(event.session)

@@ -220,13 +220,13 @@ def require_sizes(model: BlockModel) -> None:
     found = {"head": model.head, **dict(model.matrices())}
     own_vectors = {name: vector for name, vector in model.vectors.items() if not name.startswith(_MTP)}
     if model.mtp:
-        layer = model.mtp_model()
-        require_sizes(layer)
+        guessing = model.mtp_model()
+        require_sizes(guessing)
         around = {f"{_MTP}{name}": (hidden,) for name in _AROUND}
-        others = model.vectors.keys() - own_vectors.keys() - {f"{_MTP}{name}" for name in layer.vectors}
+        others = model.vectors.keys() - own_vectors.keys() - {f"{_MTP}{name}" for name in guessing.vectors}
         _require_equal(around, {name: model.vectors[name].shape for name in others})
         wanted |= {f"{_MTP}eh_proj": (hidden, 2 * hidden)}
-        wanted |= {f"{_MTP}{name}": matrix.shape for name, matrix in layer.layers[0].items()}
+        wanted |= {f"{_MTP}{name}": matrix.shape for name, matrix in guessing.layers[0].items()}
     _require_equal(wanted, {name: matrix.shape for name, matrix in found.items()})
     if odd := next((name for name, matrix in found.items() if not matrix.is_whole), None):
         raise ValueError(f"the matrix {odd} is not whole")
