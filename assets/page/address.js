@@ -107,7 +107,7 @@ watch('value', () => {
   overtaken = place < 0 && Boolean(asked.length || answers) && passed.includes(props.value);
   if (overtaken) return; // news were drawn between two answers
   passed.push(...asked.slice(0, place + 1));
-  asked = place < 0 ? [] : asked.slice(place + 1);
+  if (place >= 0 || !answers) asked = place < 0 ? [] : asked.slice(place + 1); // a chat that is left may get its number yet
   if (asked.length) return; // somebody in a hurry is past this one already: the address is that of a later one
   if (!answers) passed = [];
   passed.push(props.value);
