@@ -208,7 +208,7 @@ def test_a_fork_keeps_its_documents_and_quotes_when_the_other_chat_goes(talk: Ta
 
 def test_one_is_read_after_the_other_and_each_user_has_their_own(talk: Talk, files: Path) -> None:
     (files / "pipe.txt").write_text("text")
-    reading = DocumentReading(talk.conversation, 0, [])
+    reading = DocumentReading(talk.conversation, 0, 0, [])
     talk.service.documents.readings[talk.user] = reading
     with pytest.raises(CorpusError, match="Other texts are being read"):
         add(talk, files / "pipe.txt")

@@ -266,7 +266,7 @@ def test_without_states_it_says_nothing_and_after_a_gap_it_begins_anew() -> None
         ({"enorm.weight": np.full(SIZE, np.nan, np.float32)}, "holds what is no number"),
         ({KNOWN: np.arange(len(KNOWN_TOKENS)) + 90}, "names tokens that the model's"),
         ({KNOWN: np.zeros(0, np.int64)}, "names tokens"),
-        ({"model.layers.0.self_attn.q_proj.weight": np.ones((3, 3), np.float32)}, "cannot be used"),
+        ({"model.layers.0.self_attn.q_proj.weight": np.ones((3, 3), np.float32)}, "does not fit its"),
     ],
 )
 def test_a_damaged_head_is_refused_in_a_sentence(changed: dict[str, NDArray[Any]], why: str) -> None:

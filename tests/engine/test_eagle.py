@@ -379,7 +379,7 @@ WRONG_FILES: dict[str, dict[str, Any]] = {
     "behind layers 2, 5, 9, the model has 7": {"target_layers": [2, 5, 9]},
     "its configuration makes no sense": {"attention.head_count": None},
     "configuration makes no sense": {"attention.head_count": 0},
-    "makes no sense": {"fc.weight": ONES[:0]},
+    "fc.weight has the shape": {"fc.weight": ONES[:0]},
     "lacks fc.weight": {"fc.weight": None},
     "lacks d2t": {"d2t": None},
     "d2t, t2d": {"d2t": KNOWN + VOCABULARY},

@@ -324,7 +324,8 @@ def test_the_step_is_told_before_anything_is_here(tmp_path: Path) -> None:
 
     found = [told(kind) for kind in ("qwen3", "cohere2", "brand_new", None)]
     assert found == ["kernels", "slots", "plain", None]
-    assert told("qwen3", backend="float16") == told("lfm2_moe") == "slots"
+    assert told("qwen3", backend="float16") == told("olmo_hybrid") == "slots"
+    assert told("lfm2_moe") == "kernels"
     assert told("lfm2_moe", "cuda") == "plain"
     folder = ModelEntry(
         name="it", source=ModelSource(folder=Folder(path=tmp_path)), blocks=8, context_length=None
