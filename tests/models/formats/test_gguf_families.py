@@ -13,13 +13,16 @@ from transformers import AutoModelForCausalLM
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import select_implementation
+from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.block_linear import over_blocks
 from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.architectures.families import GGUF_ARCHITECTURES
 from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.device_memory import needs_of_blocks
 from hierchat.models.fetch.convert import blocks_folder
+from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.add import add, of_head
@@ -44,9 +47,10 @@ TEXT = random_tokens(40, seed=1, vocabulary=VOCABULARY)
 FIRST = next(iter(FAMILIES))
 PACKED = [
     pytest.param(name, number % 2 == 1, marks=() if name in DAILY else pytest.mark.large)
-    for number, name in [*enumerate(FAMILIES), (1, FIRST)]
+    for number, name in enumerate(FAMILIES)
+    if FAMILIES[name][0] not in GGUF_ARCHITECTURES
 ]
-"""Every other family in eight bits, else in float32."""
+"""Families that transformers' modules compute: every other one in eight bits, else in float32."""
 ASIDE = {"initializer_range", "num_nextn_predict_layers"}
 ASIDE |= {"_name_or_path", "architectures", "dtype", "transformers_version"}
 """Keys of a configuration that say nothing of how it computes."""
@@ -140,9 +144,7 @@ def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_pa
 @pytest.mark.parametrize(
     ("name", "plain"),
     [
-        ("granitehybrid", "ffn_up"),  # rows of two tensors, one behind the other
-        ("qwen35moe", "ffn_up_exps"),  # the same of each expert
-        ("qwen3next", "attn_gate"),  # key by key
+        ("granitemoe", "ffn_up_exps"),  # rows of two tensors of each expert, one behind the other
         ("olmoe", "ffn_down_exps"),
     ],
 )
@@ -152,17 +154,6 @@ def test_tensors_of_other_block_types_are_joined(name: str, plain: str, tmp_path
     types = {tensor.type for tensor in read_head(path).tensors if plain in tensor.name}
     assert types == {"F32"}
     assert_near(in_blocks(path)[0], model)
-
-
-@pytest.mark.parametrize("name", ["qwen35moe", "lfm2"])
-def test_a_file_is_what_transformers_makes_of_it(name: str, tmp_path: Path) -> None:
-    """Where its own reader knows the architecture."""
-    path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER, packed=True)
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
-    mine, right = loaded_from(path).model.state_dict(), theirs.state_dict()
-    assert mine.keys() == right.keys()
-    for key, tensor in right.items():
-        torch.testing.assert_close(mine[key], tensor, rtol=1e-6, atol=0)
 
 
 def test_all_families_are_tried() -> None:
@@ -200,24 +191,23 @@ def test_added_by_its_path_in_several_files(tmp_path: Path) -> None:
     assert len(pieces) > 2
     name, _ = add(str(pieces[1]), read_catalogue())
     found = read_catalogue().entry(name)
-    assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "slots")
+    assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "kernels")
     assert found.kind in READ[FAMILIES[FIRST][0]].kinds
     assert found.size
     assert found.context_length
-    needs = needs_of_blocks(sum(path.stat().st_size for path in pieces), found.size.slot, modules=True)
+    needs = needs_of_blocks(sum(path.stat().st_size for path in pieces), found.size.slot)
     assert memory_needed(found, "cpu") == needs.total(found.context_length)
-    assert expected_step(found, "cpu", "float32") == "slots"
-    assert {by_engine(found, device, backend) for device, backend in ELSEWHERE} == {False}
+    assert expected_step(found, "cpu", "float32") == "kernels"
+    assert by_engine(found, "cpu", None)
     loaded = load(found, "cpu")
     assert loaded.note.startswith("tiny brings no chat template")
-    assert isinstance(select_implementation(loaded).runner, TorchRunner)
-    assert_same(loaded_from(pieces[1]).model, model)
+    assert isinstance(select_implementation(loaded).runner, CpuRunner)
 
 
 @pytest.fixture
 def hub(hub_of: Callable[[dict[str, bytes]], FakeHub], tmp_path: Path) -> FakeHub:
     """With two files: one that runs, and one whose way to split text nobody knows."""
-    good = write_family(FIRST, tiny_module(FIRST), tmp_path / "good.gguf", TOKENIZER).read_bytes()
+    good = write_family("cohere2", tiny_module("cohere2"), tmp_path / "good.gguf", TOKENIZER).read_bytes()
     key = b"tokenizer.ggml.pre"
     at = good.index(key) + len(key) + 12  # behind the kind of the value and its length
     return hub_of({"good.gguf": good, "odd.gguf": good[:at] + b"oddity" + good[at + 6 :]})
@@ -234,7 +224,9 @@ def test_what_the_hub_has_is_judged_before_it_is_fetched(hub: FakeHub, cache: Pa
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
-    layers = loaded_from(path).model.config.num_hidden_layers  # without the layer that guesses further tokens
+    layers = gguf_config(read_head(path))[
+        "num_hidden_layers"
+    ]  # without the layer that guesses further tokens
     assert f"blk.{layers}.nextn.enorm.weight" in {tensor.name for tensor in read_head(path).tensors}
     whole = path.read_bytes()
     lacking = whole.replace(b"blk.1.ffn_down.weight", b"blk.9.ffn_down.weight")
@@ -242,7 +234,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     for number, (raw, error, said) in enumerate((
         (whole[: len(whole) // 2], BrokenFileError, r"0\.gguf is no whole GGUF file"),
         (lacking, BrokenFileError, r"lacks the tensor blk\.1\.ffn_down\.weight"),
-        (foreign, UnsupportedError, "which qwen3_5_text does not have"),
+        (foreign, UnsupportedError, "which (qwen3_5_text|such a model) does not have"),
     )):  # fmt: skip
         file = tmp_path / f"{number}.gguf"
         file.write_bytes(raw)
@@ -255,7 +247,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     [
         ({"ssm.state_size": None}, "does not say all of what it is"),
         ({"embedding_length": None}, "does not say all of what it is"),
-        ({"ssm.group_count": 4}, "cannot be put in order"),
+        ({"ssm.group_count": 4}, "does not say all of what it is"),
         ({"feed_forward_length": 64}, "does not fit what it says of the model"),
     ],
 )

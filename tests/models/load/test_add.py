@@ -109,8 +109,8 @@ def test_gguf_files_with_experts_and_with_inputs_of_layers(tmp_path: Path) -> No
     experts, inputs = (added(str(path)) for path in paths)
     assert experts.size.parameters - experts.size.active == 3 * 9 * 3 * 32 * 64  # layers, asleep, matrices
     assert experts.size.read == experts.size.active / experts.size.parameters < 0.8
-    assert inputs.size.parameters - inputs.size.active == inputs.size.looked_up == 300 * 6 * 32
-    assert inputs.size.embeddings == 272 * 64 + 300 * 6 * 32
+    assert inputs.size.parameters - inputs.size.active == inputs.size.looked_up == 272 * 6 * 32
+    assert inputs.size.embeddings == 272 * 64 + 272 * 6 * 32
     assert inputs.size.slot == 2 * (2 * 2 * 16 + 2 * 32)  # two layers with a window and one without, of six
     held = [paths[0].stat().st_size, int(paths[1].stat().st_size * inputs.size.held)]
     for entry, kind, size in zip((experts, inputs), ("qwen3_moe", "gemma4_text"), held, strict=True):
