@@ -90,7 +90,7 @@ def test_a_prompt_that_begins_like_another_s_is_not_told_as_read(ann: Talk) -> N
 
 def test_that_attack_is_a_real_one(ann: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     take = SequencePool.take
-    monkeypatch.setattr(SequencePool, "take", lambda self, prompt, user: take(self, prompt, 0))
+    monkeypatch.setattr(SequencePool, "take", lambda self, prompt, user, chat=None: take(self, prompt, 0))
     ann.send(SECRET)
     right = read_already(ann.other("ben"), SECRET)
     ann.other("ann").send(SECRET)
@@ -102,13 +102,14 @@ def test_nor_after_a_title_was_written_for_another(ann: Talk, monkeypatch: pytes
     ann.send(SECRET)
     theirs = ann.other("ben")
     theirs.send("Mine.")
+    own = read_already(ann.other("ben"), "Something else.")  # how all prompts begin
     monkeypatch.setattr("hierchat.chat.summaries.IDLE_SECONDS", 0.0)
     with ann.store.connection.write() as db:  # ann's chat alone is named
         db.execute("UPDATE users SET model_titles = 0 WHERE id = ?", [theirs.user])
     ann.service.titles.wake()
     ann.service.titles.wait()
     assert ann.store.chats.get(ann.user, ann.conversation)
-    assert read_already(ann.other("ben"), SECRET) == 0
+    assert read_already(ann.other("ben"), SECRET) == own
 
 
 def test_costs_and_plan_do_not_tell_how_long_another_s_chat_is(ann: Talk) -> None:

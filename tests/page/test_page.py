@@ -28,7 +28,7 @@ def test_a_page_that_can_be_installed_and_a_reply_from_its_first_word_to_its_fig
     assert errors <= {"in-incognito"}  # as the browsers of tests are
     expect(page.locator("head meta[name=theme-color]")).to_have_attribute("content", "#121215")
     expect(page.locator("#hc-empty .hc-card")).to_have_count(3)
-    expect(page.locator("#hc-empty")).to_contain_text("/home/you/.local/share")
+    expect(page.locator("#hc-empty")).to_contain_text("Everything stays on this machine.")
     script.hold()
     script.reading_seconds = 600
     page.locator("#hc-empty .hc-card").first.click()

@@ -75,6 +75,7 @@ SPOKEN = """([known, theirs]) => {
   return [...new Set(found)];
 }"""
 KNOWN = [
+    "Ctrl",
     "hierchat", "tiny", "fake", "SmolLM", "smollm", "Qwen", "qwen", "Coder", "coder", "Llama", "GGUF", "Apache",
     "How", "string", "reversed", "Both", "Measured", "Sky", "Why", "the", "sky", "blue",
     "notes", "code", "home", "you", "papers", "share", "local", "min",
