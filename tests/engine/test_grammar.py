@@ -77,6 +77,8 @@ def test_what_is_no_grammar_is_refused(engine: LocalEngine) -> None:
     for text in ("start: foo(", '{"grammars": [{"json_schema": {"type": "nothing"}}]}'):
         with pytest.raises(GrammarError):
             steps(engine, GenerationSettings(grammar=text))
+    with pytest.raises(GrammarError, match="No text can follow it"):
+        steps(engine, GenerationSettings(grammar=str(LLMatcher.grammar_from_json_schema('{"$ref": "#"}'))))
     with pytest.raises(GrammarError, match="no token that ends"):
         Grammars(tokenizer(), (), 340).check(GRAMMAR)
     with pytest.raises(GrammarError, match="without grammars"):

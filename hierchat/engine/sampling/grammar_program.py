@@ -36,6 +36,8 @@ def answer(request: bytes) -> bytes:
             matcher = LLMatcher(tokens, asked["grammar"], log_level=0)
             matcher.compute_bitmask()
             trouble = matcher.get_error() if matcher.is_error() else ""
+            if trouble.startswith("NoExtension"):
+                trouble = "No text can follow it."
     except MemoryError:
         return f'{TOO_MUCH}"memory"}}\n'.encode()
     return json.dumps({"trouble": trouble.strip()[:1000]}).encode() + b"\n"
