@@ -152,7 +152,7 @@ def write_file(name: str, target: Any, layer: Reference, path: Path, *, packed: 
 
 def head_of(entry: ModelEntry, backend: Backend | None, device: str = "cpu") -> tuple[LocalEngine, DraftHead]:
     loaded = load(entry, device, backend=backend)
-    runner: Any = make_runner(loaded)
+    runner: Any = make_runner(loaded, sequences=4)
     layer = loaded.read_mtp()
     if isinstance(layer, BlockModel):
         head = MtpLayerHead(layer, runner.context_length, 4, None)

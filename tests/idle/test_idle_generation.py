@@ -340,14 +340,14 @@ def test_a_head_is_trained_on_what_it_wrote(service: ChatService, store: Store) 
     served = service.served
     assert served
     service.idle.choose(user, AT_ONCE)
-    until(lambda: written(service, user) == DONE and service.idle.state(user).phase == "waiting")
 
     def seen() -> int:
         head = store.learned.get(user, key, HEAD)
         card = card_of(head) if head else None
         return card.tokens if card else 0
 
-    assert seen() > store.generated.size(user).tokens - 60 > 0
+    until(lambda: written(service, user) == DONE)
+    until(lambda: seen() > store.generated.size(user).tokens - 60 > 0)  # it waits now and then meanwhile
     assert learned.head(user, served)
     assert learned.head(store.users.ensure("ben"), served) is None
     service.idle.choose(user, IdleSettings(False))
