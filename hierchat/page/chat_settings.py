@@ -70,7 +70,8 @@ def sampling_controls() -> list[Any]:
     def slider(field: str, low: float, high: float, value: float, step: float, info: str) -> Any:
         return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
 
-    same_words, one_a_line = _("Same seed, same words"), _("One per line; write \\n for a line break")
+    same_words = _("Same seed, same words")
+    one_a_line = _("One per line; write {escape} for a line break").format(escape="\\n")
     plain = [
         gr.Radio(
             [(_(said), chosen) for chosen, said in THINKS.items()],

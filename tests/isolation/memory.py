@@ -26,10 +26,13 @@ def in_memory(pid: int, texts: list[str]) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
     process = psutil.Process(pid)
     for one in (process, *process.children(recursive=True)):
-        name = "server" if one.pid == pid else " ".join(one.cmdline()[-2:])
-        for data in _pieces(one.pid):
-            for form, places in _found(data, patterns).items():
-                found.setdefault(f"{name}: {form}", []).extend(places)
+        with suppress(
+            psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError
+        ):  # a child that ended meanwhile
+            name = "server" if one.pid == pid else " ".join(one.cmdline()[-2:])
+            for data in _pieces(one.pid):
+                for form, places in _found(data, patterns).items():
+                    found.setdefault(f"{name}: {form}", []).extend(places)
     return found
 
 

@@ -58,7 +58,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         if isinstance(annotation, type)
         else str(annotation).removeprefix("collections.abc.")
     )
-    if spelled in ("conversation_id", "wanted") or (spelled, kind) == ("chat", "int"):
+    if spelled in ("conversation_id", "wanted") or (spelled, kind.split(" | ")[0]) == ("chat", "int"):
         return [ids["chat"], ids["hidden"], ids["incognito"]]
     if spelled in ("message_id", "parent_id", "leaf_id"):
         return [ids["asked"], ids["reply"], ids["edited"]]
