@@ -197,7 +197,7 @@ class CpuSequence(CachedSequence):
     def _restore(self, length: int) -> int:
         """Bring running states back to the first `length` tokens, or to the nearest snapshot before; return where."""
         if length and self._within_reach(length):
-            self.folded = min(self.folded, length // STEP)
+            self.folded = min(self.folded, max(length // STEP - 1, 0))
         else:
             kept = [one for one in self._snapshots if one.length <= length]
             empty = Snapshot(0, 0, np.zeros((), np.float32), np.zeros((), np.float32))

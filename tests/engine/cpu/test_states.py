@@ -134,6 +134,22 @@ def test_a_short_way_back_reads_nothing_again(runner: CpuRunner) -> None:
     sequence.close()
 
 
+def test_going_back_to_any_length(runner: CpuRunner) -> None:
+    """Nothing of the text that was taken back stays, in states or in records."""
+    wanted, other = plain(runner), random_tokens(LENGTH, seed=8, vocabulary=VOCABULARY)
+    sequence = runner.open()
+    for length in range(20, 120, 11):
+        for goal in range(1, length, 7):
+            sequence.rollback(0)
+            sequence.read(TEXT[:goal] + other[goal:length])
+            sequence.rollback(goal)
+            sequence.read(TEXT[len(sequence.tokens) : 50])
+            sequence.rollback(min(goal + 20, 50))
+            sequence.read(TEXT[len(sequence.tokens) : 100])
+            np.testing.assert_array_equal(rows(sequence, TEXT[100:102]), wanted[100:102], f"{length}, {goal}")
+    sequence.close()
+
+
 def test_texts_share_a_forward(runner: CpuRunner) -> None:
     """Two replies and a piece of a prompt; a third text takes over what another has."""
     wanted = plain(runner)
