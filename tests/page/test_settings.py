@@ -62,7 +62,7 @@ def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_th
     assert "Reading diary: 2 MB of 5 MB" in page.says("hc-texts-state")
     service.texts.ended(1_190_000)
     page.press("hc_panel", text="settings")
-    assert "diary: 1,190,000 tokens. They draft from the next reply on." in page.says("hc-texts-state")
+    assert "diary: 1,190,000 tokens. Replies use them from now on." in page.says("hc-texts-state")
     for answer in ("hc_texts_keep", "hc_texts_removed"):
         page.press("hc_texts_remove", text="notes")
         assert "Remove notes? Your own files stay where they are. It frees 3 MB." in page.says("hc-texts")

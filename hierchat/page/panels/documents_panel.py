@@ -120,8 +120,8 @@ def _facts(row: UserDocument, model: str) -> list[str]:
 
 def _added(now: Addition) -> str:
     return plural(
-        "{name}: {n:,} token. It drafts from the next reply on.",
-        "{name}: {n:,} tokens. They draft from the next reply on.",
+        "{name}: {n:,} token. Replies use it from now on.",
+        "{name}: {n:,} tokens. Replies use them from now on.",
         now.tokens, name=now.name,
     )  # fmt: skip
 
