@@ -24,7 +24,6 @@ from hierchat.engine.cpu import llvm
 from hierchat.engine.cpu.llvm import (
     F32,
     I8,
-    I32,
     I64,
     broadcast,
     fma,
@@ -58,7 +57,7 @@ from hierchat.jit import LANES
 TOGETHER = QUERIES // 2
 """Rows whose reads of one state are computed in one pass: each by its key and by its query."""
 TILE = 16
-"""Rows of a state that are read together: 8 KB, so that memory is read in order."""
+"""Rows of a state that are read together: 8 KB, which stay in the nearest cache for all queries."""
 UNIT = np.float32(1e-6)
 """Added to the squared length of queries and keys of Gated DeltaNet before they are divided by it."""
 LINEAR = np.float32(20)
@@ -170,18 +169,6 @@ def taps(b: ir.IRBuilder, *given: ir.Value) -> None:
         return []
 
     loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
-
-
-@llvm.emits(types.void, types.int64, types.int64)
-def fetch(b: ir.IRBuilder, address: ir.Value, size: ir.Value) -> None:
-    """Emit prefetches of `size` bytes from an address on into the nearest cache."""
-
-    def line(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        pointer = b.inttoptr(b.add(address, b.mul(index, i64(64))), I8.as_pointer())
-        llvm.call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, f) for f in (0, 3, 1)))
-        return []
-
-    loop(b, i64(0), b.sdiv(size, i64(64)), [], line)
 
 
 @llvm.emits(types.voidptr, types.int64)
@@ -437,11 +424,8 @@ def read_state(state, known, first, last, head, shape, work, scratch):  # type: 
     rows = state.ctypes.data
     for a in range(size):
         vectors[a] = rows + a * width * 4
-    fetch(rows, TILE * width * 4)
-    for begin in range(0, size, TILE):  # a tile stays in the nearest cache, and the next one is on its way
+    for begin in range(0, size, TILE):  # a tile stays in the nearest cache
         these = min(TILE, size - begin)
-        if begin + TILE < size:
-            fetch(rows + (begin + TILE) * width * 4, min(TILE, size - begin - TILE) * width * 4)
         weighted(count, inputs.ctypes.data, these, vectors[begin:].ctypes.data, width, outs.ctypes.data)
         for q in range(count):
             inputs[q] += 4 * these
