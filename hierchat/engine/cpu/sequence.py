@@ -104,6 +104,11 @@ class Snapshot(NamedTuple):
     records: NDArray[np.float32]
 
 
+def _state_behind(length: int) -> int:
+    """Return the chunk before which the state stands that the next row behind `length` tokens reads."""
+    return max(length // STEP - 1, 0)
+
+
 class CpuSequence(CachedSequence):
     """Hold one text of a CpuRunner. `number`: its place among the running states of the runner, if it has such.
 
@@ -181,7 +186,7 @@ class CpuSequence(CachedSequence):
     def _snapshot(self, length: int) -> Snapshot:
         """Copy the running states of the first `length` tokens; they must be within reach."""
         assert self.runner.states is not None
-        base = min(self.folded, max(length // STEP - 1, 0))
+        base = min(self.folded, _state_behind(length))
         state = self.runner.states.running[self.number, :, :, base % STATES].copy()
         slots = np.arange(base * STEP, length) % SLOTS
         return Snapshot(length, base, state, self.runner.states.records[self.number][:, slots])
@@ -190,14 +195,14 @@ class CpuSequence(CachedSequence):
         """Tell whether the stored states and records reach back to the first `length` tokens."""
         if self._reached is not None:
             return False
-        first = max(length // STEP - 1, 0)
+        first = _state_behind(length)
         stored = first == 0 or first > self._newest - STATES
         return length == len(self.tokens) or (stored and first * STEP >= self._written - SLOTS)
 
     def _restore(self, length: int) -> int:
         """Bring running states back to the first `length` tokens, or to the nearest snapshot before; return where."""
         if length and self._within_reach(length):
-            self.folded = min(self.folded, max(length // STEP - 1, 0))
+            self.folded = min(self.folded, _state_behind(length))
         else:
             kept = [one for one in self._snapshots if one.length <= length]
             empty = Snapshot(0, 0, np.zeros((), np.float32), np.zeros((), np.float32))
