@@ -254,7 +254,7 @@ def test_an_answer_of_a_tool_server_is_bounded(monkeypatch: pytest.MonkeyPatch) 
 
     answer: Any = Answer()
     asyncio.run(tools._bound(answer))
-    with pytest.raises(StreamError, match="it is longer than"):
+    with pytest.raises(StreamError, match="it is longer than 16 MB"):
         asyncio.run(answer.aread())
 
 

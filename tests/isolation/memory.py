@@ -24,15 +24,17 @@ def in_memory(pid: int, texts: list[str]) -> dict[str, list[bytes]]:
     """Process and form -> each place that holds one of the texts, with what is around it."""
     patterns = {name: form for text in texts for name, form in _named(text).items()}
     found: dict[str, list[bytes]] = {}
-    process = psutil.Process(pid)
-    for one in (process, *process.children(recursive=True)):
-        with suppress(
-            psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError
-        ):  # a child that ended meanwhile
-            name = "server" if one.pid == pid else " ".join(one.cmdline()[-2:])
-            for data in _pieces(one.pid):
-                for form, places in _found(data, patterns).items():
-                    found.setdefault(f"{name}: {form}", []).extend(places)
+
+    def look(name: str, one: int) -> None:
+        for data in _pieces(one):
+            for form, places in _found(data, patterns).items():
+                found.setdefault(f"{name}: {form}", []).extend(places)
+
+    children = psutil.Process(pid).children(recursive=True)
+    look("server", pid)
+    for child in children:
+        with suppress(psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):  # it ended meanwhile
+            look(" ".join(child.cmdline()[-2:]), child.pid)
     return found
 
 

@@ -176,8 +176,8 @@ def test_speed_is_guessed_until_it_was_measured(tiny_gguf: Path, monkeypatch: py
     measured = costs.kept_bandwidth()
     assert measured
     expected = row(manager, "here").speed
-    read = pytest.approx(REACHED * measured / tiny_gguf.stat().st_size)
-    assert (expected.per_second, expected.replies) == (read, 0)
+    seconds = tiny_gguf.stat().st_size / (REACHED * measured)
+    assert (expected.per_second, expected.replies) == (1 / seconds, 0)
     several = entry.model_copy(update={"size": Size(parameters=1000, active=125)})
     awake = manager_of(several)
     found = row(awake, "here").speed
