@@ -92,6 +92,8 @@ class ModelSlot:
         self._shipped = threading.Lock()
         self._asked = 0
         """How often a model was asked for: the last one counts."""
+        self._asking = threading.Lock()
+        """Guards `_asked` and the status that belongs to it."""
 
     @property
     def catalogue(self) -> Catalogue:
@@ -116,9 +118,10 @@ class ModelSlot:
         files are here and converted. A model that is being fetched for an earlier call is given up; what has come of it
         stays. Raises UnknownModelError."""
         self.catalogue.entry(name)
-        self._asked += 1
-        self.status = SlotStatus(name, "loading", message=name)
-        arguments = (name, self._asked)
+        with self._asking:
+            self._asked += 1
+            self.status = SlotStatus(name, "loading", message=name)
+            arguments = (name, self._asked)
         threading.Thread(target=self._replace, args=arguments, name=f"load {name}", daemon=True).start()
 
     def read_texts(self) -> None:
@@ -150,7 +153,8 @@ class ModelSlot:
     def eject(self) -> None:
         """Unload the present model when no reply is being written, in the background. One that is being loaded goes as
         soon as it has come."""
-        self._asked += 1
+        with self._asking:
+            self._asked += 1
         self.leaving = True
         threading.Thread(target=self._eject, args=(self._asked,), name="eject", daemon=True).start()
 
@@ -158,10 +162,11 @@ class ModelSlot:
         """Keep the present model where it waits only for its reply to end before it is replaced or ejected."""
         if self.status.phase not in CANCELLABLE:
             return
-        self._asked += 1
-        threading.Thread(target=self._keep, args=(self._asked,), name="cancel", daemon=True).start()
-        if served := self.model:
-            self.status = _ready(served, "")
+        with self._asking:
+            self._asked += 1
+            threading.Thread(target=self._keep, args=(self._asked,), name="cancel", daemon=True).start()
+            if served := self.model:
+                self.status = _ready(served, "")
 
     def hush(self) -> None:
         """Clear the message why another model did not come."""
@@ -170,8 +175,8 @@ class ModelSlot:
 
     def _keep(self, asked: int) -> None:
         with self._starting:  # what was cancelled may have set its phase once more
-            if asked == self._asked and self.model:
-                self.status = _ready(self.model, "")
+            if self.model:
+                self._settle(asked, _ready(self.model, ""))
 
     def _eject(self, asked: int) -> None:
         with self._starting, suppress(_Overtaken):
@@ -179,7 +184,7 @@ class ModelSlot:
             with self._turn(name, "leaving", partial(self._require_latest, asked)):
                 self.model = None
                 gc.collect()
-                self.status = SlotStatus()
+                self._settle(asked, SlotStatus())
         self.leaving = False
 
     def _replace(self, name: str, asked: int) -> None:
@@ -188,14 +193,20 @@ class ModelSlot:
             require_wanted()
             self.status = SlotStatus(name, "loading", message=name)
             if self.model and (trouble := self._trouble(name, self._prepare, require_wanted)):
-                self.status = _ready(self.model, trouble)
+                self._settle(asked, _ready(self.model, trouble))
                 return
             with self._turn(name, "waiting", require_wanted):
-                self._exchange(name, require_wanted)
+                self._exchange(name, asked)
 
     def _require_latest(self, asked: int) -> None:
         if asked != self._asked:
             raise _Overtaken
+
+    def _settle(self, asked: int, status: SlotStatus) -> None:
+        """Report how loading ended, unless another model was asked for meanwhile: that one reports its own end."""
+        with self._asking:
+            if asked == self._asked:
+                self.status = status
 
     @contextmanager
     def _turn(
@@ -213,16 +224,17 @@ class ModelSlot:
         finally:
             ticket.leave()
 
-    def _exchange(self, name: str, require_wanted: Callable[[], None]) -> None:
+    def _exchange(self, name: str, asked: int) -> None:
         before = self.model.name if self.model else None
         self.model = None  # its memory counts
         # With a model given up for this one, it is loaded to its end: one of the two must answer.
-        trouble = self._trouble(name, self._fill, None if before else require_wanted)
+        wanted = None if before else partial(self._require_latest, asked)
+        trouble = self._trouble(name, partial(self._fill, asked=asked), wanted)
         if not trouble:
             return
-        again = partial(self._fill, trouble=trouble)
+        again = partial(self._fill, asked=asked, trouble=trouble)
         if not before or before == name or self._trouble(before, again) is not None:
-            self.status = SlotStatus(name, "failed", message=trouble)
+            self._settle(asked, SlotStatus(name, "failed", message=trouble))
 
     def _trouble(
         self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
@@ -250,11 +262,11 @@ class ModelSlot:
             return later(f"{name} could not be loaded. {logs.error_message(error)}")
         return None
 
-    def _fill(self, name: str, report: Report, *, trouble: str = "") -> None:
+    def _fill(self, name: str, report: Report, *, asked: int, trouble: str = "") -> None:
         """Load a model into the slot. `trouble`: why another model, for which this one was given up, did not come."""
         self.model = served = self._load(name, report)
         self.scheduler.places = served.engine.places
-        self.status = _ready(served, trouble)
+        self._settle(asked, _ready(served, trouble))
         files = seed_files(self.catalogue.entry(name)) if served.is_local else []
         if files and kept_seed(files, served.prompts.tokenizer) is None:
             shipped = threading.Thread(target=self._read_shipped, args=[served], name="texts", daemon=True)

@@ -171,6 +171,36 @@ def test_a_model_that_cannot_run_leaves_the_present_one_in_its_place(store: Stor
     assert start(slot, "tiny").message == ""
 
 
+def test_a_model_that_was_replaced_while_it_loaded_is_not_reported_as_ready() -> None:
+    """Who waits for the model asked for last must not take the one before for it."""
+    seen: list[SlotStatus] = []
+
+    class WatchedSlot(ModelSlot):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if isinstance(value, SlotStatus):
+                seen.append(value)
+
+    loading, go = threading.Event(), threading.Event()
+
+    def slowly(name: str, report: Report) -> ServedModel:
+        if name == "another":
+            loading.set()
+            assert go.wait(10)
+        return load(name, report)
+
+    slot = WatchedSlot(catalogue("tiny", "another"), load=slowly)
+    start(slot, "tiny")
+    slot.start("another")
+    assert loading.wait(10)
+    seen.clear()
+    slot.start("tiny")
+    go.set()
+    wait(lambda: slot.status == SlotStatus("tiny", "ready"))
+    assert slot.model.name == "tiny"
+    assert [status for status in seen if status.phase == "ready"] == [SlotStatus("tiny", "ready")]
+
+
 @pytest.mark.parametrize("present", [True, False])
 def test_a_download_is_given_up_for_another_choice(present: bool) -> None:
     """Whether a model answers meanwhile, or none does yet."""
