@@ -1,10 +1,13 @@
 """Check keys of other programs and their limits, and write errors in OpenAI's form."""
 
 import math
+import os
+import re
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +18,7 @@ from starlette.types import Scope
 
 from hierchat import logs
 from hierchat.chat.completions import NoModel
+from hierchat.config import cache_dir, config_dir, data_dir
 from hierchat.engine.generation import PromptTooLong
 from hierchat.engine.sampling.grammar import GrammarError
 from hierchat.engine.scheduler import QueueFull
@@ -31,8 +35,19 @@ _KINDS = {
 }
 
 
+_FOLDERS = re.compile(r"""(?<![^\s'"(])(?:[A-Za-z]:[\\/]|/)(?:[^\s/\\]+[\\/])*""")
+
+
+def _without_folders(said: str) -> str:
+    """Return a sentence with each path cut to its last part: where files are stored is for the owner's eyes."""
+    for folder in (cache_dir(), data_dir(), config_dir(), Path.home()):
+        said = said.replace(f"{folder}{os.sep}", "")
+    return _FOLDERS.sub("", said)
+
+
 class ApiError(Exception):
-    """Raised for a request that gets an error. `param`: the field to blame; `code`: the case, as OpenAI calls it."""
+    """Raised for a request that gets an error. `param`: the field to blame; `code`: the case, as OpenAI calls it. What
+    failed here (500 and above) names no folder of this machine."""
 
     def __init__(
         self,
@@ -42,7 +57,7 @@ class ApiError(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(_without_folders(message) if status >= 500 else message)
         self.status = status
         self.param = param
         self.code = code

@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-import os
-import re
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -23,7 +20,7 @@ from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.frames import Frame
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.service import ChatService
-from hierchat.config import GenerationSettings, cache_dir, config_dir, data_dir
+from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import SEED_NAME
@@ -69,20 +66,10 @@ def load(service: ChatService, name: str, stop: threading.Event) -> float:
         if served is not None and served.name == name:
             return time.monotonic() - began
         if status.phase in ("none", "failed") or (status.phase == "ready" and status.name != name):
-            why = without_folders(str(status.message)) or f"{name} was not loaded."
+            why = str(status.message) or f"{name} was not loaded."
             raise ApiError(503, why, "model", "model_not_loaded")
         stop.wait(_POLL_SECONDS)
     return 0.0
-
-
-_FOLDERS = re.compile(r"""(?<![^\s'"(])(?:[A-Za-z]:[\\/]|/)(?:[^\s/\\]+[\\/])*""")
-
-
-def without_folders(said: str) -> str:
-    """Return a sentence with each path cut to its last part: where files are stored is for the owner's eyes."""
-    for folder in (cache_dir(), data_dir(), config_dir(), Path.home()):
-        said = said.replace(f"{folder}{os.sep}", "")
-    return _FOLDERS.sub("", said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +90,6 @@ class ApiReply:
     def __init__(self, service: ChatService, request: ReplyRequest, caller: Caller, number: int = 0) -> None:
         """Prepare a reply; `number`: which of several to the same request, each with a seed of its own."""
         self._service = service
-        self.database = str(service.data.path)
         self.request = request
         self._caller = caller
         self._number = number
@@ -190,8 +176,7 @@ class ReplyStreams:
                     raise item
                 elif item.phase == "done" and item.finish in ("error", None):
                     why = item.notice or "The reply could not be written to its end."
-                    # Where the database lies is for the owner's eyes.
-                    raise ApiError(500, why.replace(self.replies[number].database, "hierchat's database"))
+                    raise ApiError(500, why)
                 elif item.phase != "waiting":
                     yield number, item
         finally:

@@ -17,7 +17,9 @@ from hierchat.api.chat_request import ChatRequest
 from hierchat.api.keys import as_api_error
 from hierchat.api.responses import ResponseRequest
 from hierchat.api.text_completions import CompletionRequest, Detokenize, Tokenize
-from hierchat.config import data_dir
+from hierchat.chat.completions import NoModel
+from hierchat.config import cache_dir, data_dir
+from hierchat.models.progress import BrokenFileError
 from hierchat.store.connection import DatabaseCorrupt
 from tests.api.scripted import Script, Served
 from tests.testing.raw import Answer
@@ -191,17 +193,19 @@ def test_no_name_fails(tiny_served: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-@pytest.mark.parametrize("kind", [ZeroDivisionError, DatabaseCorrupt, partial(OSError, 28, "full")])
+@pytest.mark.parametrize(
+    "kind", [ZeroDivisionError, DatabaseCorrupt, NoModel, BrokenFileError, partial(OSError, 28, "full")]
+)
 def test_no_error_tells_a_program_where_files_lie(
     endpoint: Served, script: Script, monkeypatch: pytest.MonkeyPatch, kind: Any, begun: bool
 ) -> None:
-    """Of what was not expected, of a database that fails, and of both while the reply is written."""
+    """Of what was not expected, of a database or a model that fails, and of each while the reply is written."""
     place, generate = str(endpoint.store.path), script.generate
 
     def failing(*args: Any, **more: Any) -> Any:
         for number, step in enumerate(generate(*args, **more)):
             if number == 2 * begun:
-                raise kind(place)
+                raise kind(f"{place} and {cache_dir() / 'blocks' / 'model'} cannot be read.")
             yield step
 
     monkeypatch.setattr(script, "generate", failing)
@@ -212,5 +216,5 @@ def test_no_error_tells_a_program_where_files_lie(
             assert "[DONE]" not in answer.text
             said = answer.text.replace("\\/", "/")
             assert "error" in said or answer.status == 400
-            for hidden in (place, data_dir(), logs.log_path()):
+            for hidden in (place, data_dir(), cache_dir(), logs.log_path()):
                 assert str(hidden) not in said
