@@ -105,6 +105,18 @@ def test_a_models_yaml_that_is_none(places: Path, capsys: pytest.CaptureFixture[
     assert f"{own} is no text in UTF-8" in refused(capsys, "models", "list")
 
 
+def test_a_file_that_cannot_be_read_hides_no_other_model(
+    places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = places / "CONFIG" / "models.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("models: {odd: {source: {gguf: {path: /proc/self/mem}}, licence: none}}")
+    assert main(["models", "list"]) == 0
+    said = capsys.readouterr()
+    assert "odd: mem cannot be read" in said.err
+    assert "smollm2-135m\t" in said.out
+
+
 def test_the_terminal_speaks_its_language(
     places: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from hierchat.models.fetch.hub import endpoint, search
 from hierchat.models.load.add import differences, on_hub
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
-from hierchat.models.progress import GatedError, terminal_progress
+from hierchat.models.progress import BrokenFileError, GatedError, terminal_progress
 from hierchat.models.runnable import Step
 from hierchat.texts import corpora
 from hierchat.texts.build import PREFIX, Recipe, fetch
@@ -41,7 +41,11 @@ _BRIEFLY: dict[Step, str] = {
 def list_models() -> None:
     catalogue, device, rows = read_catalogue(), best_device(), []
     for name, entry in catalogue.models.items():
-        there = status(entry, device)
+        try:
+            there = status(entry, device)
+        except BrokenFileError as error:
+            click.echo(f"{name}: {error}", err=True)
+            continue
         step = expected_step(entry, device)
         rows.append(
             (
@@ -193,7 +197,7 @@ def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, repl
             click.echo(line, err=True)
         if len(lines) > _NAMED:
             click.echo(_("and {n:,} more").format(n=len(lines) - _NAMED), err=True)
-    said = _("{name}: {n:,} tokens for {model}. They draft from the next start on.")
+    said = _("{name}: {n:,} tokens for {model}. Replies use them once hierchat was started again.")
     print(said.format(name=name, n=made.order.size, model=entry.name))
     return 0
 
