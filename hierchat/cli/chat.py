@@ -138,7 +138,7 @@ def learn_command(
         rate=_rate(writer.tokens, seconds), streams=writer.streams,
     )  # fmt: skip
     there = _(
-        "It has written {tokens} by now, {megabytes} MB. They draft from the next reply on; Settings of the page, or "
+        "It has written {tokens} by now, {megabytes} MB. Replies use them from now on; Settings of the page, or "
         "`hierchat forget`, deletes them."
     ).format(tokens=tokens(size.tokens), megabytes=number(size.size / 1e6, ",.1f"))
     print(f"{wrote}\n{there}")
@@ -211,12 +211,13 @@ def train_head(store: "Store", minutes: float, model: str | None, user: str | No
     print(f"{served.name}: {head_words(card)}")
     print(
         _(
-            "It drafts from the next start on. `hierchat head remove`, and whatever deletes a text, deletes it."
+            "Replies use it once hierchat was started again. `hierchat head remove`, and whatever deletes a text, "
+            "deletes it."
         )
     )
 
 
-@head_command.command("add", help="draft by a head that was trained elsewhere, from the next start on")
+@head_command.command("add", help="use a head that was trained elsewhere, once hierchat was started again")
 @click.argument("file", type=options.FILE)
 @click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
 @options.with_store

@@ -52,7 +52,7 @@ def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> i
     if importing.bad:
         print(_("{n:,} could not be read.").format(n=importing.bad))
     if importing.messages:
-        print(_("They draft from the next reply on; a model reads them once, beside the first replies."))
+        print(_("Replies use them from now on; a model reads them once, during the first replies."))
     brought = importing.outcomes or importing.presets or importing.projects
     if brought or importing.bad:
         return 0 if brought else 1
