@@ -196,8 +196,6 @@ class ShownMessage:
     """Where its words came from; None where that is not to be shown."""
     files: Mapping[int, Attachment] = field(default_factory=dict)
     """Those whose text is shown, by id."""
-    budget: int = 0
-    """Tokens that passages of documents may have."""
     passages: Mapping[int, str] = field(default_factory=dict)
     """Names and texts of the passages that went with it, by number."""
 

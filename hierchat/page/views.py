@@ -252,7 +252,7 @@ class Views:
             numbered = any(file.number for file in message.attachments)
             sent = service.chats.attachments(user, message.id) if numbered else []
             texts = {file.number: f"{file.name}\n{file.text}" for file in sent if file.number}
-            return ShownMessage(message, files=files, budget=service.passage_budget, passages=texts)
+            return ShownMessage(message, files=files, passages=texts)
         runs = service.runs(user, message.id) if message.id in session.marked else None
         return ShownMessage(message, service.figures(user, message.id), runs)
 

@@ -363,7 +363,7 @@ def test_numbers_stay_where_words_are_marked_by_source() -> None:
 
 def test_passages_are_below_the_reply() -> None:
     drawn = cited(GUEST)
-    assert drawn.index("2 passages") > drawn.index("guest flat") > drawn.index("hc-user")
+    assert drawn.index("2 passages, 18 tokens") > drawn.index("guest flat") > drawn.index("hc-user")
     assert re.findall(r">\[(\d)\] house", drawn) == ["1", "2"]  # named ones are not folded, too
 
 
