@@ -25,4 +25,10 @@ function leaveSidebar() {
   if (find('#hc-sidebar').contains(document.activeElement)) find('#hc-sidebar .toggle-button').focus();
   toggleSidebar();
 }
-window.matchMedia('(max-width: 768px)').addEventListener('change', leaveSidebar, { signal: window.hcEnd.signal }); // a window made smaller
+let unfoldedWide = true; // whether it was in the window before that was made narrow
+window.matchMedia('(max-width: 768px)').addEventListener('change', () => {
+  if (narrow()) {
+    unfoldedWide = unfolded();
+    leaveSidebar();
+  } else if (unfoldedWide && !unfolded()) toggleSidebar();
+}, { signal: window.hcEnd.signal });
