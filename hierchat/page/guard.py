@@ -185,13 +185,18 @@ class PageEvents:
         return self.views.latest(self.session_of(request), update)
 
     def _on_screen(self, updates: Iterator[Update], request: gr.Request) -> Iterator[Update]:
-        """Yield updates for the screen as it is by now; all of it again if it changed while one was on its way,
-        because the answer that changed it may have been the first to arrive."""
+        """Yield updates for the screen as it is by now; all of it again if it changed while one was made or on its
+        way, because the answer that changed it may have been the first to arrive."""
         session, on_screen = self.session_of(request), {self.parts.live, self.parts.growing, self.parts.bus}
         left = session.left
         for update in updates:
-            yield self._latest(update, request) or {}
-            while on_screen & (update or {}).keys() and session.left != left:
+            drawn = on_screen & (update or {}).keys()
+            if not drawn or session.left == left:
+                yield self._latest(update, request) or {}
+            else:
+                left = session.left
+                yield update | self.views.everything(session)
+            while drawn and session.left != left:
                 left = session.left
                 yield self.views.everything(session)
             left = session.left

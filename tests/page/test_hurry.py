@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from typing import Any
 
 import pytest
 from playwright.sync_api import Route, expect
 
+from hierchat.page.views import Views
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store.records import Project
 from tests.page.stored import stored_chat
+from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
+from tests.testing.visitor import Visitor
 
-pytestmark = pytest.mark.browser
 STEPS = {
     "#hc-new": "New chat",
     "[data-act=hc_open]:text-is('B')": "B",
@@ -53,6 +57,7 @@ def slow(chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch, numb
     chat.page.route("**/queue/join*", late)
 
 
+@pytest.mark.browser
 def test_what_was_pressed_last_is_shown(
     chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +86,7 @@ def test_what_was_pressed_last_is_shown(
             assert service.store.messages.path(service.user, first)[-2].text == text
 
 
+@pytest.mark.browser
 def test_what_is_typed_after_send_stays_with_the_next_place(
     chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,3 +121,51 @@ def test_what_is_typed_after_send_stays_with_the_next_place(
     chat.go_to("B")
     expect(chat.box).to_have_value("Refused")
     assert [text for text, _ in service.asked] == ["Sent to A", "and more"]
+
+
+def test_nothing_of_a_reply_is_drawn_once_its_chat_was_left(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is left while the memory line of the growing reply is being made: of the two answers, that came last."""
+    page, window = Visitor(service), Views.window
+
+    def left(*arguments: Any) -> dict[Any, Any]:
+        made: dict[Any, Any] = window(*arguments)
+        if made and page.says("hc-growing"):
+            monkeypatch.undo()
+            page.press("hc_new")
+        return made
+
+    monkeypatch.setattr(Views, "window", left)
+    service.script.seconds = 1.0
+    page.give("hc-box", "Hello")
+    seen = [page.says("hc-context") for _ in page.events("hc-box", "submit") if page.html("hc-bus") == "0"]
+    assert seen
+    assert set(seen) == {""}
+
+
+@pytest.mark.browser
+def test_nothing_of_the_old_chat_is_seen_on_the_way_to_a_new_one(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late the answer is."""
+    step, arrives = Views.step, threading.Event()
+
+    def late(*arguments: Any) -> dict[Any, Any]:
+        arrives.wait(driving.PATIENCE_MS / 1e3)
+        return step(*arguments)
+
+    chat.open()
+    service.script.hold()
+    chat.begin("Hello")
+    memory, title = chat.page.locator("#hc-context"), chat.page.locator("#hc-title")
+    expect(memory).to_contain_text("Memory of this chat")
+    monkeypatch.setattr(Views, "step", late)
+    chat.page.locator("#hc-new").click()
+    expect(memory).to_be_hidden()
+    expect(title).to_have_attribute("data-going", "New chat")
+    arrives.set()
+    expect(chat.page.locator("body[data-hc-to]")).to_have_count(0)
+    expect(memory).to_have_text("")
+    expect(title).to_have_text("New chat")
+    service.script.release()

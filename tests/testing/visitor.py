@@ -53,6 +53,10 @@ class Visitor:
         """The same, one answer after the other."""
         yield from self._steps("hc-bus", act, {"id": 0, "text": "", **data})
 
+    def events(self, control: str, event: str) -> Iterator[None]:
+        """Give an event of a control's, one answer after the other."""
+        yield from self._steps(control, event)
+
     def give(self, control: str, value: Any, event: str = "") -> None:
         """Change a control, by its id or its label, and tell of it by this event."""
         self._values[self._find(control)._id] = value
