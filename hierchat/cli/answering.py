@@ -26,7 +26,7 @@ from hierchat.engine.remote import openai_engine
 from hierchat.engine.remote.openai_client import Chunk, Failure, OpenAIClient, ServerError, request_fields
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
-from hierchat.models.fetch.bring import status
+from hierchat.models.fetch.bring import is_fetched
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptMessage
@@ -53,7 +53,7 @@ class OwnModel:
         return self.slot.names
 
     def about(self, name: str) -> str:
-        present = status(self.slot.catalogue.entry(name), best_device()).present
+        present = is_fetched(self.slot.catalogue.entry(name), best_device())
         return "" if present else "not on this machine: it is fetched first"
 
     def choose(self, name: str) -> None:
