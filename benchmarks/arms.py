@@ -16,6 +16,7 @@ from hierchat.checks.runs import unknown
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.engine import GenerationRequest
@@ -199,6 +200,12 @@ class Carried:
         return drafting(self._served, self._memory, self.width, settings) if drafting else self._published
 
     @property
+    def payoff(self) -> Payoff | None:
+        """Return what drafting brought in earlier replies; None where a width or a plan is fixed."""
+        follows = OWN.get(self.name) and not self.width
+        return self._memory.payoff if follows else None
+
+    @property
     def calibration(self) -> Calibration:
         """Return how estimated chances compare with what was accepted, by source; empty where nothing estimates."""
         return self._memory.acceptance.calibration()
@@ -212,7 +219,8 @@ class Carried:
     def forget(self) -> None:
         """Empty the history."""
         # What was learned of the sources stays, as the program keeps it; the successors are text.
-        self._memory = Memory(acceptance=self._memory.acceptance, levels=self._memory.levels)
+        memory = self._memory
+        self._memory = Memory(acceptance=memory.acceptance, levels=memory.levels, payoff=memory.payoff)
         self._memory.history += self._beside
         if self._published:
             self._published.forget()
@@ -244,7 +252,10 @@ class OwnArm:
         expected = plan_ms(drafter, len(prompt))
         began = read = now = time.perf_counter()
         first: float | None = None
-        for step in engine.generate(GenerationRequest(prompt, settings, drafter, padded=drafter is not None)):
+        request = GenerationRequest(
+            prompt, settings, drafter, padded=drafter is not None, payoff=self._carried.payoff
+        )
+        for step in engine.generate(request):
             now = time.perf_counter()
             if not step.tokens:
                 read = now

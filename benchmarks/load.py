@@ -132,7 +132,9 @@ def _answer(
     drafter = carried.drafter(settings)
     asked, first, reply = time.perf_counter(), 0.0, list[int]()
     steps = served.engine.generate(
-        GenerationRequest(prompt, settings, drafter, padded=drafter is not None, user=user)
+        GenerationRequest(
+            prompt, settings, drafter, padded=drafter is not None, user=user, payoff=carried.payoff
+        )
     )
     for step in steps:
         reply += step.tokens

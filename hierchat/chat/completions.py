@@ -196,7 +196,7 @@ class Completions:
     def reply_to(self, served: ServedModel, prompt: Prompt, options: ReplyOptions) -> ReplyStream:
         """Prepare the reply to a prompt: its drafter, notices and statistics."""
         settings, drafts_from, drafting = options.settings, options.drafts_from, options.drafting
-        drafter = memory = None
+        drafter = memory = learner = None
         notices = list(options.notices)
         if prompt.dropped_turns:
             notices.append(
@@ -243,6 +243,7 @@ class Completions:
             drafts_from,
             limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
             outgrown=prompt.dropped_turns > 0,
+            payoff=learner.payoff if learner else None,
         )
 
     def _memory(self, served: ServedModel, options: ReplyOptions) -> Memory:
@@ -259,6 +260,7 @@ class Completions:
             learned.levels,
             user_id,
             self._learned.head(user_id, served),
+            learned.payoff,
         )
 
     def keep(self, served: ServedModel | None, *, now: bool = False) -> None:

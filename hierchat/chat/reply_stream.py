@@ -15,6 +15,7 @@ from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
 from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.statistics import ReplyStatistics, plan_of
 from hierchat.config import GenerationSettings
+from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import Compares, GenerationRequest, LearnsElsewhere
 from hierchat.language import _, later
@@ -78,6 +79,8 @@ class ReplyStream:
     """Tokens from which on the oldest turns of its chat are left out; None where they already are, or never will."""
     outgrown: bool = False
     """Whether turns are left out of the chat, or soon will be."""
+    payoff: Payoff | None = None
+    """What drafting brought in earlier replies; None: it is never left out."""
     sent: float | None = None
     """When its question was sent (time.monotonic); None: as it begins to be written."""
 
@@ -105,6 +108,7 @@ class ReplyStream:
                 begun=len(statistics.tokens),
                 user=self.user,
                 chat=self.chat,
+                payoff=self.payoff,
             )
         )
         shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent

@@ -310,10 +310,10 @@ class DraftCost:
     def _start(self) -> None:
         self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY * self._roots
 
-    def note(self, width: int, tokens: int) -> None:
-        """Note that a step over `width` positions brought `tokens`."""
+    def note(self, width: int, tokens: int, steps: int = 1) -> None:
+        """Note that a step over `width` positions brought `tokens`, or that so many steps did together."""
         keep = (1.0 - 1.0 / (MEMORY * self._roots)) ** tokens
-        self._ms = self._ms * keep + self.step_ms(width - self._roots)
+        self._ms = self._ms * keep + self.step_ms(width - self._roots) * steps
         self._tokens = self._tokens * keep + tokens
 
     @property

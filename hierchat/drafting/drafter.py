@@ -154,10 +154,10 @@ class Drafter:
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added."""
-        width = 1 + (self._nodes if self._grown else 0)
+        drafts = self._nodes if self._grown else 0
         self.learn(tokens, top)
-        if self._alone:
-            self.cost.note(width, len(tokens))
+        if self._alone:  # without drafts each step brought a token
+            self.cost.note(1 + drafts, len(tokens), 1 if drafts else len(tokens))
 
     def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Learn from tokens of a forward that did not verify what was proposed here: its costs are not noted."""

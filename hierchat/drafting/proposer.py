@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
+from hierchat.drafting.payoff import RATE, Payoff
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ class Proposer(Protocol):
         ...
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added.
+        """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added. Of
+        steps in which nothing was proposed, the tokens of several may come together; `top` is None then.
 
         `top` [tokens, self.top]: the tokens of the highest raw logits where the target chose each of them, highest
         first, the lower id first among equals, -1 beyond the vocabulary. None where `self.top` is 0.
@@ -177,47 +179,6 @@ def installed_proposers() -> tuple[Callable[[], Proposer], ...]:
         except Exception as error:
             log.warning("the proposer %s cannot be imported: %s", point.name, error)
     return tuple(found)
-
-
-TRIALS, TRIALS_AGAIN = 8, 4
-"""Steps in which every proposer is asked, to begin with, and again after a pause."""
-PAUSE = 64
-"""Steps without a proposer that does not pay; each time in a row it doubles, MOST_DOUBLED times at most."""
-MOST_DOUBLED = 5
-RATE = 0.03
-"""Weight of a step in what is averaged."""
-
-
-@dataclass(slots=True)
-class Payoff:
-    """Estimate what asking for drafts brings, in one reply or in several."""
-
-    brought: float = 1.0
-    """Tokens of a step, on average."""
-    asked: int = 0
-    """Steps in which drafts were asked for; behind a pause few of them count, since the text may be another."""
-    silent: int = 0
-    """Steps since drafts were asked for."""
-    vain: int = 0
-    """Pauses in a row, behind which asking did not pay."""
-    took_ms: float = 0.0
-    """Milliseconds of asking and of the rows that come of it, on average."""
-
-    def asks(self, token_ms: float, took_ms: float) -> bool:
-        """Decide whether to ask now, which takes `took_ms`. `token_ms`: what a token is worth."""
-        if self.asked < TRIALS:
-            return True
-        if self.brought * token_ms > took_ms:
-            self.vain = 0
-            return True
-        if self.silent < PAUSE << min(self.vain, MOST_DOUBLED):
-            return False
-        self.vain, self.asked = self.vain + 1, TRIALS - TRIALS_AGAIN
-        return True
-
-    def moved(self, average: float, value: float) -> float:
-        """Move an average that begins with the first value."""
-        return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
 
 
 BELIEVED = 8

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import Match
+from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.verification import TokenLogprob
 
@@ -78,6 +79,9 @@ class GenerationRequest:
     spare: bool = False
     """Whether it is written in spare time: no forward of it begins once it is stopped, and its slots are empty in the
     end, so that the next text takes these before those that may be of use."""
+    payoff: Payoff | None = None
+    """What drafting brought in earlier replies: while it does not pay, nothing is drafted. None: it is never left out.
+    """
 
 
 class Engine(Protocol):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, LatencyCurve
-from hierchat.drafting.proposer import PROMPT_STATES, Drafting, DraftsTogether, ReadsHidden, Shares
+from hierchat.drafting.payoff import DraftingGate
+from hierchat.drafting.proposer import PROMPT_STATES, Drafting, DraftsTogether, Proposer, ReadsHidden, Shares
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
@@ -153,6 +155,12 @@ class Generation:
         self._together = drafter if isinstance(drafter, DraftsTogether) else None
         self._shares = drafter if isinstance(drafter, Shares) else None
         self._latency = latency
+        self._gate = DraftingGate(request.payoff if latency else None)
+        self._rested = False
+        """Whether nothing is drafted for this step, because drafting does not pay now."""
+        self._cost: DraftCost | None = None
+        """Prices of a forward that others share; None: this reply has it alone."""
+        self._proposed_ms = 0.0
         asked = len(prompt) - request.begun
         self._stopping = Stopping(settings, detokenizer, prompt[asked:])
         self._sampler = Sampler(settings, Counts(prompt[:asked], prompt[asked:]), grammar)
@@ -208,6 +216,7 @@ class Generation:
             self._read = True
             if self._drafter:
                 self._drafter.begin(self.prompt_ids)
+                self._gate.begin()
         read, total = len(self.sequence.tokens), len(self.prompt_ids)
         return Step(width=count, forward_ms=ms, prompt_read=read, prompt_tokens=total)
 
@@ -229,12 +238,31 @@ class Generation:
 
     def propose(self) -> DraftTree:
         """Draft what may follow the last committed token."""
-        self._began = time.perf_counter()
-        self._drafts = self._drafter.propose(self._room) if self._drafter else NO_DRAFTS
+        self._began, self._cost = time.perf_counter(), None
+        self._drafts = NO_DRAFTS
+        if self._drafter and self._opens(self._latency.step_ms(self.position)[0] if self._latency else 1.0):
+            self._drafts = self._drafter.propose(self._room)
+        self._proposed_ms = (time.perf_counter() - self._began) * 1e3
         return self._drafts
+
+    def _opens(self, token_ms: float) -> bool:
+        """Tell whether to draft now; then the drafter observes what it missed. `token_ms`: what a token is worth."""
+        self._rested = not self._gate.opens(token_ms)
+        if not self._rested and self._drafter and (missed := self._gate.missed):
+            self._drafter.observe(missed)
+            missed.clear()
+        return not self._rested
 
     def drafting(self, cost: DraftCost, most: int, replies: int) -> Drafting:
         """Propose drafts for a forward that `replies` share, at costs of that batch; at most `most` for all of them."""
+        began, self._cost = time.perf_counter(), cost
+        self._drafts = NO_DRAFTS
+        if self._drafter and self._opens(cost.step_ms(0) / replies):
+            yield from self._propose_beside(cost, most, replies)
+        self._proposed_ms = (time.perf_counter() - began) * 1e3
+        return self._drafts
+
+    def _propose_beside(self, cost: DraftCost, most: int, replies: int) -> Generator[Any, Any, None]:
         limit = min(self._room, most)
         if self._together:
             self._drafts = yield from self._together.drafting(cost, limit)
@@ -242,7 +270,6 @@ class Generation:
             self._drafts = self._shares.propose_beside(cost, limit)
         elif self._drafter:
             self._drafts = self._drafter.propose(min(limit, most // replies))
-        return self._drafts
 
     def root(self) -> Segment:
         """Return the last committed token alone, for a plain forward."""
@@ -258,6 +285,26 @@ class Generation:
         self._drafted = time.perf_counter()
         parents = (-1, *(parent + 1 for parent in drafts.parents))
         return Segment(self.sequence, (self._last, *drafts.tokens), parents)
+
+    def _observe(self, drafter: Proposer, rows: Rows, nodes: Sequence[int], kept: Sequence[int]) -> None:
+        """Show the drafter what was committed, and learn what drafting brought and took."""
+        if self._rested:
+            self._gate.rest(self.sequence.tokens, kept)
+            if self._reader:  # it cannot do without the states of a token
+                drafter.observe(self._gate.missed)
+                self._gate.missed.clear()
+            return
+        began = time.perf_counter()
+        drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
+        took_ms, drafts = (time.perf_counter() - began) * 1e3 + self._proposed_ms, len(self._drafts)
+        if self._cost:
+            rows_ms = self._cost.step_ms(drafts) - self._cost.step_ms(0)
+        elif self._latency:
+            step_ms = self._latency.step_ms(self.position)
+            rows_ms = step_ms[min(drafts, len(step_ms) - 1)] - step_ms[0]
+        else:
+            rows_ms = 0.0
+        self._gate.learn(len(kept) - 1, took_ms, rows_ms)
 
     def take(self, rows: Rows, *, alone: bool = True) -> Step:
         """Verify the segment and commit the accepted tokens. `alone`: no other sequence was in the forward."""
@@ -279,10 +326,9 @@ class Generation:
         self._see(rows.hidden(nodes) if self._reader else None, len(self.sequence.tokens))
         self.sequence.commit(nodes)
         if drafter:
-            drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
-            if self._latency and alone and not rows.recorded:
-                own_ms = (forwarded - self._began) * 1e3 - drafts.models_ms
-                self._latency.note(1 + len(drafts), self.position, own_ms)
+            self._observe(drafter, rows, nodes, kept)
+            if self._latency and alone and not rows.recorded and self._gate.measures:
+                self._latency.note(1 + len(drafts), self.position, (forwarded - self._drafted) * 1e3)
         if self.finish is None and self.stop.is_set():
             self.finish = "stopped"
         self._last = kept[-1]

@@ -200,7 +200,7 @@ class HierarchicalDrafter:
         self._text = list(prompt)
         self.plan, self._highest, self._searched = None, None, None
         self._number = self.hierarchy.begin_reply()
-        self._beside = False
+        self._beside = True
         if self.retrieval:
             self.retrieval.begin(prompt)
 
@@ -250,19 +250,21 @@ class HierarchicalDrafter:
             self.retrieval.cut(nodes)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        wrote, self._wrote = self._wrote, False
         if self.retrieval:
-            (self.retrieval.learn if self._wrote else self.retrieval.observe)(tokens, top)
+            (self.retrieval.learn if wrote else self.retrieval.observe)(tokens, top)
         if self._highest and self.hierarchy.replies == self._number:
-            if self._wrote:
+            if wrote:
                 self._highest.observe(tokens)
             else:
                 self._highest.follow(len(self._text), tokens)
         self._text += tokens
-        if self._beside:
+        if self._beside:  # or nothing was proposed
             return
+        self._beside = True
         ms = (time.perf_counter() - self._began) * 1e3 - (self._models_read_ms - self._read_ms)
         self.reply_ms += ms
-        if self._tree and not self._wrote:
+        if self._tree and not wrote:
             self.hierarchy.tree_brought(self._tree, (len(tokens), ms))
         assert self.plan
         self.hierarchy.step(self.plan, len(tokens), ms)

@@ -22,6 +22,7 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
+from hierchat.drafting.payoff import Payoff, payoff_of_drafting
 from hierchat.drafting.proposer import JointDrafter, Proposer, path_of
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
@@ -270,6 +271,8 @@ class Memory:
     """Whose it is; None where there is one user only."""
     head: DraftHead | None = None
     """Draft head that was trained for this user and model."""
+    payoff: Payoff = field(default_factory=payoff_of_drafting)
+    """What drafting brought in earlier replies."""
 
 
 def default_drafter(
@@ -398,6 +401,7 @@ def apart(memory: Memory) -> Memory:
         acceptance=deepcopy(memory.acceptance),
         successors=deepcopy(memory.successors),
         levels=deepcopy(memory.levels),
+        payoff=deepcopy(memory.payoff),
     )
 
 

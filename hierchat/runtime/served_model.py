@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.payoff import Payoff, payoff_of_drafting
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.engine import Engine
@@ -151,6 +152,8 @@ class LearnedState:
     successors: Successors = field(default_factory=Successors)
     levels: dict[str, Acceptance] = field(default_factory=dict)
     """Acceptance of the databases below each draft model, by its name."""
+    payoff: Payoff = field(default_factory=payoff_of_drafting)
+    """What drafting brought in earlier replies; measured anew after each start."""
 
 
 class Learned:

@@ -22,7 +22,8 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, PROMPTS, SUCCESSORS
-from hierchat.drafting.proposer import PAUSE, TRIALS, TRIALS_AGAIN, JointDrafter, Payoff, merge, path_of
+from hierchat.drafting.payoff import PAUSE, TRIALS, TRIALS_AGAIN, Payoff
+from hierchat.drafting.proposer import JointDrafter, merge, path_of
 from hierchat.drafting.source import TOP, Source, Successors, quoted
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import Steps, followers, paths_of

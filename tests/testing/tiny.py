@@ -22,6 +22,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.payoff import Payoff
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.local import LocalEngine
@@ -131,11 +132,15 @@ def random_tokens(length: int, seed: int = 0, vocabulary: int = VOCABULARY) -> l
 
 
 def fresh_steps(
-    engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings, drafter: Drafter | None = None
+    engine: LocalEngine,
+    prompt: Sequence[int],
+    settings: GenerationSettings,
+    drafter: Drafter | None = None,
+    payoff: Payoff | None = None,
 ) -> list[Step]:
     """All steps of a reply that reuses nothing."""
     engine.sequence.rollback(0)
-    return list(engine.generate(GenerationRequest(prompt, settings, drafter)))
+    return list(engine.generate(GenerationRequest(prompt, settings, drafter, payoff=payoff)))
 
 
 def path_to(node: int, parents: Sequence[int]) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match, RowCosts, best_chain, divided
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
-from hierchat.drafting.proposer import Payoff
+from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.vllm.drafter_settings import RequestOptions
 from hierchat.drafting.vllm.user_state import UserState
 
