@@ -35,12 +35,20 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     )
     add_run(load)
     for measured in (decode, log):
-        measured.add_argument(
+        arms = measured.add_mutually_exclusive_group(required=True)
+        if measured is log:
+            arms.add_argument(
+                "--paired",
+                dest="arms",
+                action="store_const",
+                const="vanilla,no-history,hierchat",
+                help="what the history brings: each chat with the history so far and without, on the same words",
+            )
+        arms.add_argument(
             "--arms",
-            required=True,
             metavar="A,B,...",
-            help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
-            "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
+            help="ours: vanilla, context, context+history, no-history, hierchat; published methods behind our own "
+            "engine: hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
             "transformers-bf16, transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, "
             "llama.cpp-lookup-10, llama.cpp-draft, ik, ik-suffix, ik-ngram-mod, flashspec, dejavuu; draft models "
             "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=LENGTH+...",

@@ -80,6 +80,8 @@ def rotated(arms: Sequence[Arm], turn: int) -> list[Arm]:
 
 
 VANILLA = "vanilla"
+HIERCHAT, NO_HISTORY = "hierchat", "no-history"
+"""All that drafts, and the same without what was written in earlier chats."""
 BASELINES = {
     "transformers": "transformers",
     "transformers-pld": "transformers",
@@ -153,8 +155,9 @@ OWN: dict[str, Drafting | None] = {
     "context+history": lambda served, memory, width, settings: Drafter(
         memory.history, memory.acceptance, served.local.latency, width, memory.successors, settings
     ),
-    "hierchat": lambda served, memory, width, settings: reply_drafter(
-        served, memory, settings, Event(), width
+    **dict.fromkeys(
+        (HIERCHAT, NO_HISTORY),
+        lambda served, memory, width, settings: reply_drafter(served, memory, settings, Event(), width),
     ),
     "head": lambda served, memory, width, settings: reply_drafter(
         served, replace(memory, head=served.heads[0][1]), settings, Event(), width

@@ -1,7 +1,7 @@
 """Measure `benchmarks decode` and `benchmarks log`: every arm answers every question, in turn.
 
 decode: each question starts from an empty history. log: the chats of some days in order, each arm carrying its own
-history along. In both, a prompt holds the arm's own earlier replies to the same question.
+history along, but for the arm no-history. In both, a prompt holds the arm's own earlier replies to the same question.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arms import Arm, rotated
+from benchmarks.arms import NO_HISTORY, Arm, rotated
 from benchmarks.peers.environment import ArmError
 from benchmarks.summary import Row, merged_repeats, summarise
 from hierchat.checks import runs
@@ -97,7 +97,7 @@ def measure(
         row = row_of(question) | {"repeat": repeat}
         for arm in rotated(present, turn) if present else ():
             tell(f"{question.group} {question.name}: {arm.name}", 0)
-            if not carry or at == 0:
+            if not carry or at == 0 or arm.name == NO_HISTORY:
                 arm.forget()
             try:
                 row["arms"][arm.name] = _ask(arm, question.turns, served, settings)

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.arms import VANILLA, baseline_of
+from benchmarks.arms import HIERCHAT, NO_HISTORY, VANILLA, baseline_of
 
 Row = dict[str, Any]
 """A question's raw figures: question (number), name, group, day, and arms: arm -> an Answer per turn, as a dict."""
@@ -50,7 +50,33 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
     }
     if any(row["day"] is not None for row in answered):
         figures["by_day"] = _by(answered, arm, lambda row: str(row["day"]))
+    if arm == HIERCHAT and (pairs := [row for row in answered if NO_HISTORY in row["arms"]]):
+        figures["history"] = _history(pairs)
     return figures
+
+
+def _history(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Return what the history brings on the same words: all that drafts over the same without earlier chats. Of all
+    questions, of each group, and of each third of the days. `speed`: the median over questions; `forwards`: how many
+    times fewer forwards all of them took."""
+    thirds = ("first third", "second third", "last third")
+    days = sorted({row["day"] for row in rows if row["day"] is not None})
+    third = {day: thirds[at * len(thirds) // len(days)] for at, day in enumerate(days)}
+    found = {"all": list(rows)}
+    for row in rows:
+        found.setdefault(row["group"], []).append(row)
+        if row["day"] is not None:
+            found.setdefault(third[row["day"]], []).append(row)
+    return {name: _gain(some) for name, some in found.items()}
+
+
+def _gain(rows: Sequence[Row]) -> dict[str, Any]:
+    with_it, without = (sum(turn["forwards"] for turn in _turns(rows, arm)) for arm in (HIERCHAT, NO_HISTORY))
+    return {
+        "questions": len(rows),
+        "speed": _middle(_speedups(rows, HIERCHAT, NO_HISTORY), 3),
+        "forwards": round(without / with_it, 3) if with_it else None,
+    }
 
 
 def _plan_ms(turns: Sequence[Turn]) -> dict[str, float] | None:

@@ -104,6 +104,9 @@ def show(result: dict[str, Any], console: Console | None = None) -> None:
         console.print(_groups(arms, "by_group", "group"))
         if any("by_day" in arm for arm in arms):
             console.print(_groups(arms, "by_day", "day"))
+    for arm in arms:
+        if gains := arm.get("history"):
+            console.print(_gains(gains))
     if any(arm.get("plan_ms") for arm in arms):
         console.print(_plans(arms))
     skipped = sum("skipped" in row for row in result["questions"])
@@ -138,6 +141,15 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
             number(arm["peak_mb"], 0),
             number(arm["mismatches"], 0),
         )
+    return table
+
+
+def _gains(gains: dict[str, dict[str, Any]]) -> Table:
+    """Format what the history brings."""
+    table = _table("with the history over without", "questions", "speed", "fewer forwards")
+    for name, gain in gains.items():
+        ratios = [f"{number(gain[key], 2)}x" for key in ("speed", "forwards")]
+        table.add_row(name, f"{gain['questions']:,}", *ratios)
     return table
 
 

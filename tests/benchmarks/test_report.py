@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import re
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from benchmarks.report import DOCUMENT, draw_document
 from benchmarks.summary import Row, merged_repeats, summarise
+from benchmarks.tabulate import show
 
 
 def turn(reply: list[int], seconds: float, forwards: int | None = None, **changed: Any) -> dict[str, Any]:
@@ -73,6 +77,31 @@ def test_repeats_count_by_their_medians() -> None:
     assert (figures["questions"], figures["seconds"], figures["speedup"]) == (1, 2.0, 2.0)
     repeats[2]["arms"]["hierchat"] = [turn([1, 3], 9.0, 1)]
     assert summarise(merged_repeats(repeats), "hierchat")["mismatches"] == 1
+
+
+def test_what_the_history_brings_is_told_on_the_same_words() -> None:
+    names = ("vanilla", "no-history", "hierchat")
+    rows = [
+        {
+            **row(day, group, day),
+            "arms": {name: [turn([1, 2, 3, 4], *one)] for name, one in zip(names, arms, strict=True)},
+        }
+        for day, group, arms in (
+            (1, "code", ((4.0, 4), (3.0, 3), (3.0, 3))),
+            (2, "code", ((4.0, 4), (3.0, 3), (2.0, 2))),
+            (9, "again", ((4.0, 4), (4.0, 4), (1.0, 1))),
+        )
+    ]
+    gains = summarise(rows, "hierchat")["history"]
+    assert gains["all"] == {"questions": 3, "speed": 1.5, "forwards": round(10 / 6, 3)}
+    assert gains["code"] == {"questions": 2, "speed": 1.25, "forwards": 1.2}
+    assert [gains[f"{name} third"]["speed"] for name in ("first", "second", "last")] == [1.0, 1.5, 4.0]
+    assert "history" not in summarise(rows, "no-history")
+    assert "history" not in summarise(ROWS, "hierchat")
+    lines = io.StringIO()
+    result = {"arms": [summarise(rows, name) for name in names], "questions": rows, "absent": []}
+    show(result, Console(file=lines, width=100))
+    assert re.search(r"again +1 +4\.00x +4\.00x", lines.getvalue())
 
 
 def test_the_document_is_what_the_results_draw() -> None:
