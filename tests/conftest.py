@@ -89,6 +89,12 @@ def no_texts_that_ship(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 
 @pytest.fixture(autouse=True)
+def drafting_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward of a tiny model takes less time than drafting for it. Tests of what is left out then override this."""
+    monkeypatch.setattr("hierchat.drafting.payoff.DraftingGate.opens", lambda gate, token_ms: True)
+
+
+@pytest.fixture(autouse=True)
 def own_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     """Playwright's event loop rests between two of its calls; a test that drives no browser may run one of its own."""
     held = None if request.node.get_closest_marker("browser") else asyncio._get_running_loop()

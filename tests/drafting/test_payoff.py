@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
+import pytest
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftTree
+from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.payoff import (
     MOST_DOUBLED,
     REPEATED,
@@ -15,6 +21,14 @@ from hierchat.drafting.payoff import (
     Payoff,
     payoff_of_drafting,
 )
+from tests.engine.drafters import Adversary, Oracle
+from tests.testing import tiny
+from tests.testing.tiny import fresh_steps, random_tokens, tokens_of
+
+
+@pytest.fixture
+def drafting_pays() -> None:
+    """Nothing is taken for granted here."""
 
 
 def replied(
@@ -81,3 +95,32 @@ def test_what_was_missed_is_kept_in_order() -> None:
             observed += [*missed, token]
     assert [*observed, *gate.missed] == text
     assert 0 < len(gate.missed) < len(text)
+
+
+@pytest.mark.parametrize("kind", [Drafter, Adversary, Oracle])
+def test_a_reply_is_drafted_while_it_pays_and_no_token_is_missed(kind: Any) -> None:
+    """No word changes with it, and what is observed is the reply, in order."""
+    engine = tiny.tiny_engine("llama-blocks")
+    wanted = GenerationSettings(max_new_tokens=200, seed=1, temperature=3.0)
+    prompt = random_tokens(5)
+    plain = tokens_of(fresh_steps(engine, prompt, wanted))
+    asked, observed = list[int](), list[int]()
+    proposer: Any = kind(plain) if kind is not Drafter else Drafter()
+    propose, observe = proposer.propose, proposer.observe
+
+    def noted(limit: int | None = None) -> DraftTree:
+        asked.append(len(observed))
+        return propose(limit)
+
+    def kept(tokens: Sequence[int], top: Any = None) -> None:
+        observed.extend(tokens)
+        observe(tokens, top)
+
+    proposer.propose, proposer.observe = noted, kept
+    payoff = payoff_of_drafting()
+    steps = fresh_steps(engine, prompt, wanted, proposer, payoff)
+    assert tokens_of(steps) == plain
+    assert observed == plain[: len(observed)]
+    assert asked[1:] == sorted(set(asked[1:]))
+    assert payoff.silent == len(plain) - len(observed)
+    assert kind is not Adversary or len(asked) < 60
