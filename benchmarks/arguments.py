@@ -61,12 +61,6 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
             metavar="NAME",
             help="a smaller model with the same tokens, for transformers-assisted, llama.cpp-draft and flashspec",
         )
-        measured.add_argument(
-            "--head",
-            type=Path,
-            metavar="FILE",
-            help="a draft head for the arm head, from `hierchat head train --out FILE`",
-        )
         add_run(measured)
 
     _add_traces(kinds)

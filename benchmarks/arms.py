@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Protocol
 
@@ -158,9 +158,6 @@ OWN: dict[str, Drafting | None] = {
     **dict.fromkeys(
         (HIERCHAT, NO_HISTORY),
         lambda served, memory, width, settings: reply_drafter(served, memory, settings, Event(), width),
-    ),
-    "head": lambda served, memory, width, settings: reply_drafter(
-        served, replace(memory, head=served.heads[0][1]), settings, Event(), width
     ),
     "hsd": None,
     **dict.fromkeys(PUBLISHED),

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 
@@ -48,11 +48,8 @@ from hierchat.checks.runs import (
     unknown,
 )
 from hierchat.drafting.source import Source
-from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.draft_head import TrainedHead
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.formats.head_files import read_head
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.served_model import ServedModel
@@ -79,17 +76,12 @@ def _decode(args: argparse.Namespace) -> int:
     carry = args.kind == "log"
     history = getattr(args, "history", None)
     own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
-    if "head" in names and not args.head:
-        raise RequestError("The arm head needs --head FILE, as `hierchat head train --out FILE` writes it.")
     request = MeasuredRun(RunOptions.of(vars(args)), "log" if carry else "decode", own)
     questions = request.questions[: args.limit] if carry else spread(request.questions, args.limit)
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
         say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
     served = request.load()
-    if args.head:
-        weights = read_head(args.head.read_bytes(), cast(CpuRunner, served.local.runner).model)
-        served.heads[0] = 0, TrainedHead(weights, served.local.context_length, served.local.places)
     result = decode.Measured(args.json, {**request.head(served), "busy_percent": busy}, names)
     found = request.earlier(result.head)
     if found:

@@ -84,26 +84,6 @@ RETRIEVED_MS = 0.3
 """Of their drafting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """Hold what drafts brought at a fixed width: rows of a step, tokens of it by the databases alone and with a draft
-    head, and how many forwards of the head it took."""
-
-    rows: int
-    databases: float
-    with_head: float
-    forwards: float
-
-
-HEADS = (Recorded(8, 2.21, 2.75, 2.1), Recorded(24, 2.65, 3.22, 2.0), Recorded(24, 2.65, 3.37, 3.0))
-"""Qwen2.5 Coder 0.5B with its head of benchmarks/heads, cold: `decode --arms hierchat,head`, which chose about 8 rows
-and how deep to look; and with `--width 24`, looking one and two levels deep (draft_head.DEEPEST)."""
-HEAD_LAYERS = 2
-"""Layers of the target that cost as much as a head: its own layer, and what joins states and writes its tokens."""
-ROW_SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25)
-"""Costs of a further row in forwards of one."""
-
-
 def forward_ms(name: str, catalogue: Catalogue, machine: Machine) -> list[float]:
     """Compute the milliseconds of forwards of a level over 1, 2, ... positions."""
     model = name.removesuffix(COPY)
@@ -154,38 +134,7 @@ def simulate() -> dict[str, Any]:
         for machine in MACHINES:
             costs = [forward_ms(name, catalogue, machine) for name in names]
             rows += [_row(names, machine, costs, pairs, shift) for shift in SHIFTS]
-    return {
-        "rows": rows,
-        "heads": heads_on_gpus(catalogue),
-        "limits": head_limits(),
-        "search_ms": search_ms(),
-    }
-
-
-def heads_on_gpus(catalogue: Catalogue) -> list[dict[str, Any]]:
-    """Compute milliseconds of a token on GPUs: plain, by the databases, and with a draft head beside them, each at the
-    best of the widths that were recorded."""
-    found = []
-    for name in dict.fromkeys(names[-1] for names in FAMILIES):
-        for machine in MACHINES:
-            costs = forward_ms(name, catalogue, machine)
-            head_ms = costs[0] * HEAD_LAYERS / LAYERS[name]
-            step_ms = [(one, costs[one.rows - 1] + RETRIEVED_MS) for one in HEADS]
-            databases = min(ms / one.databases for one, ms in step_ms)
-            both = min((ms + one.forwards * head_ms) / one.with_head for one, ms in step_ms)
-            said = {"target": name, "machine": machine.name, "vanilla_ms": costs[0]}
-            found.append(said | {"databases_ms": databases, "head_ms": both, "gain": databases / both})
-    return found
-
-
-def head_limits() -> list[tuple[float, float]]:
-    """Return for each cost of a row what a forward of the head may cost at most to pay, both in forwards of one row."""
-    limits = []
-    for row in ROW_SHARES:
-        steps = [(one, 1.0 + row * (one.rows - 1)) for one in HEADS]
-        alone = min(1.0, *(step / one.databases for one, step in steps))
-        limits.append((row, max((alone * one.with_head - step) / one.forwards for one, step in steps)))
-    return limits
+    return {"rows": rows, "search_ms": search_ms()}
 
 
 def search_ms(levels: int = 6) -> float:
@@ -267,9 +216,4 @@ def _show(result: dict[str, Any]) -> None:
         table.add_row(*cells)
     console = Console(width=300)
     console.print(table)
-    for row in result["heads"]:
-        ms = f"{row['vanilla_ms']:.2f} ms plain, {row['databases_ms']:.2f} databases, {row['head_ms']:.2f} with a head"
-        console.print(f"{row['target']}, {row['machine']}: {ms}, {row['gain']:.2f}x")
-    for row, most in result["limits"]:
-        console.print(f"a row at {row:.0%} of a forward: a head pays below {most:.1%}")
     console.print(f"Search over 6 levels, the slowest of 50: {result['search_ms']:.1f} ms")

@@ -259,7 +259,6 @@ class Completions:
             learned.successors,
             learned.levels,
             user_id,
-            self._learned.head(user_id, served),
             learned.payoff,
         )
 

@@ -1,5 +1,4 @@
-"""Generate texts while idle: when nobody needs the machine, the model writes for the users who allow it, and draft
-heads are trained on what it wrote."""
+"""Generate texts while idle: when nobody needs the machine, the model writes for the users who allow it."""
 
 import logging
 import threading
@@ -9,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-import psutil
-
 from hierchat import logs
 from hierchat.chat.prompts import REPLY, Script, shipped_scripts, waiting_scripts
 from hierchat.chat.spare_time import Machine, SpareTimeThread
@@ -18,13 +15,12 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.batching import GIVE_WAY_MS
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.generation import loop_at_end
-from hierchat.models.formats.head_files import card_of
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.runtime.served_model import HEAD, ServedModel
+from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
-from hierchat.store import GeneratedText, Store, StoreError
+from hierchat.store import GeneratedText, Store
 from hierchat.store.records import IdleSettings
 
 STREAMS = 8
@@ -205,54 +201,16 @@ def streams(served: ServedModel) -> int:
     return max(min(STREAMS, engine.places - 1, engine.latency.within(GIVE_WAY_MS, CONTEXT)), 1)
 
 
-class HeadTrainer:
-    """Trains a user's draft head for one stretch of idle time, on all that the model wrote for them."""
-
-    def __init__(self, store: Store, served: ServedModel, user: int) -> None:
-        """Read the texts. Raises TooFewTexts, and MemoryError where less is free than it takes."""
-        # Imports torch, which takes seconds
-        from hierchat.runtime.head_training import HeadTraining, bytes_to_train, texts_of
-
-        if psutil.virtual_memory().available < bytes_to_train(served.block_model) + SPARE_BYTES:
-            raise MemoryError("Too little memory is free to train a draft head.")
-        self._store, self._served, self._user = store, served, user
-        self._deletions = store.users.deletions(user)
-        begun = store.learned.get(user, served.model_key, HEAD)
-        # Its slots are nobody else's, as those of a Writer
-        self.training = HeadTraining(served, texts_of(store, user, served), begun, ~user)
-        self._before = self.training.card.tokens
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens that the head was trained on since this stretch began."""
-        return self.training.card.tokens - self._before
-
-    def train(self, goes_on: Callable[[], bool]) -> None:
-        """Train for a turn, or as long as `goes_on`, and measure how good it is. Call `keep` afterwards."""
-        self.training.run(TURN_SECONDS / 60, goes_on=goes_on)
-        self.training.judge(goes_on)
-
-    def keep(self) -> None:
-        """Store the head, which drafts from the next reply on; not where something of the user's was deleted."""
-        head = self.training.to_bytes()
-        self._store.learned.keep(self._user, self._served.model_key, HEAD, head, deletions=self._deletions)
-        self._served.heads.pop(self._user, None)
-
-
 POLL_SECONDS = 5.0
 TURN_SECONDS = 600.0
-"""So long it writes for one of several users, then for the next one; and so long a head is trained at a time."""
-HEAD_TOKENS = 20_000
-"""Tokens written since a head was trained after which it is trained further."""
-SPARE_BYTES = 2**30
-"""Memory that stays free beside a training."""
+"""So long it writes for one of several users, then for the next one."""
 INDEX_SECONDS = 30.0
 """What was written drafts after so long, or from the next reply on."""
 
 PATIENCE_SECONDS = 0.1
 """Between two tries to end it."""
 
-Phase = Literal["off", "refused", "no model", "full", "not now", "waiting", "writing", "training"]
+Phase = Literal["off", "refused", "no model", "full", "not now", "waiting", "writing"]
 
 _log = logging.getLogger("hierchat.chat")
 
@@ -266,7 +224,7 @@ class IdleState:
     tokens: int = 0
     """That there are, what is being written with them."""
     written: int = 0
-    """In phase "writing" and "training": since it began."""
+    """In phase "writing": since it began."""
     streams: int = 0
     """In phase "writing": replies at once."""
     reason: str = ""
@@ -288,9 +246,6 @@ class IdleGeneration:
         self._stop = threading.Event()
         self._user: int | None = None
         self._writer: Writer | None = None
-        self._trainer: HeadTrainer | None = None
-        self._seen: dict[tuple[int, str, int], int] = {}
-        """Tokens that heads were trained on, by user, model and deletions; all that there were where it failed."""
         self._running = threading.Lock()
         self._thread = SpareTimeThread("learning", POLL_SECONDS, self._look, self._failed)
         self.wake = self._thread.wake
@@ -329,8 +284,6 @@ class IdleGeneration:
             return IdleState("no model", chosen)
         if writer is not None and self._user == user_id:
             return IdleState("writing", chosen, tokens, writer.tokens, writer.streams)
-        if (trainer := self._trainer) is not None and self._user == user_id:
-            return IdleState("training", chosen, tokens, trainer.tokens)
         if tokens >= chosen.most_tokens:
             return IdleState("full", chosen, tokens)
         if self._trouble:
@@ -370,67 +323,32 @@ class IdleGeneration:
         if due and not self._trouble:
             shipped_scripts()  # takes seconds the first time: nobody is to wait for that
             with self._running:
-                goes_on = True
-                while goes_on:
-                    behind = next((user for user in due if self._is_behind(user, served)), None)
-                    goes_on = self._write(served, due) if behind is None else self._train(served, behind)
+                self._write(served, due)
         return True
 
     def _is_due(self, user: int, served: ServedModel) -> bool:
         idle = min(self._slot.scheduler.idle_seconds, time.monotonic() - self._touched)
         waits = self._store.users.idle_settings(user).after_minutes * 60
-        return idle >= waits and (self._room(user, served) > 0 or self._is_behind(user, served))
+        return idle >= waits and self._room(user, served) > 0
 
     def _room(self, user: int, served: ServedModel) -> int:
         """Return how many tokens may be written for a user yet."""
         most = self._store.users.idle_settings(user).most_tokens
         return most - self._store.generated.size(user, served.model_key).tokens
 
-    def _is_behind(self, user: int, served: ServedModel) -> bool:
-        """Tell whether a user's draft head has seen much less than was written, where a head of theirs drafts."""
-        if served.block_model is None or served.mtp or (served.levels and served.levels.head):
-            return False
-        key = (user, served.model_key, self._store.users.deletions(user))
-        if key not in self._seen:
-            head = self._store.learned.get(user, served.model_key, HEAD)
-            card = card_of(head) if head else None
-            self._seen[key] = card.tokens if card else 0
-        return self._store.generated.size(user, served.model_key).tokens >= self._seen[key] + HEAD_TOKENS
-
-    def _train(self, served: ServedModel, user: int) -> bool:
-        """Train a user's draft head for a turn; return whether nobody wanted the model or the machine."""
-        touched, key = self._touched, (user, served.model_key, self._store.users.deletions(user))
-        try:
-            trainer = HeadTrainer(self._store, served, user)
-            with self._slot.scheduler.spare() as wanted:
-                if wanted is None or self._slot.model is not served or self._touched != touched:
-                    return False
-                self._stop, self._user, self._trainer = wanted, user, trainer
-                ended = self._thread.closed
-                trainer.train(lambda: not wanted.is_set() and not ended.is_set() and self._is_calm())
-            trainer.keep()
-            self._seen[key] = trainer.training.card.tokens
-        except (ValueError, RuntimeError, MemoryError, StoreError) as error:
-            _log.warning("No draft head is trained for %s. %s", served.name, logs.error_message(error))
-            self._seen[key] = self._store.generated.size(user, served.model_key).tokens  # until there is more
-        finally:
-            self._user, self._trainer = None, None
-        return not self._stop.is_set() and self._is_calm()
-
     def _is_calm(self) -> bool:
         """Tell whether the machine has time to spare."""
         self._trouble = self._machine.trouble()
         return not self._trouble
 
-    def _write(self, served: ServedModel, due: Iterable[int]) -> bool:
-        """Write for one user after the other, until somebody wants the model or the machine; return whether there is a
-        head to train first."""
+    def _write(self, served: ServedModel, due: Iterable[int]) -> None:
+        """Write for one user after the other, until somebody wants the model or the machine."""
         touched, writer = self._touched, None
         due = [user for user in due if self._room(user, served) > 0]
         try:
             with self._slot.scheduler.spare() as wanted:
                 if wanted is None or self._slot.model is not served or self._touched != touched:
-                    return False
+                    return
                 self._stop = wanted
                 while due and not wanted.is_set() and not self._thread.closed.is_set():
                     user = min(due, key=lambda one: self._store.generated.size(one, served.model_key).tokens)
@@ -440,11 +358,8 @@ class IdleGeneration:
                     more = self._stretch(writer, served, user, TURN_SECONDS if len(due) > 1 else None)
                     if not wanted.is_set():
                         writer.keep()
-                        if not self._trouble and self._is_behind(user, served):
-                            return True
                     if not more:
                         due.remove(user)
-            return False
         finally:
             # The model is given back by now: whoever asked does not wait for the disk.
             self._user, self._writer = None, None
@@ -453,7 +368,7 @@ class IdleGeneration:
 
     def _stretch(self, writer: Writer, served: ServedModel, user: int, seconds: float | None) -> bool:
         """Write for one user for at most `seconds`; return whether there may be more to write."""
-        most = min(self._room(user, served), HEAD_TOKENS)
+        most = self._room(user, served)
         began = indexed = time.monotonic()
 
         def goes_on() -> bool:
@@ -467,4 +382,4 @@ class IdleGeneration:
         writer.write(waiting_scripts(self._store, user, served.model_key), goes_on)
         if not writer.stopped:
             self._index(user, served)
-        return writer.tokens >= HEAD_TOKENS or (seconds is not None and time.monotonic() - began >= seconds)
+        return seconds is not None and time.monotonic() - began >= seconds

@@ -1,4 +1,4 @@
-"""Define `hierchat chat`, `hierchat learn` and `hierchat head`: a chat in the terminal, and what makes it faster."""
+"""Define `hierchat chat` and `hierchat learn`: a chat in the terminal, and texts that make it faster."""
 
 import sys
 import time
@@ -13,15 +13,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hierchat.chat.wording import percent
 from hierchat.cli import options
 from hierchat.language import _, number
-from hierchat.models.cache import gigabytes, write_whole
 from hierchat.models.catalogue import Backend
 from hierchat.shutdown import stopped_by_signals
 
 if TYPE_CHECKING:
-    from hierchat.models.formats.head_files import HeadCard
     from hierchat.store import Store
 
 KEY_VARIABLE = "HIERCHAT_KEY"
@@ -162,130 +159,6 @@ def _user(store: "Store", name: str | None) -> int:
             "would come of what is written."
         )
     return user
-
-
-# `hierchat head`
-head_command = options.Group("head")
-
-
-@head_command.command("train", help="train a draft head; the same command goes on with it")
-@click.argument("model", required=False)
-@click.option("--minutes", type=options.minutes, default="30", metavar="N", help="how long (30)")
-@click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
-@click.option("--out", type=options.FILE, metavar="FILE", help="a file in place of the database")
-@options.with_store
-def train_head(store: "Store", minutes: float, model: str | None, user: str | None, out: Path | None) -> None:
-    # These take seconds to import: only when they are needed
-    from hierchat.models.catalogue import read_catalogue
-    from hierchat.models.progress import terminal_progress
-    from hierchat.runtime.head_training import HeadTraining, TooFewTexts, texts_of
-    from hierchat.runtime.loading import LoadOptions, load_served_model
-    from hierchat.runtime.served_model import HEAD
-
-    entry = read_catalogue().entry(options.catalogue_name(model))
-    owner = _user(store, user)
-    deletions = store.users.deletions(owner)
-    with terminal_progress() as report:
-        served = load_served_model(entry, LoadOptions(costs=store.learned), report)
-        begun = out.read_bytes() if out and out.exists() else store.learned.get(owner, served.model_key, HEAD)
-
-        def keep(head: bytes) -> None:
-            if out:
-                write_whole(out, head)
-            elif not store.learned.keep(owner, served.model_key, HEAD, head, deletions=deletions):
-                raise options.CommandError(
-                    _(
-                        "A text that it is trained on was deleted meanwhile, so the head is dropped. Train again."
-                    )
-                )
-
-        try:
-            training = HeadTraining(served, texts_of(store, owner, served), begun)
-        except TooFewTexts as error:
-            raise options.CommandError(str(error)) from error
-        stop = Event()
-        with stopped_by_signals(stop):
-            training.run(minutes, keep, report, lambda: not stop.is_set())
-            card = training.judge()
-        keep(training.to_bytes())
-    print(f"{served.name}: {head_words(card)}")
-    print(
-        _(
-            "Replies use it once hierchat was started again. `hierchat head remove`, and whatever deletes a text, "
-            "deletes it."
-        )
-    )
-
-
-@head_command.command("add", help="use a head that was trained elsewhere, once hierchat was started again")
-@click.argument("file", type=options.FILE)
-@click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
-@options.with_store
-def add_head(store: "Store", file: Path, user: str | None) -> None:
-    from hierchat.models.formats.head_files import card_of
-    from hierchat.runtime.served_model import HEAD
-
-    owner = _user(store, user)
-    try:
-        head = file.read_bytes()
-    except OSError as error:
-        raise options.CommandError(f"{file}: {error.strerror}") from error
-    if not (card := card_of(head)) or not card.target:
-        raise options.CommandError(_("{file} is no draft head of hierchat.").format(file=file))
-    store.learned.keep(owner, card.target, HEAD, head, deletions=store.users.deletions(owner))
-    print(f"{card.model}: {head_words(card)}")
-
-
-@head_command.command("list", help="the draft heads that there are, and how good they are")
-@click.option("--user", metavar="NAME", help="whose: local (the default), or an account's name")
-@options.with_store
-def list_heads(store: "Store", user: str | None) -> None:
-    from hierchat.models.formats.head_files import card_of
-    from hierchat.runtime.served_model import HEAD
-
-    heads = store.learned.by_model(_user(store, user), HEAD)
-    for key, value in heads.items():
-        if card := card_of(value):
-            print(f"{card.model}: {head_words(card)} ({gigabytes(len(value))})")
-        else:
-            print(_("{model}: damaged. Train it again.").format(model=key[:12]))
-    if not heads:
-        print(_("There are none yet: python -m hierchat head train"))
-
-
-@head_command.command("remove", help="delete a model's draft head")
-@click.argument("model")
-@click.option("--user", metavar="NAME", help="whose: local (the default), or an account's name")
-@options.with_store
-def remove_head(store: "Store", model: str, user: str | None) -> None:
-    from hierchat.models.formats.head_files import card_of
-    from hierchat.runtime.served_model import HEAD
-
-    owner = _user(store, user)
-    named = [
-        key
-        for key, value in store.learned.by_model(owner, HEAD).items()
-        if (card.model == model if (card := card_of(value)) else key.startswith(model))
-    ]
-    if not named:
-        raise options.CommandError(
-            f"There is no draft head of {model!r}. `hierchat head list` names those that there are."
-        )
-    for key in named:
-        store.learned.drop(owner, key, HEAD)
-    print(_("The draft head of {model} is removed.").format(model=model))
-
-
-def head_words(card: "HeadCard") -> str:
-    """Say how good a draft head is, and what it was trained on."""
-    right = ", ".join(percent(one) for one in card.accuracy)
-    return _(
-        "trained for {minutes} minutes on {tokens} tokens. Of texts that it never saw, it has right at each "
-        "place ahead: {right}; {length} tokens a step by it alone."
-    ).format(
-        minutes=number(card.minutes, ",.0f"), tokens=number(card.tokens, ",d"), right=right or "?",
-        length=number(card.length, ".2f"),
-    )  # fmt: skip
 
 
 @contextmanager

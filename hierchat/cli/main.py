@@ -1,4 +1,4 @@
-"""Define the command line: hierchat [serve] | chat | models | corpus | learn | head | keys | users | stats | ..."""
+"""Define the command line: hierchat [serve] | chat | models | corpus | learn | keys | users | stats | ..."""
 
 import sys
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from importlib import import_module
 import click
 
 from hierchat import logs, shutdown
-from hierchat.cli.options import Group
-from hierchat.language import ENGLISH, error_words, of_terminal, spoken
+from hierchat.cli.options import CommandError, Group
+from hierchat.language import ENGLISH, error_words, later, of_terminal, spoken
 
 _SERVICES = ("serve", "serve-vllm", "desktop")
 _COMMANDS = {
@@ -19,7 +19,6 @@ _COMMANDS = {
     "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
     "stats": ("stats", "how drafting has fared from day to day"),
     "learn": ("chat", "let the model write for itself now: such texts make later replies faster"),
-    "head": ("chat", "draft heads: a layer that guesses ahead from what the model thinks, trained here"),
     "keys": ("accounts", "keys with which other programs may use the model (serve --api)"),
     "import": ("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
     "export": ("transfer", "your chats as files"),
@@ -32,6 +31,12 @@ _COMMANDS = {
     "verify": ("checks", "the same words with drafting on and off, token for token"),
 }
 """Module of `hierchat.cli` that has a command, as `NAME_command`, and the command's help."""
+_GONE = {
+    "head": later(
+        "`head` is gone: trained heads made replies hardly faster. `hierchat learn` makes them faster."
+    )
+}
+"""What commands that are gone say, for one version."""
 
 
 class _Commands(Group):
@@ -41,6 +46,8 @@ class _Commands(Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _GONE:
+            raise CommandError(_GONE[cmd_name])
         if cmd_name not in _COMMANDS:
             return None
         module, about = _COMMANDS[cmd_name]

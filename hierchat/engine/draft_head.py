@@ -1,4 +1,4 @@
-"""Draft by a learned head: one decoder layer that reads the target's hidden states (models/formats/head_files.py)."""
+"""Draft by a layer for multi-token prediction (MTP), which reads the target's hidden states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from hierchat.engine.verification import Rows
 from hierchat.language import later
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Embedding
-from hierchat.models.formats.head_files import HeadWeights
 from hierchat.models.progress import BrokenFileError
 
 logger = logging.getLogger(__name__)
@@ -161,39 +160,6 @@ class DraftHead(ABC):
         error = RATE * (float(right) - self.chance(probability))
         self.bias += error
         self.slope = min(max(self.slope + error * logit(probability) / 4.0, 0.2), 2.0)
-
-
-class TrainedHead(DraftHead):
-    """Compute a head that was trained for a target on the CPU engine, for up to `sequences` replies."""
-
-    def __init__(self, weights: HeadWeights, context_length: int, sequences: int = 1) -> None:
-        runner = CpuRunner(
-            weights.layer, context_length=context_length, sequences=sequences, activations="int8"
-        )
-        super().__init__(runner, weights.known)
-        self.card, self._embedding = weights.card, weights.layer.embedding
-        self._fc, self._norms, self._multiply = weights.fc, weights.norms, Multiplier(team=runner.team)
-        self._epsilon = np.float32(weights.layer.config["rms_norm_eps"])
-        self._read: dict[int, NDArray[np.float16]] = {}
-        """What fc reads of the embeddings of `known`: it is the same wherever they stand."""
-        for some in () if weights.known is None else np.array_split(weights.known, 16):
-            self._read |= self._embedded(some.tolist())
-        self.warm_up(weights.layer.config["hidden_size"])
-
-    def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
-        others = self._embedded([token for token in tokens if token not in self._read])
-        read = np.stack([self._read[token] if token in self._read else others[token] for token in tokens])
-        return read + self._multiply(self._fc[1], self._normed(states, self._norms[1]), len(tokens))
-
-    def _embedded(self, tokens: Sequence[int]) -> dict[int, NDArray[np.float16]]:
-        if not tokens:
-            return {}
-        embeddings = self._normed(self._embedding.floats(np.asarray(tokens)), self._norms[0])
-        rows = self._multiply(self._fc[0], embeddings, len(tokens)).astype(np.float16)
-        return dict(zip(tokens, rows, strict=True))
-
-    def _normed(self, x: Floats, weight: Floats) -> Floats:
-        return normed(x, weight, self._epsilon)
 
 
 def normed(x: Floats, weight: Floats, epsilon: np.float32) -> Floats:

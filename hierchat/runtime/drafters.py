@@ -49,7 +49,6 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
-    from hierchat.engine.draft_head import DraftHead
     from hierchat.engine.torch.mtp_head import ModuleHead
 
 SAMPLES, SAMPLE = 4, 96
@@ -100,7 +99,7 @@ class Levels:
     users: dict[str, int | None] = field(default_factory=dict)
     """By draft model, whose text its slots hold."""
     head: ModuleHead | None = None
-    """Draft head beside them; it drafts in place of one that the model brings, and of users' own."""
+    """Draft head beside them; it drafts in place of one that the model brings."""
 
     @property
     def sequences(self) -> tuple[CachedSequence, ...]:
@@ -269,8 +268,6 @@ class Memory:
     """Acceptance of the databases below each draft model."""
     user: int | None = None
     """Whose it is; None where there is one user only."""
-    head: DraftHead | None = None
-    """Draft head that was trained for this user and model."""
     payoff: Payoff = field(default_factory=payoff_of_drafting)
     """What drafting brought in earlier replies."""
 
@@ -295,7 +292,7 @@ def reply_drafter(
         databases = drafter.retrieval or databases
     others = [make() for make in served.proposers]
     named = served.levels.head if served.levels else None
-    if head := named or served.mtp or memory.head:
+    if head := named or served.mtp:
         # Imports the CPU engine, which takes a third of a second
         from hierchat.engine.draft_head import HeadDrafter
 
@@ -379,7 +376,6 @@ def chosen_drafter(
         return reply_drafter(served, memory, settings, stop)
     if not drafting.draft_models:
         served = replace(served, levels=None, proposers=(), mtp=None)
-        memory = replace(memory, head=None)
     if drafting.databases == "none":
         if served.levels is None or not served.levels.models:
             return None
@@ -388,7 +384,7 @@ def chosen_drafter(
         # What is learned of plans belongs to all databases: fewer of them begin as after loading.
         served = replace(served, levels=served.levels.only(retrieval=True))
     if drafting.databases == "chat":
-        memory = replace(memory, history=[], successors=Successors(), head=None)
+        memory = replace(memory, history=[], successors=Successors())
     if drafting.databases != "texts":
         served = replace(served, statistics=())
     return reply_drafter(served, memory, settings, stop)

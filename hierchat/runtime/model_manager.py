@@ -390,13 +390,8 @@ class ModelManager:
                 said[name] = Draft(name, True, why, chosen)
             for one in served.levels.left_out:
                 said[one.name] = Draft(one.name, False, one.reason, one.name in entry.drafts or None)
-        if served and served.name == entry.name:
-            if served.mtp:
-                said["MTP"] = Draft("MTP", True, later("in use: a layer that the model brings"))
-            for head in [head for _, head in served.heads.values() if head][-1:]:
-                right = f"{head.card.accuracy[0]:.0%}" if head.card.accuracy else "?"
-                why = later(f"in use: {right} of the next tokens right, on texts that it never saw")
-                said["head"] = Draft("head", True, why)
+        if served and served.name == entry.name and served.mtp:
+            said["MTP"] = Draft("MTP", True, later("in use: a layer that the model brings"))
         for name in entry.drafts:
             here = name in fetched
             why = later("drafts when this model is loaded") if here else later("not on this machine yet")

@@ -16,9 +16,6 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
-from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.head_files import read_head
-from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store, StoreError
 from hierchat.store.history import LearnedValues
@@ -26,7 +23,7 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
-    from hierchat.engine.draft_head import DraftHead, TrainedHead
+    from hierchat.engine.draft_head import DraftHead
     from hierchat.runtime.drafters import Levels
 
 
@@ -58,10 +55,8 @@ class ServedModel:
     """Entry of engine/backends.py that computes it."""
     activations: str = ""
     """What our kernels multiply weights by, int8 or int16; empty where other code computes it."""
-    heads: dict[int, "tuple[int, TrainedHead | None]"] = field(default_factory=dict)
-    """Draft heads by user, each with the number of deletions when it was loaded (Learned.head)."""
     mtp: "DraftHead | None" = None
-    """Draft head that the model brings; it drafts in place of those of users."""
+    """Draft head that the model brings; None if it brings none."""
     parameters: int | None = None
     """Number of weights; None if it is not known, as of a model elsewhere."""
     drafting_ready: threading.Event = field(default_factory=lambda: _set(threading.Event()))
@@ -81,11 +76,10 @@ class ServedModel:
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
 
     def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
-        """Overwrite what the model, its draft models and heads hold of these chats of a user, or of all; replies in
+        """Overwrite what the model, its draft models and MTP layer hold of these chats of a user, or of all; replies in
         progress keep theirs. Raises nothing if the model is computed elsewhere."""
         if isinstance(self.engine, LocalEngine):
             self.engine.wipe(user, chats)
-            self.heads.pop(user, None)  # it was trained on them
             with self.engine.paused():
                 for sequence in self.levels.sequences if self.levels else ():
                     sequence.rollback(0)
@@ -115,12 +109,6 @@ class ServedModel:
         return isinstance(self.engine, LocalEngine)
 
     @property
-    def block_model(self) -> BlockModel | None:
-        """Return its weights where our own kernels compute it: there a head that was trained for a user drafts."""
-        model = getattr(self.local.runner, "model", None) if self.is_local else None
-        return model if isinstance(model, BlockModel) else None
-
-    @property
     def local(self) -> LocalEngine:
         """Return the engine on this machine, for what only that can do. Raises NotLocal."""
         if not isinstance(self.engine, LocalEngine):
@@ -137,9 +125,7 @@ class NotLocal(ValueError):
 SAVE_SECONDS = 30.0
 MOST = 16
 """States held at once, some megabytes each; one that goes is written down."""
-MOST_HEADS = 4
-"""Draft heads of users held at once."""
-ACCEPTANCE, SUCCESSORS, LEVELS, HEAD = "acceptance", "successors", "levels", "head"
+ACCEPTANCE, SUCCESSORS, LEVELS = "acceptance", "successors", "levels"
 
 
 @dataclass(slots=True)
@@ -183,20 +169,6 @@ class Learned:
                 del self._held[oldest]
         return state
 
-    def head(self, user_id: int, served: ServedModel) -> "TrainedHead | None":
-        """Return the draft head that was trained for a user and model; None where there is none, or, as the log then
-        says, it cannot be used. It is dropped like all that was learned once something is deleted."""
-        if not (model := served.block_model):
-            return None
-        with self._lock:
-            deletions, held = self._store.users.deletions(user_id), served.heads.pop(user_id, None)
-            if held is None or held[0] != deletions:
-                held = deletions, _loaded_head(self._store, user_id, served, model)
-            served.heads[user_id] = held
-            for oldest in list(served.heads)[:-MOST_HEADS]:
-                del served.heads[oldest]
-            return held[1]
-
     def forget(self, user_id: int) -> None:
         """Drop all learned states of a user who is gone from the store."""
         with self._lock:
@@ -238,17 +210,6 @@ class Learned:
                 if kind != LEVELS or state.levels:
                     value = write(getattr(state, kind))
                     self._store.learned.keep(*key, kind, value, deletions=state.deletions)
-
-
-def _loaded_head(store: Store, user_id: int, served: ServedModel, model: BlockModel) -> "TrainedHead | None":
-    from hierchat.engine.draft_head import TrainedHead  # compiles: only where there is a head
-
-    try:
-        if value := store.learned.get(user_id, served.model_key, HEAD):
-            return TrainedHead(read_head(value, model), served.local.context_length, served.local.places)
-    except (ModelError, StoreError, MemoryError) as error:
-        log.warning("The draft head of %s is not used: %s", served.name, error)
-    return None
 
 
 def _set(event: threading.Event) -> threading.Event:

@@ -137,12 +137,10 @@ class GeneratedTexts(Repository):
         return GeneratedDrafts(*self._rows(_DRAFTED, [user_id, model_key, user_id])[0])
 
     def delete(self, user_id: int) -> bool:
-        """Delete all generated texts of a user and heads that were trained on them, from the file too; returns
-        `rewrite`'s answer."""
+        """Delete all generated texts of a user, from the file too; returns `rewrite`'s answer."""
         with self._connection.write() as db:
             db.execute("DELETE FROM self_texts WHERE user_id = ?", [user_id])
             db.execute("DELETE FROM suffix_runs WHERE user_id = ? AND kind = 'self'", [user_id])
-            db.execute("DELETE FROM learned WHERE user_id = ? AND kind = 'head'", [user_id])
             # Whatever holds them in memory looks for what is there.
             db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
             drop_words(db)

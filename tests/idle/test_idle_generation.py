@@ -30,10 +30,8 @@ from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.formats.blocks import pack
-from hierchat.models.formats.head_files import card_of
-from hierchat.runtime import head_training
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
-from hierchat.runtime.served_model import HEAD, Learned, ServedModel
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.records import IdleSettings
 from tests.testing.deleting import delete_for_good
@@ -322,59 +320,6 @@ def test_deleted_while_it_writes(service: ChatService, store: Store, order: Orde
     until(lambda: service.idle._writer is None)
     service.idle.delete(user)
     assert store.generated.size(user).texts == 0
-
-
-@pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heads are trained for a moment after some replies."""
-    monkeypatch.setattr(idle_generation, "HEAD_TOKENS", 60)
-    monkeypatch.setattr(idle_generation, "TURN_SECONDS", 0.3)
-    for name, few in (("FEWEST", 10), ("HELD_OUT", 0), ("SHORTEST", 4), ("BATCH", 2)):
-        monkeypatch.setattr(head_training, name, few)
-
-
-@pytest.mark.usefixtures("training")
-def test_a_head_is_trained_on_what_it_wrote(service: ChatService, store: Store) -> None:
-    """It has seen as much as was written; it drafts, goes with what it saw, and is trained anew."""
-    user, key, learned = store.users.ensure("ann"), "key of tiny", Learned(store)
-    served = service.served
-    assert served
-    service.idle.choose(user, AT_ONCE)
-
-    def seen() -> int:
-        head = store.learned.get(user, key, HEAD)
-        card = card_of(head) if head else None
-        return card.tokens if card else 0
-
-    until(lambda: written(service, user) == DONE)
-    until(lambda: seen() > store.generated.size(user).tokens - 60 > 0)  # it waits now and then meanwhile
-    assert learned.head(user, served)
-    assert learned.head(store.users.ensure("ben"), served) is None
-    service.idle.choose(user, IdleSettings(False))
-    service.idle.delete(user)
-    assert seen() == 0
-    assert learned.head(user, served) is None
-    service.idle.choose(user, AT_ONCE)
-    until(seen)
-    assert learned.head(user, served)
-
-
-@pytest.mark.usefixtures("training")
-def test_training_gives_way(service: ChatService, store: Store, order: Order, caplog: Any) -> None:
-    """Who asks has the next forward, and what was learned is kept; where training fails, writing goes on."""
-    user, other = store.users.ensure("ann"), store.users.ensure("ben")
-    idle = service.idle
-    joined = asked_meanwhile(service, order, other, lambda: bool(idle._trainer and idle._trainer.tokens))
-    assert set(order.began[joined:]) == {"person"}
-    until(lambda: store.learned.get(user, "key of tiny", HEAD))
-    service.idle.choose(user, IdleSettings(False))
-    store.learned.forget(user)
-    head_training.FEWEST = 10**9
-    service.idle._touched = 0.0
-    service.idle.choose(user, AT_ONCE)
-    until(lambda: written(service, user) == DONE)
-    assert "No draft head is trained for tiny. There are" in caplog.text
-    assert not store.learned.get(user, "key of tiny", HEAD)
 
 
 def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

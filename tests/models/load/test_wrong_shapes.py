@@ -34,8 +34,6 @@ from hierchat.models.formats.eagle_files import EagleConfig, take_known
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import head_in, read_head
 from hierchat.models.formats.gguf_module import GgufModule
-from hierchat.models.formats.head_files import HeadCard, to_bytes
-from hierchat.models.formats.head_files import read_head as read_draft_head
 from hierchat.models.load.check import require_runnable_head
 from hierchat.models.load.load_model import load
 from hierchat.models.progress import BrokenFileError, ModelError, silent
@@ -345,26 +343,6 @@ def test_a_matrix_of_a_module_fits_its_shape_alone() -> None:
     ):
         assert not wrong.fits((16, 64))
     assert not Matrix((piece,), 3).fits((3, 5, 64))
-
-
-def test_draft_heads() -> None:
-    target = blocks_of(tiny_model(), lambda floats: pack(floats, 8))
-    size = target.config["hidden_size"]
-    keys = ("model_type", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
-    config = {key: target.config[key] for key in (*keys, "head_dim", "rms_norm_eps", "hidden_act")}
-    shapes = {
-        one.name.transformers: one.shape
-        for one in expected(ARCHITECTURES["llama"], {**config, "num_hidden_layers": 1, "vocab_size": 97})
-    }
-    shapes.pop("model.embed_tokens.weight")
-    shapes |= {"fc.weight": (size, 2 * size), "enorm.weight": (size,), "hnorm.weight": (size,)}
-    sound = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-    read_draft_head(to_bytes(HeadCard(target="x"), config, sound), target)
-    for name, shape in shapes.items():
-        for wrong in ((400 * shape[0], *shape[1:]), (1, *shape[1:]), (*shape, 2), (*shape[:-1], 0)):
-            data = to_bytes(HeadCard(target="x"), config, {**sound, name: np.ones(wrong, np.float32)})
-            with pytest.raises(BrokenFileError, match=name):
-                read_draft_head(data, target)
 
 
 def test_maps_of_the_vocabulary_that_overflow() -> None:

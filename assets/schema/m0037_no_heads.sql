@@ -1,0 +1,2 @@
+-- Draft heads are no longer trained or read.
+DELETE FROM learned WHERE kind = 'head';
