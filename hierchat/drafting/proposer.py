@@ -56,11 +56,10 @@ class ReadsHidden(Protocol):
     @property
     def reads_hidden(self) -> bool: ...
 
-    def see(self, hidden: NDArray[np.float32], position: int, sequence: Any = None) -> None:
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:
         """Take hidden states behind the target's last norm, [tokens, hidden]: of the text's tokens from `position` on,
         where the target chose what `observe` gets next; valid until then. Before `begin` they are of the prompt's
-        tokens that had to be read, of the last PROMPT_STATES at most. Not called where the runner brings none.
-        `sequence`: the target's, with keys and values of what is committed."""
+        tokens that had to be read, of the last PROMPT_STATES at most. Not called where the runner brings none."""
         ...
 
 
@@ -307,9 +306,9 @@ class JointDrafter:
     def top(self) -> int:
         return max(proposer.top for proposer in self._all)
 
-    def see(self, hidden: NDArray[np.float32], position: int, sequence: Any = None) -> None:
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:
         for reader in self._readers:
-            reader.see(hidden, position, sequence)
+            reader.see(hidden, position)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._partners = [

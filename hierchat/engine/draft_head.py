@@ -64,8 +64,6 @@ class HeadForward(NamedTuple):
     """Cells at the end whose logits are read; 0: none are."""
     inputs: Floats | None = None
     """[cells, ...]: what the layer read of cells that were computed before, but not committed."""
-    target: CachedSequence | None = None
-    """The target's sequence, where that is known."""
 
 
 class HeadRows(NamedTuple):
@@ -81,10 +79,10 @@ class HeadRows(NamedTuple):
 
 class DraftHead(ABC):
     """Draft by one layer that `runner` computes, for as many replies as that has sequences; what is learned of it is
-    shared by all. `known` [outputs]: the token of each output, None where all are there."""
+    shared by all."""
 
-    def __init__(self, runner: Runner, known: NDArray[np.int64] | None = None) -> None:
-        self.runner, self.known = runner, known
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
         self._free: list[CachedSequence] = []
         self.right = [0.5] * DEEPEST
         """How often its first choice is right at each depth, where all before it were."""
@@ -112,12 +110,12 @@ class DraftHead(ABC):
             sequence.rollback(0)
             sequence.wipe()
 
-    def warm_up(self, states: int, target: CachedSequence | None = None) -> bool:
+    def warm_up(self, states: int) -> bool:
         """Compute twice behind a state of so many zeros, since the first forwards are slow; return whether that gives
-        numbers. `target`: see HeadForward."""
+        numbers."""
         sequence, nothing = self.open(), np.zeros((1, states), np.float32)
         for _ in range(2):
-            (found,) = self.forward([HeadForward(self, sequence, [1], [-1], nothing, 1, None, target)])
+            (found,) = self.forward([HeadForward(self, sequence, [1], [-1], nothing, 1)])
         self.close(sequence)
         return bool(np.isfinite(found.rows[0]).all())
 
@@ -143,13 +141,6 @@ class DraftHead(ABC):
         rows = self.runner.forward(segments)
         ms = (time.perf_counter() - began) * 1e3 / len(wanted)
         return [HeadRows(found, one.embeddings, ms) for found, one in zip(rows, segments, strict=True)]
-
-    def numbers(self, tokens: Sequence[int]) -> list[int]:
-        """Return the outputs of those of these tokens that it knows."""
-        if self.known is None:
-            return list(tokens)
-        places = np.searchsorted(self.known, tokens).clip(max=len(self.known) - 1)
-        return places[self.known[places] == np.asarray(tokens)].tolist() if len(places) else []
 
     def chance(self, probability: float) -> float:
         """Estimate how often the target chooses a token that has this probability here."""
@@ -202,14 +193,13 @@ class HeadDrafter:
         self._head, self._cost = head, cost
         self._settings = (settings or GenerationSettings()).model_copy(update={"logit_bias": {}})
         self._sequence: CachedSequence | None = None
-        self._target: CachedSequence | None = None
         self._text: list[int] = []
         self._start = 0
         """Position of the state that the first cell reads; a cell for each token behind it."""
         self._states: list[Floats] = []
         """States of the tokens from the last cell's on, which no cell has read yet."""
         self._counts: Counts | None = None
-        """Count what was said, by the head's outputs, where the settings penalise that."""
+        """Count what was said, where the settings penalise that."""
         self._tree = DraftTree()
         self.blend, self.payoffs = head.blend, head.payoffs
         self._likely: dict[int, dict[int, float]] = {}
@@ -220,14 +210,13 @@ class HeadDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         """Begin a new reply after `prompt`, of which states may have been seen already."""
         self._text = list(prompt)
-        self._counts = Counts(self._head.numbers(prompt)) if self._settings.penalises else None
+        self._counts = Counts(prompt) if self._settings.penalises else None
         self._tree = DraftTree()
         if self._end != len(prompt) - 1:  # states of another text
             self._restart(len(prompt) - 1)
 
-    def see(self, hidden: Floats, position: int, sequence: CachedSequence | None = None) -> None:
-        """Keep the states of the text's tokens from `position` on, and the target's sequence that holds it."""
-        self._target = sequence
+    def see(self, hidden: Floats, position: int) -> None:
+        """Keep the states of the text's tokens from `position` on."""
         if position != self._end:
             self._restart(position)
         self._states += list(hidden.copy())
@@ -258,8 +247,8 @@ class HeadDrafter:
         self._likely = {}  # it may not be asked in the next step
         self._text += tokens
         if self._counts:
-            for number in self._head.numbers(tokens):
-                self._counts.add(number)
+            for token in tokens:
+                self._counts.add(token)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """Return a tree of at most `limit` nodes; empty where no states were brought, or it would not pay."""
@@ -285,12 +274,9 @@ class HeadDrafter:
         return self._tree
 
     def probability(self, node: int, token: int) -> float | None:
-        """Return the probability of a token behind a node of the latest tree, as Judges has it; None also where the
-        head does not know the token."""
+        """Return the probability of a token behind a node of the latest tree, as Judges has it."""
         likely = self._likely.get(self._order[node])
-        if likely is None or (token not in likely and not self._head.numbers([token])):
-            return None
-        return likely.get(token, 0.0)
+        return None if likely is None else likely.get(token, 0.0)
 
     def _catch_up(self) -> Generator[HeadForward, HeadRows, Rows | None]:
         """Add cells for all tokens whose states were brought; return the rows of the last of them, None where there are
@@ -315,7 +301,7 @@ class HeadDrafter:
             if count := end - begin:
                 path = range(-1, count - 1)
                 found = yield HeadForward(
-                    head, self._sequence, tokens[begin:end], path, states[begin:end], last, None, self._target
+                    head, self._sequence, tokens[begin:end], path, states[begin:end], last
                 )
                 self._sequence.commit(range(count))
         return found.rows
@@ -325,7 +311,6 @@ class HeadDrafter:
         head = self._head
         places = top_tokens(logits, CANDIDATES)
         places = places[places >= 0]
-        tokens = places if head.known is None else head.known[places]
         row = adjusted(logits, self._settings, self._counts)[places].astype(np.float64)
         if not np.isfinite(row).all():
             head.broken = True
@@ -333,14 +318,14 @@ class HeadDrafter:
             return
         if self._settings.temperature:
             key = gumbel.stream(self._settings.seed, len(self._text) + grown.depth)
-            row = processed(row, self._settings) + gumbel.gumbel(key, tokens.astype(np.int64))
+            row = processed(row, self._settings) + gumbel.gumbel(key, places.astype(np.int64))
             rest = 0.0
         else:
             rest = float(np.exp(logits - logits.max()).sum()) - float(np.exp(row - logits.max()).sum())
         weights = np.exp(row - row.max())
         weights /= weights.sum() + max(rest, 0.0)
         best = np.argsort(-weights, kind="stable")
-        self._likely[node] = dict(zip(tokens[best].tolist(), weights[best].tolist(), strict=True))
+        self._likely[node] = dict(zip(places[best].tolist(), weights[best].tolist(), strict=True))
         grown.states[node] = state
         for token, probability in list(self._likely[node].items())[:CHILDREN]:
             grown.add(node, token, head.chance(probability))
@@ -367,7 +352,7 @@ class HeadDrafter:
             before.append(state)
         rows, grown.joined, ms = yield HeadForward(
             self._head, self._sequence, grown.cell_tokens, grown.cell_parents, np.concatenate(before),
-            len(chosen), grown.joined, self._target,
+            len(chosen), grown.joined,
         )  # fmt: skip
         began = time.perf_counter()
         grown.level, grown.depth = [], grown.depth + 1

@@ -208,7 +208,7 @@ class Generation:
     def _see(self, hidden: NDArray[np.float32] | None, position: int) -> None:
         """Show the drafter the hidden states of tokens from `position` on."""
         if hidden is not None and self._reader:
-            self._reader.see(hidden, position, self.sequence)
+            self._reader.see(hidden, position)
 
     def _after_reading(self, count: int = 0, ms: float = 0.0) -> Step:
         """Report how much is read; once that is all but the last token, of the first segment, drafting begins."""

@@ -7,7 +7,6 @@ from hierchat.language import later
 from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
-from hierchat.models.formats.eagle_files import ASSISTANTS
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head
@@ -68,7 +67,7 @@ _NO_CHAT = {
         "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus",
         "plbart", "prophetnet", "t5", "umt5",
     ],
-    later("it drafts for one other model, and cannot chat by itself"): ASSISTANTS,
+    later("it drafts for one other model, and cannot chat by itself"): ["gemma4_assistant", "gemma4_unified_assistant"],
     later("it is made for sounds or pictures, not to chat"): [
         "git", "got_ocr2", "moshi", "moss_transcribe_diarize", "musicgen", "musicgen_melody", "trocr", "whisper",
     ],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from threading import Event
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
-from hierchat.models.fetch.bring import folder_of, gguf_file, has_blocks, status
-from hierchat.models.formats.eagle_files import ASSISTANTS, says_head
+from hierchat.models.fetch.bring import has_blocks, status
 from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import read_known, same_tokens
 from hierchat.models.progress import BrokenFileError, ModelError, Progress, Report, silent
@@ -47,9 +46,6 @@ from hierchat.store import StoreError
 from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
-
-if TYPE_CHECKING:
-    from hierchat.engine.torch.mtp_head import ModuleHead
 
 SAMPLES, SAMPLE = 4, 96
 """Texts, and tokens of each, over which models are compared after loading."""
@@ -98,8 +94,6 @@ class Levels:
     """Model and machine that the hierarchy is kept under; None: nothing is kept."""
     users: dict[str, int | None] = field(default_factory=dict)
     """By draft model, whose text its slots hold."""
-    head: ModuleHead | None = None
-    """Draft head beside them; it drafts in place of one that the model brings."""
 
     @property
     def sequences(self) -> tuple[CachedSequence, ...]:
@@ -134,28 +128,16 @@ def load_levels(
     report: Report = silent,
     costs: LearnedValues | None = None,
 ) -> Levels:
-    """Load what may draft for a model: smaller ones of its family that are on this machine, a copy of itself in lower
-    precision, and a head. Nothing is fetched; what cannot be had is left out with the reason."""
+    """Load what may draft for a model: smaller ones of its family that are on this machine, and a copy of itself in
+    lower precision. Nothing is fetched; what cannot be had is left out with the reason."""
     from hierchat.engine.backends import make_runner
 
     target_ms = engine.latency.step_ms(0)[0]
     beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
     found, left_out = list[LoadedLevel](), list[LeftOut]()
-    heads: list[ModuleHead] = []
 
     def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> None:
         source = candidate.source
-        if (place := folder_of(source) or gguf_file(source)) and (said := says_head(place)):
-            from hierchat.engine.torch.assistant_head import AssistantHead
-            from hierchat.engine.torch.eagle_head import EagleHead
-
-            if heads:
-                raise UnsupportedModel(later("another head drafts already: name one"))
-            if said.get("model_type") in ASSISTANTS:
-                heads.append(AssistantHead(name, place, engine.sequence))
-            else:
-                heads.append(EagleHead(name, place, said, engine.runner))
-            return
         local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
         if not local and not status(candidate).present:
             get = f"python -m hierchat models get {candidate.name}"
@@ -191,7 +173,7 @@ def load_levels(
     if found and not hierarchy.priors:  # it takes seconds
         models = [*(one.sequence for one in found), engine.sequence]
         hierarchy.priors = agreement(models, samples(statistics, loaded))
-    return Levels(tuple(found), hierarchy, tuple(left_out), own_key, head=next(iter(heads), None))
+    return Levels(tuple(found), hierarchy, tuple(left_out), own_key)
 
 
 def _over_all_tokens(
@@ -291,12 +273,11 @@ def reply_drafter(
         drafter = with_models(served, memory, settings, stop, served.levels)
         databases = drafter.retrieval or databases
     others = [make() for make in served.proposers]
-    named = served.levels.head if served.levels else None
-    if head := named or served.mtp:
+    if served.mtp:
         # Imports the CPU engine, which takes a third of a second
         from hierchat.engine.draft_head import HeadDrafter
 
-        others.append(HeadDrafter(head, databases.cost, settings))
+        others.append(HeadDrafter(served.mtp, databases.cost, settings))
     return JointDrafter(drafter, others, databases.cost) if others else drafter
 
 

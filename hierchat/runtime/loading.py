@@ -122,7 +122,7 @@ def load_served_model(
         levels = None
         if options.catalogue and runner.drafts:
             levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.costs)
-        mtp, lack = (None, "") if levels and levels.head else _mtp_head(loaded, runner)
+        mtp, lack = _mtp_head(loaded, runner)
         served = ServedModel(
             entry.name,
             loaded.model_key,

@@ -381,8 +381,7 @@ class ModelManager:
         served, catalogue = self._slot.model, self._slot.catalogue
         said: dict[str, Draft] = {}
         if served and served.name == entry.name and served.levels:
-            named = served.levels.head
-            for name in [*served.levels.hierarchy.names[:-1], *([named.name] if named else [])]:
+            for name in served.levels.hierarchy.names[:-1]:
                 chosen = name in entry.drafts if name in catalogue.models else None
                 why = later("in use")
                 if chosen not in (True, None):

@@ -84,9 +84,8 @@ class ServedModel:
                 for sequence in self.levels.sequences if self.levels else ():
                     sequence.rollback(0)
                     sequence.wipe()
-                for head in (self.mtp, self.levels.head if self.levels else None):
-                    if head:
-                        head.wipe()
+                if self.mtp:
+                    self.mtp.wipe()
         tokenizer = getattr(self.prompts, "tokenizer", None)  # it keeps the words that it has seen
         if clear := getattr(
             getattr(getattr(tokenizer, "_tokenizer", None), "model", None), "_clear_cache", None

@@ -241,8 +241,8 @@ class Head(Told):
 
     reads_hidden = True
 
-    def see(self, hidden: NDArray[np.float32], position: int, sequence: object = None) -> None:
-        self.seen = hidden, position, sequence
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:
+        self.seen = hidden, position
 
 
 def chain(*tokens: int, source: str = "a", chance: float = 0.9) -> DraftTree:
@@ -309,11 +309,11 @@ def test_each_is_told_what_it_asked_for() -> None:
     joint.begin([5, 6])
     assert (first.begun, plain.begun, wants.begun) == ([5, 6],) * 3
     assert sorted(joint.propose().tokens) == [1, 2, 3]
-    joint.see(np.ones((2, 4), np.float32), 1, "its sequence")
+    joint.see(np.ones((2, 4), np.float32), 1)
     joint.observe([3, 7], np.zeros((2, 2), np.int32))
     assert first.told == plain.told == [([3, 7], None)]
     assert wants.told == [([3, 7], (2, 2))]
-    assert (wants.seen[0].shape, *wants.seen[1:]) == ((2, 4), 1, "its sequence")
+    assert (wants.seen[0].shape, *wants.seen[1:]) == ((2, 4), 1)
 
 
 def test_one_that_brings_nothing_is_asked_now_and_then_and_one_that_pays_always() -> None:

@@ -170,7 +170,7 @@ class Reader(Drafter):
         self.positions: list[int] = []
         self.committed: list[int] = []
 
-    def see(self, hidden: NDArray[np.float32], position: int, sequence: object = None) -> None:
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:
         self.seen.append(hidden.copy())
         self.positions += range(position, position + len(hidden))
 

@@ -16,7 +16,7 @@ from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.language import later
 from hierchat.models.formats.mtp_layer import BEFORE_NORM
 from hierchat.models.load.load_model import BlockModule
-from hierchat.models.progress import BrokenFileError, UnsupportedError
+from hierchat.models.progress import BrokenFileError
 
 
 class LayerRunner(TorchRunner):
@@ -42,29 +42,7 @@ class LayerRunner(TorchRunner):
         return found
 
 
-def module_behind(runner: Any) -> Any:
-    """Return the transformers module that a target's runner computes. Raises UnsupportedError where it has none."""
-    decoder = getattr(runner.model, "get_decoder", None)
-    if not decoder or not hasattr(decoder(), "layers"):
-        raise UnsupportedError(later("it drafts only where transformers compute the model, not our kernels"))
-    return runner.model
-
-
-class ModuleHead(DraftHead):
-    """Draft by a transformers module of one layer, on the target's device."""
-
-    name: str
-
-    def __init__(self, layer: Any, target: Any, context_length: int, states: int, over: Any = None) -> None:
-        """Try the layer with `states` numbers beside a token; where it has no cache of its own, `over` a sequence of
-        the target. Raises BrokenFileError where it computes no numbers."""
-        self._layer, runner = layer.to(target.device), over and over.runner
-        super().__init__(runner or LayerRunner(layer, context_length=context_length, packed=False, quantum=1))
-        if not self.warm_up(states, over):
-            raise BrokenFileError(later("it computes no numbers"))
-
-
-class MtpHead(ModuleHead):
+class MtpHead(DraftHead):
     """Draft by the layer that a model brings: in blocks, packed, or in floats on a GPU, as the model itself."""
 
     def __init__(self, layer: Any, runner: Any) -> None:
@@ -81,7 +59,11 @@ class MtpHead(ModuleHead):
         if self._before_norm:
             output, layer.model.norm = torch.nn.Sequential(layer.model.norm, output), torch.nn.Identity()
         layer.set_output_embeddings(output)
-        super().__init__(layer, target, runner.context_length, layer.config.hidden_size)
+        self._layer = layer.to(target.device)
+        own = LayerRunner(layer, context_length=runner.context_length, packed=False, quantum=1)
+        super().__init__(own)
+        if not self.warm_up(layer.config.hidden_size):
+            raise BrokenFileError(later("it computes no numbers"))
         if self._before_norm:
             runner.keep_layers([target.config.num_hidden_layers])
 

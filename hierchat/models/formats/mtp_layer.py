@@ -19,7 +19,7 @@ from hierchat.language import later
 from hierchat.models.architectures.model_config import FULL
 from hierchat.models.formats.block_model import Matrix
 from hierchat.models.formats.gguf_module import Shape, filled, matrices_of, stored
-from hierchat.models.progress import BrokenFileError, UnsupportedError
+from hierchat.models.progress import BrokenFileError
 
 KINDS = frozenset([
     "deepseek_v3", "glm4_moe", "glm4_moe_lite", "qwen2", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
@@ -137,19 +137,6 @@ def _tensors_of(layer: Any) -> dict[str, Any]:
     """Return its own tensors by name, without those that the target has."""
     shared = {id(part.weight) for part in (layer.get_input_embeddings(), layer.get_output_embeddings())}
     return {name: tensor for name, tensor in stored(layer).items() if id(tensor) not in shared}
-
-
-def made_of(tensors: dict[str, Any], empty: Callable[[], Any], in_files: Mapping[str, str] = {}) -> Any:
-    """Make the module that `empty` makes without memory, of all these tensors, as files call them: `in_files`, else as
-    the module does but for `model.` before. Raises BrokenFileError, UnsupportedError."""
-    try:
-        module = empty()
-    except Exception as error:  # transformers' classes raise whatever odd values lead them to
-        raise BrokenFileError(later("its configuration makes no sense")) from error
-    wanted = {name: in_files.get(name, name.removeprefix("model.")) for name in stored(module)}
-    if more := min(tensors.keys() - wanted.values(), default=None):
-        raise UnsupportedError(later(f"it has {more}, which is not computed here"))
-    return filled(module, {name: fitting(wanted[name], tensors, one) for name, one in stored(module).items()})
 
 
 def fitting(name: str, found: dict[str, Any], wanted: Any) -> Any:

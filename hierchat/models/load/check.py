@@ -14,7 +14,6 @@ from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
 from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
-from hierchat.models.formats.eagle_files import EAGLE, says_head
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
@@ -78,8 +77,7 @@ def require_runnable(
     if engine and source.wheel and is_converted(blocks_folder(source.wheel.sha256)):
         return  # it can run, and the file itself may be gone
     if gguf := get_gguf(entry, progress, device):
-        if not _is_head(entry, gguf):
-            require_runnable_head(entry, read_head(gguf), device, backend)
+        require_runnable_head(entry, read_head(gguf), device, backend)
         return
     if source.folder and source.folder.path.is_dir():
         folder = source.folder.path
@@ -87,17 +85,10 @@ def require_runnable(
         folder = fetch_hub(source.hub.repo, source.hub.revision, progress, ["config.json"])
     else:
         return
-    if _is_head(entry, folder):
-        return
     config = _config(entry, folder, engine)
     with making_sense(entry.name):
         own, through = runnable.unsupported(config), runnable.refused(config)
     _require_one(entry.name, engine, backend, str(config.get("model_type")), own, through)
-
-
-def _is_head(entry: ModelEntry, place: Path) -> bool:
-    """Tell whether it is a draft head or an assistant, which no chat loads: its target says whether it fits."""
-    return entry.draft_only and says_head(place) is not None
 
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
@@ -185,9 +176,7 @@ def require_worth_fetching(
         require_runnable(entry, device, backend, progress, held)
     elif source.gguf and source.gguf.repo:
         with suppress(FetchError):  # fetching says it, or knows another way
-            head = remote_head(source.gguf)
-            if not entry.draft_only or head.architecture != EAGLE:
-                require_runnable_head(entry, head, device, backend)
+            require_runnable_head(entry, remote_head(source.gguf), device, backend)
 
 
 def remote_head(gguf: Gguf) -> Head:

@@ -148,7 +148,7 @@ def load(
     device = device or device_memory.best_device()
     if backend == "blocks" and not device.startswith("cpu"):
         raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
-    require_runnable(entry.model_copy(update={"draft_only": False}), device, backend, progress)
+    require_runnable(entry, device, backend, progress)
     note = ""
     if by_engine(entry, device, backend):
         try:
