@@ -2,7 +2,6 @@
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from functools import partial
 
 import hierchat
 from hierchat import logs
-from hierchat.chat.comparison import ARMS, CompareFrame, Comparison, Moment, Pair, Side, Verdict, names
+from hierchat.chat.comparison import ARMS, CompareFrame, Comparison, Configuration, Pair, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Frame
 from hierchat.chat.in_progress import in_reply_thread
@@ -22,7 +21,6 @@ from hierchat.engine.generation import common_prefix
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _
 from hierchat.runtime.costs import machine_words
-from hierchat.runtime.drafters import Drafting
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import StoreError
@@ -50,7 +48,6 @@ class Comparing:
         self._names = names(self._pair)
         self._frames: dict[Arm, Frame] = {arm: Frame("waiting", name=self._names[arm]) for arm in ARMS}
         self._replies: dict[Arm, ReplyStream] = {}
-        self._moments: dict[Arm, list[Moment]] = {arm: [] for arm in ARMS}
         self._others = 0.0
 
     def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
@@ -112,8 +109,8 @@ class Comparing:
             if served.name != name and self._replies:
                 raise NoModel(f"{name} was replaced before it could answer. Compare once more.")
             for arm in arms:
-                _require_drafting(served, self._pair[arm].drafting)
-            if isinstance(served.engine, LearnsElsewhere) and not self._pair["first"].drafting.nothing:
+                _require_drafting(served, self._pair[arm])
+            if isinstance(served.engine, LearnsElsewhere) and self._pair["first"].drafts:
                 arms = sorted(arms)  # what the second one leaves behind must not draft its rival
             records = {arm: self._begin(served, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
@@ -146,12 +143,10 @@ class Comparing:
             for sequence, kept in zip(drafting, read, strict=True):
                 sequence.rollback(min(kept, len(sequence.tokens)))
             written = record.frames if arm == "second" else record.frames_alone
-            began, others = time.monotonic(), OtherPrograms()
+            others = OtherPrograms()
             with closing(written(stop, measure=record.reply.drafter is not None, anew=True)) as running:
                 for frame in running:
                     self._set(arm, frame)
-                    moment = (round((time.monotonic() - began) * 1e3), frame.figures.tokens, len(frame.text))
-                    self._moments[arm].append(moment)
                     yield self._frame(arm)
             self._others = max(self._others, others.share())
             for one in replies.values() if engine else ():
@@ -189,11 +184,10 @@ class Comparing:
             reply.model.name,
             reply.model.model_key,
             reply.model.engine.backend,
-            self._pair[arm].record(),
+            self._pair[arm],
             reply.settings.model_dump(mode="json"),
             reply.statistics.text,
             reply.statistics.figures(),
-            self._moments[arm],
         )
 
     def _set(self, arm: Arm, frame: Frame) -> None:
@@ -203,22 +197,12 @@ class Comparing:
         return CompareFrame(dict(self._frames), running)
 
 
-def _require_drafting(served: ServedModel, drafting: Drafting) -> None:
-    if served.is_local or drafting.databases == "texts":
-        return
-    if not isinstance(served.engine, LearnsElsewhere):
+def _require_drafting(served: ServedModel, chosen: Configuration) -> None:
+    if not (served.is_local or chosen.drafts or isinstance(served.engine, LearnsElsewhere)):
         raise CannotCompare(
             _(
-                "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two "
-                "temperatures, seeds or models can be compared: under “Change”, have the drafts of both sides come "
-                "from “this chat, your earlier ones and texts”."
-            ).format(name=served.name)
-        )
-    if drafting.databases != "none":
-        raise CannotCompare(
-            _(
-                "The drafter of {name} drafts from all that it has, or from nothing. Choose “nothing” or “this chat, "
-                "your earlier ones and texts” for each side."
+                "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two models "
+                "can be compared: under “Change”, choose drafts for both sides."
             ).format(name=served.name)
         )
 
@@ -283,10 +267,6 @@ def _reason(first: ReplyStream, second: ReplyStream) -> str:
     """Say why two replies may differ in words; empty if they may not."""
     if first.model.model_key != second.model.model_key:
         return _("the models differ")
-    if first.settings.temperature != second.settings.temperature:
-        return _("the temperatures differ")
-    if first.settings.temperature and first.settings.seed != second.settings.seed:
-        return _("the seeds differ")
     if first.settings.temperature and isinstance(first.model.engine, LearnsElsewhere):
         return _("the server draws anew where a draft is refused, each word as likely as without drafts")
     return ""

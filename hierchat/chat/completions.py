@@ -25,7 +25,7 @@ from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _, plural
-from hierchat.runtime.drafters import ALL, Drafting, Memory, all_sources, apart, chosen_drafter
+from hierchat.runtime.drafters import Memory, all_sources, apart, reply_drafter
 from hierchat.runtime.history_index import DraftOrigins, Histories
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
@@ -101,9 +101,9 @@ class ReplyOptions:
     before: int | None = None
     """The message that it answers, where that is stored."""
     drafts_from: DraftsFrom = "all"
-    """Which texts may draft it,"""
-    drafting: Drafting = ALL
-    """and which databases and models."""
+    """Which texts may draft it."""
+    drafts: bool = True
+    """Whether anything may draft it."""
     learns: bool = True
     """Whether drafting of later replies learns from it."""
     tools: Mapping[str, Tool] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class Completions:
 
     def reply_to(self, served: ServedModel, prompt: Prompt, options: ReplyOptions) -> ReplyStream:
         """Prepare the reply to a prompt: its drafter, notices and statistics."""
-        settings, drafts_from, drafting = options.settings, options.drafts_from, options.drafting
+        settings, drafts_from = options.settings, options.drafts_from
         drafter = memory = learner = None
         notices = list(options.notices)
         if prompt.dropped_turns:
@@ -214,19 +214,19 @@ class Completions:
         drafting_with = served if self._is_owner(options.user_id) else served.without_user_documents()
         if drafts_from == "chat":
             drafting_with = replace(served, statistics=())
-        if not served.is_local and drafting.databases == "none":  # there are no draft models either
+        if not options.drafts:
             drafts_from = "none"
         drafts = served.drafts and served.drafting_ready.is_set()
         if served.is_local and drafts and drafts_from != "none":
             memory = self._memory(served, options)
             learner = memory if options.learns else apart(memory)
-            drafter = chosen_drafter(drafting_with, learner, settings, options.stop, drafting)
+            drafter = reply_drafter(drafting_with, learner, settings, options.stop)
         statistics = ReplyStatistics(partial(served.prompts.thinking.text, opened=prompt.thinking), settings)
         if served.vanilla_ms is not None:
             statistics.set_baseline(served.vanilla_ms, "estimated")
         notice = " ".join(notices) or None
         origins = None
-        if memory is not None and drafting == ALL:  # they are told by their place among all sources
+        if memory is not None:  # they are told by their place among all sources
             origins = DraftOrigins(in_order(all_sources(drafting_with, memory)), len(prompt.ids))
         if isinstance(served.engine, LearnsElsewhere):
             origins = DraftOrigins([], 0)  # it tells the database and the length of a match, not the place

@@ -11,7 +11,7 @@ from functools import partial
 from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
 from hierchat.chat.comparing import Comparing, with_id
-from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
+from hierchat.chat.comparison import USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.deleted_texts import DeletedTexts
@@ -30,7 +30,7 @@ from hierchat.engine.engine import ContinuesText, LearnsElsewhere
 from hierchat.engine.remote.openai_client import ServerError
 from hierchat.language import _
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.drafters import ALL, REPLIES, Written
+from hierchat.runtime.drafters import REPLIES, Written
 from hierchat.runtime.history_index import Histories
 from hierchat.runtime.model_manager import ModelManager
 from hierchat.runtime.model_slot import ModelSlot, SlotStatus
@@ -192,17 +192,16 @@ class ChatService:
         pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
         """Answer a question in two ways, one after the other. The second reply is stored, and the result if both come
-        to their end. Raises WrongConfiguration, and as `send`."""
+        to their end. Raises as `send`."""
         self.store.chats.get(user_id, question.conversation_id)
-        first, second = (pair[arm].settings(settings) for arm in ARMS)
         stored: Message | None = None
 
         def begin(served: ServedModel, arm: Arm) -> ReplyRecorder:
             nonlocal stored
-            drafting, chosen = pair[arm].drafting, first if arm == "first" else second
-            # What drafts as always goes on learning; each other side must leave nothing behind, for its rival either.
-            learns = arm == "second" and drafting == ALL
-            options = ReplyOptions(user_id, chosen, stop, drafting=drafting, learns=learns)
+            # The second side stays in the chat. The first must leave nothing behind that helps its rival.
+            drafts = pair[arm].drafts
+            learns = arm == "second" and drafts
+            options = ReplyOptions(user_id, settings, stop, drafts=drafts, learns=learns)
             if stored is not None:
                 return self._answer_again(stored, options, served)
             record = self._ask(question, options, served)

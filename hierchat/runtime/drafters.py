@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from threading import Event
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -327,48 +326,6 @@ def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:
         )
         for corpus in statistics
     ]
-
-
-Databases = Literal["none", "chat", "replies", "texts"]
-"""Each with those before it: this conversation, the user's earlier chats, texts that ship or were added."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drafting:
-    """Choice of what may draft on one side of a comparison. The default is all that there is."""
-
-    databases: Databases = "texts"
-    draft_models: bool = True
-    """And what else the model brings beside the databases."""
-
-    @property
-    def nothing(self) -> bool:
-        return self.databases == "none" and not self.draft_models
-
-
-ALL = Drafting()
-
-
-def chosen_drafter(
-    served: ServedModel, memory: Memory, settings: GenerationSettings, stop: Event, drafting: Drafting
-) -> Proposer | None:
-    """Make the proposer that a comparison's side asks for; None for plain decoding."""
-    if drafting == ALL:
-        return reply_drafter(served, memory, settings, stop)
-    if not drafting.draft_models:
-        served = replace(served, levels=None, proposers=(), mtp=None)
-    if drafting.databases == "none":
-        if served.levels is None or not served.levels.models:
-            return None
-        return with_models(served, memory, settings, stop, served.levels.only(), retrieval=False)
-    if served.levels and served.levels.models:
-        # What is learned of plans belongs to all databases: fewer of them begin as after loading.
-        served = replace(served, levels=served.levels.only(retrieval=True))
-    if drafting.databases == "chat":
-        memory = replace(memory, history=[], successors=Successors())
-    if drafting.databases != "texts":
-        served = replace(served, statistics=())
-    return reply_drafter(served, memory, settings, stop)
 
 
 def apart(memory: Memory) -> Memory:

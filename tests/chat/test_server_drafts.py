@@ -17,7 +17,6 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.remote.openai_client import _MARK
 from hierchat.page.conversation import said
 from hierchat.page.panels.comparisons_panel import repeated
-from hierchat.runtime.drafters import Drafting
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
 from hierchat.store.records import UNKNOWN, SourceSpan
@@ -162,7 +161,7 @@ def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: S
 
 
 IDS = [11, 12, 13, 14, 15, 16]
-TEMPERATURES: Pair = {"first": Configuration(temperature=0.5), "second": Configuration(temperature=1.0)}
+BOTH: Pair = {"first": Configuration(), "second": Configuration()}
 
 
 def compared(talk: Talk, pair: Pair = USUAL, **settings: Any) -> CompareFrame:
@@ -214,38 +213,27 @@ def test_a_side_that_drafts_and_does_not_stay_is_not_learned(
     talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hierchat.chat.comparing.secrets.randbelow", lambda below: 1)
-    last = compared(talk, TEMPERATURES)
+    last = compared(talk, BOTH)
     first, second = (asked["vllm_xargs"] for asked in script.asked)
-    assert [asked["temperature"] for asked in script.asked] == [0.5, 1.0]
     assert first["hierchat_user"] == second["hierchat_user"]
     assert (first["hierchat_learn"], second.get("hierchat_learn")) == (0, None)
     assert second["hierchat_reply"] == f"m{talk.messages()[-1].id}" != first["hierchat_reply"]
     assert last.verdict.identical
 
 
-@pytest.mark.parametrize("databases", ["chat", "replies"])
-def test_what_its_drafter_cannot_leave_out_is_said(talk: Talk, databases: Any) -> None:
-    pair: Pair = {"first": Configuration(drafting=Drafting(databases)), "second": Configuration()}
-    with pytest.raises(
-        CannotCompare, match="The drafter of far drafts from all that it has, or from nothing"
-    ):
-        compared(talk, pair)
-    assert talk.messages() == []
-
-
-def test_without_our_drafter_temperatures_can_be_and_speeds_tell_nothing(
+def test_without_our_drafter_two_that_draft_can_be_and_speeds_tell_nothing(
     undrafted: Talk, script: Script
 ) -> None:
     with pytest.raises(CannotCompare, match="The server of far drafts by itself or not at all"):
         compared(undrafted)
     assert undrafted.messages() == []
     script.usage = {"prompt_tokens": 7, "completion_tokens": 200}
-    last = compared(undrafted, TEMPERATURES)
-    assert sorted(asked["temperature"] for asked in script.asked) == [0.5, 1.0]
+    last = compared(undrafted, BOTH)
+    assert len(script.asked) == 2
     assert (last.verdict.sentence, last.verdict.speedup) == ("Word for word the same.", None)
-    script.answers = lambda asked: (f"At {asked['temperature']}.",)
-    said = compared(undrafted.other(), TEMPERATURES).verdict
-    assert said.sentence == "Other words from word 2 on, as expected: the temperatures differ."
+    script.answers = lambda asked: (f"Reply {len(script.asked)}.",)
+    said = compared(undrafted.other(), BOTH).verdict
+    assert said.sentence == "The words differ from word 2 on."
 
 
 QUESTION = {"role": "user", "content": "hello"}

@@ -32,7 +32,7 @@ from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.load_model import BlockModule, load
 from hierchat.models.progress import BrokenFileError
-from hierchat.runtime.drafters import Drafting, Memory, chosen_drafter, reply_drafter
+from hierchat.runtime.drafters import Memory, reply_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from tests.engine.drafters import assert_changes_no_word
 from tests.gguf_files.models import FAMILIES, VOCABULARY, make_whole, tiny_module
@@ -326,7 +326,6 @@ def test_a_model_drafts_for_itself_or_says_why_not(name: str, tmp_path: Path) ->
     settings = GenerationSettings(max_new_tokens=8)
     prompt = random_tokens(30, vocabulary=VOCABULARY)
     replies, stop = [], Event()
-    assert isinstance(chosen_drafter(served, Memory(), settings, stop, Drafting(draft_models=False)), Drafter)
     for one in (served, lacking):
         drafter = reply_drafter(one, Memory(), settings, stop)
         assert isinstance(drafter, JointDrafter if one.mtp else Drafter)

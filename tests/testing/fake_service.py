@@ -242,10 +242,8 @@ class FakeService(ChatService):
 
     def _compared(self, arms, user_id, asked, settings, stop, pair) -> Iterator[CompareFrame]:
         question, conversation_id = self._stored(user_id, asked), asked.conversation_id
-        moments: dict = {arm: [] for arm in ARMS}
         yield CompareFrame(dict(arms), None)
         for arm, factor in (("second", 1.0), ("first", 2.0)):
-            began = time.monotonic()
             runs = self._frames(stop, factor)
             if arm == "second":
                 runs = self._reply(user_id, conversation_id, question, settings, stop)
@@ -254,8 +252,6 @@ class FakeService(ChatService):
                     shares = {"target": 1.0} if frame.figures.tokens else {}
                     frame = replace(frame, figures=replace(frame.figures, speedup=1.0, shares=shares))
                 arms[arm] = replace(frame, name=arms[arm].name)
-                ms = round((time.monotonic() - began) * 1e3)
-                moments[arm].append((ms, frame.figures.tokens, len(frame.text)))
                 yield CompareFrame(dict(arms), arm)
         tokens = arms["first"].figures.tokens
         if stop.is_set():
@@ -268,8 +264,8 @@ class FakeService(ChatService):
         verdict = Verdict(same, tokens, None, 2.0, sentence, True, precise)
         sides = {
             arm: Side(
-                arms[arm].name, "SmolLM2 135M", "smol:1", "blocks", pair[arm].record(),
-                settings.model_dump(mode="json"), arms[arm].text, arms[arm].figures, moments[arm],
+                arms[arm].name, "SmolLM2 135M", "smol:1", "blocks", pair[arm],
+                settings.model_dump(mode="json"), arms[arm].text, arms[arm].figures,
             )
             for arm in ARMS
         }  # fmt: skip

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import textwrap
 import time
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from hierchat.chat import comparison
-from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.frames import Frame
 from hierchat.chat.wording import in_order, number, pace, percent
 from hierchat.config import GenerationSettings
-from hierchat.language import _, error_words, later
+from hierchat.language import _, later
 from hierchat.language import number as written
-from hierchat.page import charts, conversation, status
-from hierchat.page.charts import Ink, Line
+from hierchat.page import conversation, status
 from hierchat.page.conversation import GrowingReply, below_message
 from hierchat.page.event_data import PageEvent, of_type, parsed
 from hierchat.page.figures import figures_line, known, style_of
@@ -29,29 +27,6 @@ from hierchat.store import StoredComparison
 if TYPE_CHECKING:
     from hierchat.page.guard import PageEvents
     from hierchat.page.page_sessions import Session
-
-
-def chart(result: comparison.Comparison) -> Markup:
-    """Draw the tokens of both sides over time; in a replay the page's script moves a line over it."""
-    tracks = {
-        arm: [(ms / 1e3, float(tokens)) for ms, tokens, _text in result.sides[arm].moments if tokens]
-        for arm in comparison.ARMS
-    }
-    ends = {arm: track[-1] for arm, track in tracks.items() if track}
-    inks: dict[Arm, Ink] = {"first": Ink("var(--hc-quiet)", "dashed"), "second": Ink()}
-    series = [Line(result.sides[arm].name, inks[arm], tracks[arm], marked=False) for arm in comparison.ARMS]
-    across = charts.upward("", max((seconds for seconds, _tokens in ends.values()), default=1.0), " s")
-    up = charts.upward(
-        _("Tokens over time"), max((tokens for _seconds, tokens in ends.values()), default=1.0)
-    )
-    said = "; ".join(
-        _("{name}: {tokens:,} tokens after {seconds:.1f} seconds").format(
-            name=result.sides[arm].name, tokens=round(tokens), seconds=seconds
-        )
-        for arm, (seconds, tokens) in ends.items()
-    )
-    drawn = charts.lines(series, across, up, said, _drawn.now(across.high))
-    return Markup("<div>{}{}</div>").format(drawn, charts.key((line.name, line.ink) for line in series))
 
 
 BEFORE = 12
@@ -94,7 +69,7 @@ _VARIED = ("temperature", "seed", "max_new_tokens")
 
 
 def export(result: comparison.Comparison) -> str:
-    """Return a comparison as JSON. Its moments are differences to the one before: milliseconds, tokens, characters."""
+    """Return a comparison as JSON."""
     whole: dict[str, Any] = {
         "hierchat_comparison": 1,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.at)),
@@ -109,9 +84,7 @@ def repeated(result: comparison.Comparison) -> dict[str, Any] | None:
     """Return the commands that repeat a comparison, with the line of their file; None if no command can."""
     settings = dict(result.sides["second"].settings)
     plain = GenerationSettings().model_dump(mode="json")
-    usual = all(
-        dict(result.sides[arm].configuration) == comparison.USUAL[arm].record() for arm in comparison.ARMS
-    )
+    usual = all(result.sides[arm].configuration == comparison.USUAL[arm] for arm in comparison.ARMS)
     if (
         not usual
         or result.sides["second"].revision.startswith("remote:")
@@ -134,33 +107,6 @@ def repeated(result: comparison.Comparison) -> dict[str, Any] | None:
     }
 
 
-_BAR = 640
-"""The length of the longest bar of a picture."""
-
-
-def picture(result: comparison.Comparison) -> Markup:
-    """Draw a comparison's picture to share. The question is a group `data-question` pixels high that can be cut off."""
-    lines = textwrap.wrap(result.question, 54, max_lines=3, placeholder=" …") or [""]
-    lines[0], lines[-1] = f"“{lines[0]}", f"{lines[-1]}”"
-    speeds = {arm: result.sides[arm].figures.tokens_per_second or 0.0 for arm in comparison.ARMS}
-    most = max(speeds.values()) or 1.0
-    bars = [
-        (
-            arm,
-            textwrap.shorten(result.sides[arm].name, 70, placeholder=" …"),
-            max(8.0, speed / most * _BAR),
-            number(speed),
-        )
-        for arm, speed in speeds.items()
-    ]
-    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in comparison.ARMS))
-    day = time.strftime("%Y-%m-%d", time.localtime(result.at))
-    where = _("{models} on {machine}").format(models=models, machine=result.machine)
-    runs = _("one run of each{others}").format(others=busy(result))
-    foot = [textwrap.shorten(where, 92, placeholder=" …"), f"{day}, hierchat {result.hierchat}, {runs}"]
-    return _drawn.picture(len(lines) * 46 + 56, lines, headline(result), bars, foot)
-
-
 def headline(result: comparison.Comparison) -> str:
     """Say how fast the second side is against the first, and whether the words are the same."""
     same = _("word for word the same") if result.verdict.identical else _("other words")
@@ -179,10 +125,8 @@ def busy(result: comparison.Comparison) -> str:
 
 def drawn(result: comparison.Comparison, more: str = "") -> Markup:
     """Draw a comparison's result without question and verdict; `more`: further buttons."""
-    moments = {arm: comparison.differences(result.sides[arm].moments) for arm in comparison.ARMS}
-    data = {"moments": json.dumps(moments), "export": export(result), "picture": str(picture(result))}
     differing = difference(*(result.sides[arm].text for arm in comparison.ARMS))
-    return _drawn.result(result, data, all(moments.values()), more, differing)
+    return _drawn.result(result, export(result), more, differing)
 
 
 def _measured(result: comparison.Comparison) -> list[tuple[str, list[str]]]:
@@ -235,7 +179,7 @@ LISTED = 200
 
 
 class ComparisonsPanel(Panel):
-    """Lists all comparisons that are kept, each to be opened, replayed, shared, deleted."""
+    """Lists all comparisons that are kept, each to be opened, saved, deleted."""
 
     name = "comparisons"
     title = later("Comparisons")
@@ -259,14 +203,11 @@ class ComparisonsPanel(Panel):
             return self.show(event.session)
 
         def choose(event: PageEvent) -> dict[Any, Any]:
-            """Set the pair for the next comparison of this page. A wrong value leaves it as it was."""
-            session, trouble, given = event.session, "", parsed(event.text, dict)
+            """Set the pair for the next comparison of this page."""
+            given = parsed(event.text, dict)
             sides = {arm: of_type(given.get(arm), dict) for arm in comparison.ARMS}
-            try:
-                session.pair = {arm: comparison.configuration(side) for arm, side in sides.items()}
-            except comparison.WrongConfiguration as error:
-                trouble = status.error(_("{error} The pair stays as above.").format(error=error_words(error)))
-            return {setup: line(session.pair) + trouble}
+            event.session.pair = {arm: comparison.Configuration.of(side) for arm, side in sides.items()}
+            return {setup: line(event.session.pair)}
 
         page.on("hc_result", opened, outputs=self.outputs)
         page.on("hc_result_delete", delete, outputs=self.outputs)
@@ -292,7 +233,7 @@ def _row(result: comparison.Comparison) -> tuple[int | None, str, str]:
 
 
 _drawn = Macros(
-    "comparisons.html", ARMS=comparison.ARMS, FROM=comparison.FROM, USUAL=comparison.USUAL, busy=busy, chart=chart,
+    "comparisons.html", ARMS=comparison.ARMS, USUAL=comparison.USUAL, busy=busy,
     dated=dated, figures_line=figures_line, measured=_measured, repeated=repeated,
     side_words=lambda side, arm: below_message(conversation.drawn(side.text, side.figures.thought_seconds, arm)),
 )  # fmt: skip
