@@ -214,6 +214,7 @@ class _Part:
     characters: int
     prompt: Prompt
     """Asks for the summary."""
+    served: ServedModel
 
     @property
     def least(self) -> int:
@@ -268,8 +269,16 @@ class Compaction:
         where = _(
             "The summary is in the chat, above the turns that the model still reads in full. You can edit it."
         )
+        rest = self._left_out(part.served, user_id, self._store.messages.path(user_id, conversation_id, leaf))
+        if rest:
+            where = plural(
+                "{n:,} turn after them is still left out: summarise once more.",
+                "{n:,} turns after them are still left out: summarise once more.",
+                rest,
+            )
         limit = _("It came to its limit and ends with its last whole sentence.") if cut else ""
-        yield Frame("done", finish="end", notice=" ".join(filter(None, (done, limit, where))))
+        said = " ".join(filter(None, (done, limit, where)))
+        yield Frame("done", finish="end", notice=said, outgrown=rest > 0)
 
     def _written(
         self,
@@ -312,16 +321,21 @@ class Compaction:
                     )
         return last, part
 
+    def _left_out(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> int:
+        """Return how many turns, after what is summarised, leave no quarter of the context free."""
+        quarter = served.prompts.context_length // 4
+        with suppress(PromptError):
+            said = self._said(served, user_id, path)
+            return served.prompts.build(said, quarter, served.end_ids, spare=quarter).dropped_turns
+        left = [message for message in path[unsummarised(path) :] if message.role != "system"]
+        return len(turns_of(left)) - 1  # the last one alone leaves none
+
     def _oldest(
         self, served: ServedModel, user_id: int, path: Sequence[Message], settings: GenerationSettings
     ) -> _Part:
         """Return the oldest turns, as many as are to be replaced and fit the prompt that asks for their summary."""
         left = [message for message in path[unsummarised(path) :] if message.role != "system"]
-        turns, quarter = turns_of(left), served.prompts.context_length // 4
-        count = len(turns) - 1  # where the last one alone leaves no quarter free
-        with suppress(PromptError):
-            said = self._said(served, user_id, path)
-            count = served.prompts.build(said, quarter, served.end_ids, spare=quarter).dropped_turns
+        turns, count = turns_of(left), self._left_out(served, user_id, path)
         if count <= 0:
             raise NotSummarised(_("Nothing has to be summarised: the chat fits the context window."))
         while count:
@@ -338,7 +352,7 @@ class Compaction:
                     asked, settings.max_new_tokens, served.end_ids, settings.reasoning
                 )
                 if not prompt.dropped_turns:
-                    return _Part(until, count, characters, prompt)
+                    return _Part(until, count, characters, prompt, served)
             count //= 2
         raise NotSummarised(_("The oldest turn and its files are too long to be summarised."))
 

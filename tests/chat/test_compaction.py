@@ -226,6 +226,21 @@ def test_how_many_turns_the_next_prompt_leaves_out_is_known_before_it_is_sent(ta
     assert talk.service.left_out(*place) == 0
 
 
+def test_a_summary_of_a_part_says_how_many_turns_are_still_left_out(talk: Talk) -> None:
+    talk.model.engine.summary = f"{SUMMARY} Of lakes, of boats and of fish, of all that swims in the sea."
+    asked = filled(talk)
+    for number in range(2 * len(asked)):
+        question = f"Question {number}: where does the longest river of this country end, and why?"
+        talk.send(question, talk.messages()[-1].id, max_new_tokens=40)
+    done = summarise(talk)[-1]
+    assert "turns after them are still left out: summarise once more" in done.notice
+    assert done.outgrown  # the page offers it
+    while done.outgrown:
+        done = summarise(talk)[-1]
+    assert done.notice.endswith("still reads in full. You can edit it.")
+    assert talk.service.left_out(talk.user, talk.conversation) == 0
+
+
 @pytest.mark.parametrize(
     ("written", "kept"),
     [
