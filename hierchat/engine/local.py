@@ -16,7 +16,7 @@ from hierchat.engine.engine import GenerationRequest, Step, clear_memory_errors
 from hierchat.engine.generation import Detokenizer, Generation
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
-from hierchat.engine.sampling.sampler import top_tokens
+from hierchat.engine.sampling.sampler import BrokenLogits, top_tokens
 from hierchat.engine.verification import Rows, Sampler
 
 
@@ -71,6 +71,9 @@ class LocalEngine:
                 steps = self._batch.steps(reply, padded=request.padded, spare=request.spare)
                 with closing(steps):
                     yield from steps
+            except BrokenLogits:
+                sequence.rollback(0)  # one number that is none spoils all that is computed from it
+                raise
             finally:
                 if request.spare:
                     sequence.rollback(0)

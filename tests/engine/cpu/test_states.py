@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,10 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.memory import MOST_NODES, STEP
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
+from hierchat.engine.engine import GenerationRequest
+from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment
+from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.formats.assemble import read_gguf
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.gguf_config import gguf_config
@@ -24,7 +29,7 @@ from tests.gguf_files.llama_logits import HYBRIDS
 from tests.gguf_files.models import VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
 from tests.testing.hybrid_reference import logits_of
-from tests.testing.tiny import random_tokens
+from tests.testing.tiny import random_tokens, text_of, tokens_of
 from tests.testing.tiny_files import tiny_tokenizer
 
 LENGTH = 150
@@ -188,3 +193,19 @@ def test_a_piece_that_was_not_committed(runner: CpuRunner) -> None:
     sequence.read(TEXT[held:70])
     np.testing.assert_array_equal(rows(sequence, TEXT[70:72]), plain(runner)[70:72])
     sequence.close()
+
+
+def test_a_broken_state_ends_one_reply(runner: CpuRunner) -> None:
+    """The next one reads the text anew, and says the same words as before."""
+    engine = LocalEngine(runner.open(), (), text_of)
+    request = GenerationRequest(TEXT[:40], GenerationSettings(max_new_tokens=24))
+    words = tokens_of(engine.generate(request))
+    assert runner.states
+    kinds = [kept for kept in (runner.states.running, runner.states.records) if kept.size]
+    for broken in kinds:  # a short convolution has records alone
+        broken[:] = np.nan
+        longer = replace(request, prompt_ids=[*TEXT[:40], *words])
+        with pytest.raises(BrokenLogits, match="weights are damaged"):
+            list(engine.generate(longer))
+        assert tokens_of(engine.generate(request)) == words
+    engine.sequence.close()
