@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from hierchat.cli import serve
-from hierchat.cli.answering import OwnModel
 from hierchat.cli.main import main
+from hierchat.cli.talk import OwnModel
 from hierchat.models.catalogue import read_catalogue
 
 ROOT = Path(__file__).parents[1]
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_read_hides_no_other_model(
     assert "odd: mem cannot be read" in said.err
     assert "smollm2-135m\t" in said.out
     slot = SimpleNamespace(catalogue=read_catalogue())
-    assert OwnModel(None, slot).about("odd") == ""  # type: ignore[arg-type]
+    assert OwnModel(slot).about("odd") == ""  # type: ignore[arg-type]
 
 
 def test_the_terminal_speaks_its_language(

@@ -38,7 +38,6 @@ class ChatFlags:
     json: bool = False
     plain: bool = False
     url: str | None = None
-    alone: bool = False
     key: str | None = None
     backend: Backend | None = None
     db: Path | None = None
@@ -48,7 +47,7 @@ class ChatFlags:
     "chat",
     cls=options.Command,
     help="A chat in the terminal. With a MESSAGE, or with text on standard input, it answers once.",
-    epilog="Where a hierchat with `--api` runs on this machine, it answers; else this process loads the model.",
+    epilog="This process loads the model, or a server answers with `--url`. The chats are those of the page.",
 )
 @click.argument("message", nargs=-1)
 @options.model_option
@@ -58,15 +57,13 @@ class ChatFlags:
 @click.option("--max-new-tokens", type=options.max_tokens, metavar="N", help="the longest reply")
 @click.option("--project", metavar="NAME", help="a chat of this project, with its documents")
 @click.option("--continue", "go_on", is_flag=True, help="go on with your last chat")
-@click.option("--no-history", is_flag=True, help="draft from no other chat of yours, and store nothing")
+@click.option("--no-history", is_flag=True, help="draft from no other chat of yours, and keep nothing")
 @click.option("--json", is_flag=True, help="one JSON object: the text and what was measured")
 @click.option(
     "--plain", is_flag=True, help="the text as it is, without colours (the default where it is piped)"
 )
 @click.option("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
-@click.option(
-    "--alone", is_flag=True, help="load the model here, even where a hierchat runs that could answer"
-)
+@click.option("--alone", is_flag=True, hidden=True, expose_value=False)  # the only way now
 @click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
 @options.backend_option
 @options.database_option

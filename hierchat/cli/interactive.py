@@ -19,7 +19,6 @@ from rich.console import Console
 from hierchat import logs, shutdown
 from hierchat.chat.frames import Frame
 from hierchat.cli import options
-from hierchat.cli.answering import open_talk
 from hierchat.cli.chat import ChatFlags
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import (
@@ -32,7 +31,7 @@ from hierchat.cli.screen import (
     say,
     show_sources,
 )
-from hierchat.cli.talk import Talk
+from hierchat.cli.talk import Talk, open_talk
 from hierchat.store import StoreError
 from hierchat.store.records import Attachment
 from hierchat.texts.attachments import MOST_BYTES, read
@@ -203,10 +202,7 @@ class Interactive:
             return []
         found = [f"{name} " if takes else name for name, (_, takes, _) in self._commands.items()]
         if typed.startswith("/model "):
-            try:
-                found = [f"/model {name}" for name in self._talk.model.names()]
-            except CommandError:
-                return []
+            found = [f"/model {name}" for name in self._talk.model.names()]
         return [line for line in found if line.startswith(typed)]
 
     def _ask(self, text: str) -> None:
@@ -244,8 +240,7 @@ class Interactive:
     def _temperature(self, text: str) -> None:
         if text:
             self._set("temperature", options.temperature, text)
-        now = self._talk.settings.sampling.get("temperature")
-        self._say("The server chooses the temperature." if now is None else f"Temperature: {now:g}")
+        self._say(f"Temperature: {self._talk.settings.sampling['temperature']:g}")
 
     def _seed(self, text: str) -> None:
         if text == _OFF:
@@ -335,7 +330,11 @@ def _one(talk: Talk, text: str, files: Sequence[Attachment], flags: ChatFlags) -
     if last.phase == "waiting":
         return INTERRUPTED
     if flags.json:
-        print(json.dumps(record(last, talk.model.name, talk.number), ensure_ascii=False))
+        print(
+            json.dumps(
+                record(last, talk.model.name, None if flags.no_history else talk.number), ensure_ascii=False
+            )
+        )
     else:
         for sentence in (last.notice, figures_line(last.figures)):
             if sentence:
@@ -346,13 +345,13 @@ def _one(talk: Talk, text: str, files: Sequence[Attachment], flags: ChatFlags) -
 def _many(talk: Talk, flags: ChatFlags) -> int:
     notes = console(notes=True, plain=flags.plain)
     chat = talk.chat()
-    about = f" · going on with “{chat.title}”" if chat else " · nothing is stored" if flags.no_history else ""
+    about = f" · going on with “{chat.title}”" if chat else " · nothing is kept" if flags.no_history else ""
     say(
         notes,
         f"{talk.model.name}{talk.model.place}{about} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
     )
     loop = Interactive(talk, _screen(talk, flags.plain), console(plain=flags.plain), notes)
-    loop.run(Lines(talk.earlier(_EARLIER), loop.completions))
+    loop.run(Lines([] if flags.no_history else talk.kept.earlier(_EARLIER), loop.completions))
     return 0
 
 

@@ -1,59 +1,86 @@
-"""Hold a chat of the terminal: in memory alone, stored by the service, or as a stored copy of a server's."""
+"""Hold a chat of the terminal: ChatService answers and stores it, over a model of this process or of a server."""
 
-import time
-import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Protocol
+from typing import Any, TextIO
 
-from hierchat.chat.conversations import own_sampling, reply_settings
+from pydantic import ValidationError
+
+from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.chat.statistics import SourceRun
+from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
-from hierchat.config import GenerationSettings
-from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import Chat, ChatMessage, NotFound, Store, title_of
-from hierchat.store.records import Attachment, ChatSettings, FinalState, NewMessage, Project
-from hierchat.texts.attachments import with_files
-from hierchat.texts.exporting import open_branch
+from hierchat.cli.screen import wait_for_model
+from hierchat.config import database_file
+from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI, read_catalogue
+from hierchat.models.device_memory import best_device
+from hierchat.models.fetch.bring import is_fetched
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.store import LOCAL_USER, Chat, NotFound, Store
+from hierchat.store.records import Attachment, ChatSettings, NewMessage, Project
+
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
 
 DELETED = "This chat was deleted meanwhile. What you say next begins a new one."
-_STATES: dict[str | None, FinalState] = {"stopped": "stopped", "error": "interrupted"}
+USUAL_URL = "http://127.0.0.1:7860"
+"""Where a hierchat of this machine listens."""
 
 
-class Model(Protocol):
-    """Lists and chooses the models that may answer: of this process, or of a server."""
+class OwnModel:
+    """Chooses the model that answers; while one is loaded, `out` shows how far it is."""
+
+    def __init__(self, slot: ModelSlot, out: TextIO = sys.stderr) -> None:
+        self.slot = slot
+        self._out = out
 
     @property
     def name(self) -> str:
-        """Return the name of the model that answers now."""
+        return self.slot.model.name if self.slot.model else ""
 
-    place: str
-    """Where it answers, to stand behind its name; empty: in this process."""
+    @property
+    def place(self) -> str:
+        """Return where it answers, to stand after its name; empty: on this machine."""
+        engine = self.slot.catalogue.entry(self.name).engine
+        return f" at {engine.openai.url}" if engine else ""
 
     def names(self) -> list[str]:
-        """Return the names of the models that can be chosen. Raises CommandError."""
+        return self.slot.names
 
     def about(self, name: str) -> str:
         """Return a hint about a model to read before it is chosen; mostly empty."""
+        present = is_fetched(self.slot.catalogue.entry(name), best_device())
+        return "" if present else "not on this machine: it is fetched first"
 
     def choose(self, name: str) -> None:
         """Switch to another model, and return when it can answer. Raises CommandError, and the present one stays."""
+        require(name, self.names())
+        if name == (before := self.name):
+            return
+        self.slot.start(name)
+        try:
+            wait_for_model(self.slot, self._out)
+        except KeyboardInterrupt:
+            if not before:
+                raise
+            self.slot.start(before)
+            wait_for_model(self.slot, self._out)
+            raise CommandError(f"Stopped. {before} goes on answering.") from None
+        if self.name != name:
+            raise CommandError(self.slot.status.message or f"{name} could not be loaded.")
 
 
 def require(name: str, names: Sequence[str]) -> None:
     """Raise CommandError if no model has that name."""
     if name not in names:
         raise CommandError(f"No model is called {name!r}. There are: {', '.join(names)}.")
-
-
-Complete = Callable[[Sequence[PromptMessage], Mapping[str, Any], Event], Generator[Frame, None, None]]
-"""The reply to messages under sampling settings, as frames, the last one in phase "done"."""
 
 
 @dataclass(slots=True)
@@ -69,121 +96,6 @@ class SettingsOverrides:
         return replace(settings, system_prompt=prompt, sampling={**settings.sampling, **self.sampling})
 
 
-@dataclass(eq=False)
-class Talk(ABC):
-    """Leads the terminal's chat: asks, answers, and begins others."""
-
-    model: Model
-    changes: SettingsOverrides
-    kept: "KeptChats | None" = field(default=None, kw_only=True)
-    """The user's chats, where this one is stored."""
-    number: int | None = field(default=None, kw_only=True)
-    """The number, in the database, of the chat that goes on."""
-
-    @property
-    def settings(self) -> ChatSettings:
-        """Return the settings in force from the next reply on."""
-        return self.changes.over(self._own_settings())
-
-    def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        """Ask a question and yield the frames of the reply. Raises what keeps it from beginning.
-
-        The question is stored from the first frame on, if the chat is, until `take_back`."""
-        try:
-            yield from self._ask(text, files, stop)
-        except NotFound as error:
-            self.new()
-            raise CommandError(DELETED) from error
-
-    def take_back(self) -> None:
-        """Remove the stored question, unless the reply has begun: then this changes nothing."""
-        if self.kept and self.kept.let_go():
-            self.number = None
-
-    @abstractmethod
-    def new(self) -> None:
-        """Begin another chat with the same overrides of settings."""
-
-    def earlier(self, most: int) -> list[str]:
-        """Return the questions of earlier chats: the last `most`, oldest first."""
-        return self.kept.earlier(most) if self.kept else []
-
-    @abstractmethod
-    def chat(self) -> Chat | None:
-        """Return the chat with all its messages; None if it has none."""
-
-    def runs(self) -> list[SourceRun]:
-        """Return the runs of the last reply by source of draft; empty if that is not known."""
-        return []
-
-    @abstractmethod
-    def _own_settings(self) -> ChatSettings:
-        """Return the settings of the chat, without this run's overrides."""
-
-    @abstractmethod
-    def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        """Ask a question and yield the frames of the reply. Raises NotFound if the chat was deleted."""
-
-
-@dataclass(eq=False)
-class TalkInMemory(Talk):
-    """Chat that is not stored: its messages are given to the model anew each time."""
-
-    _complete: Complete
-    _usual: ChatSettings = field(default_factory=lambda: ChatSettings("", {}))
-
-    def __post_init__(self) -> None:
-        self._chat = _empty()
-
-    def _own_settings(self) -> ChatSettings:
-        return self._usual
-
-    def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        settings, before = self.settings, open_branch(self._chat) if self._chat.messages else []
-        question = _message("user", before[-1].name if before else None, text, attachments=tuple(files))
-        messages = [PromptMessage("system", settings.system_prompt)] if settings.system_prompt else []
-        messages += [
-            PromptMessage(message.role, with_files(message.text, message.attachments))
-            for message in (*before, question)
-            if message.role != "system" or not messages
-        ]
-        last: Frame | None = None
-        try:
-            for last in self._complete(messages, settings.sampling, stop):
-                yield last
-        finally:
-            if last is not None and last.phase != "waiting":
-                self._add(question, last, settings)
-
-    def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
-        state = "stopped" if last.phase != "done" else _STATES.get(last.finish, "complete")
-        by = {"model": self.model.name}
-        reply = _message("assistant", question.name, last.text, state=state, written_by=by)
-        self._chat = replace(
-            self._chat,
-            title=self._chat.title or title_of(question.text),
-            updated_at=reply.created_at,
-            messages=[*self._chat.messages, question, reply],
-            current=reply.name,
-        )
-
-    def new(self) -> None:
-        self._chat, self.number = _empty(), None
-
-    def chat(self) -> Chat | None:
-        return self._chat if self._chat.messages else None
-
-
-def _empty() -> Chat:
-    now = time.time()
-    return Chat(f"terminal:{uuid.uuid4().hex}", "", now, now, (), None)
-
-
-def _message(role: Any, parent: str | None, text: str, **more: Any) -> ChatMessage:
-    return ChatMessage(uuid.uuid4().hex, parent, role, text, time.time(), **more)
-
-
-# Chats in the store: led by the chat service, or kept as they come from a server.
 _CHATS = 20
 """In so many of the last chats the earlier messages are looked for."""
 
@@ -192,18 +104,24 @@ class KeptChats:
     """Keeps a user's chats in the store, and the question that waits for a reply: a crash leaves it in its
     chat, without a reply."""
 
-    def __init__(self, store: Store, user: int, project: Project | None = None) -> None:
-        """`project`: new chats begin in it, and the last one is searched in it."""
+    def __init__(
+        self, store: Store, user: int, project: Project | None = None, *, incognito: bool = False
+    ) -> None:
+        """`project`: new chats begin in it, and the last one is searched in it. `incognito`: no other chat drafts
+        them, and they are erased when the store closes."""
         self.store = store
         self.user = user
         self.project = project.id if project else None
+        self.incognito = incognito
         self._began: int | None = None
         self.held: int | None = None
 
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
         """Store a question and return the chat's number; with `number` None, of a new chat. Raises NotFound."""
+        chats = self.store.chats
         if number is None:
-            number = self._began = self.store.chats.create(self.user, project_id=self.project)
+            begun = chats.begin_incognito(self.user) if self.incognito else None
+            number = self._began = begun or chats.create(self.user, project_id=self.project)
         message = NewMessage(self.end_of(number), text, files=files)
         self.held = self.store.messages.enqueue(self.user, number, message, at_end=True)
         return number
@@ -241,15 +159,32 @@ class KeptChats:
 
 
 @dataclass(eq=False)
-class StoredTalk(Talk):
-    """Chat that ChatService answers and stores, as it does for the page."""
+class Talk:
+    """Leads the terminal's chat: asks, answers, and begins others. The service stores it as it does for the page."""
 
+    model: OwnModel
+    changes: SettingsOverrides
     _service: ChatService
-    kept: KeptChats = field(kw_only=True)
+    kept: KeptChats
+    number: int | None = None
+    """The number, in the database, of the chat that goes on."""
     _reply: int | None = field(default=None, init=False)
 
-    def _own_settings(self) -> ChatSettings:
-        return self._service.chats.settings(self.kept.user, self.number, self.kept.project)
+    @property
+    def settings(self) -> ChatSettings:
+        """Return the settings in force from the next reply on."""
+        kept = self.kept
+        return self.changes.over(self._service.chats.settings(kept.user, self.number, kept.project))
+
+    def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        """Ask a question and yield the frames of the reply. Raises what keeps it from beginning.
+
+        The question is stored from the first frame on, until `take_back`."""
+        try:
+            yield from self._ask(text, files, stop)
+        except NotFound as error:
+            self.new()
+            raise CommandError(DELETED) from error
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings, user = self.settings, self.kept.user
@@ -262,50 +197,80 @@ class StoredTalk(Talk):
                 self._reply = frame.message_id
                 yield frame
 
+    def take_back(self) -> None:
+        """Remove the stored question, unless the reply has begun: then this changes nothing."""
+        if self.kept.let_go():
+            self.number = None
+
     def new(self) -> None:
+        """Begin another chat with the same overrides of settings."""
         self.number = self._reply = None
 
     def chat(self) -> Chat | None:
+        """Return the chat with all its messages; None if it has none."""
         kept = self.kept
         return None if self.number is None else kept.store.transfer.export_chat(kept.user, self.number)
 
     def runs(self) -> list[SourceRun]:
+        """Return the runs of the last reply by source of draft; empty if that is not known."""
         return [] if self._reply is None else self._service.runs(self.kept.user, self._reply)
 
 
-@dataclass(eq=False)
-class CopiedTalk(TalkInMemory):
-    """Chat that a server answers, with a copy in the local store, so that it drafts later replies here."""
+# From the flags to a chat that can begin
+@contextmanager
+def open_talk(flags: ChatFlags) -> Iterator[Talk]:
+    """Open the chat that the flags ask for, its model loaded. Raises what keeps it from beginning."""
+    if flags.no_history and (flags.go_on or flags.project):
+        other = "--continue" if flags.go_on else "--project"
+        raise CommandError(f"{other} needs what --no-history leaves out. Give one of the two.")
+    given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
+    sampling = {name: value for name, value in given.items() if value is not None}
+    catalogue = _models_of(flags.url, flags.key) if flags.url else read_catalogue()
+    with ExitStack() as stack:
+        store = stack.enter_context(Store.open(database_file(flags.db)))
+        if store.notice:
+            print(store.notice, file=sys.stderr)
+        user = store.users.ensure(LOCAL_USER)
+        project = _project(store.projects.all(user), flags.project) if flags.project else None
+        kept = KeptChats(store, user, project, incognito=flags.no_history)
+        number = kept.last() if flags.go_on else None
+        slot = ModelSlot(catalogue, backend=flags.backend, costs=store.learned)
+        preferred = project.model if project and project.model in slot.names else None
+        name = flags.model or preferred or slot.names[0]
+        require(name, slot.names)
+        service = stack.enter_context(closing(ChatService(store, slot)))
+        model = OwnModel(slot)
+        model.choose(name)
+        yield Talk(model, SettingsOverrides(flags.system, sampling), service, kept, number)
 
-    kept: KeptChats = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        if self.number is None:
-            super().__post_init__()
-        else:
-            self._chat = self.kept.store.transfer.export_chat(self.kept.user, self.number)
+def _models_of(url: str, key: str | None) -> Catalogue:
+    """Return the models of a server of OpenAI's protocol, the loaded one first if it tells. Raises CommandError."""
+    if key:
+        os.environ[KEY_VARIABLE] = key
+    address = url if "://" in url else f"http://{url}"
+    try:
+        server = OpenAI(url=address, key_variable=KEY_VARIABLE)
+        listed = OpenAIClient.of_catalogue(server).models()
+    except ValidationError as error:
+        raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.") from error
+    except ServerError as error:
+        raise CommandError(str(error)) from error
+    if not listed:
+        raise CommandError(f"There is no model at {server.url}.")
+    listed.sort(key=lambda one: not one.get("loaded"))
+    models = {}
+    for name in dict.fromkeys(str(one["id"]) for one in listed):
+        engine = EngineElsewhere(openai=server.model_copy(update={"model": name}))
+        entry = ModelEntry(name="server", engine=engine)
+        models[name] = entry.model_copy(update={"name": name})  # which servers write as they like
+    return Catalogue(models=models, default=next(iter(models)))
 
-    def _own_settings(self) -> ChatSettings:
-        """Return the chat's settings; of a new one, the default preset's. The rest is left to the server."""
-        store, user = self.kept.store, self.kept.user
-        if self.number is not None:
-            return store.chats.settings(user, self.number) or self._usual
-        default = (preset.settings for preset in store.presets.all(user) if preset.is_default)
-        return next(default, self._usual)
 
-    def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        self.kept.hold(text, files, self.number)
-        yield from super()._ask(text, files, stop)
-
-    def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
-        """Add a question and its reply to the chat, and store it. Raises NotFound if the chat was deleted."""
-        super()._add(question, last, settings)
-        store, user = self.kept.store, self.kept.user
-        if self.number is not None:
-            store.chats.get(user, self.number)
-        store.transfer.import_chat(user, self._chat)
-        self.number = store.transfer.id_of(user, self._chat.source)
-        if settings != self._own_settings():
-            sampling = own_sampling(GenerationSettings()) | dict(settings.sampling)
-            store.chats.set_settings(user, self.number, replace(settings, sampling=sampling))
-        self.kept.let_go()
+def _project(projects: Sequence[Project], name: str) -> Project:
+    """Return the project with this name, in any case of its letters. Raises CommandError if there is none."""
+    for project in projects:
+        if project.name.casefold() == name.casefold():
+            return project
+    there = ", ".join(project.name for project in projects) or "none"
+    raise CommandError(f"There is no project {name!r}. There are: {there}.")

@@ -1,4 +1,4 @@
-"""Talks of the terminal: over a server of OpenAI's protocol, kept or not, and over a model of this process."""
+"""Talks of the terminal: over a server of OpenAI's protocol, and over a model of this process."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.cli import answering
-from hierchat.cli.answering import OwnModel, ServerModel
+from hierchat.cli import talk as talk_module
+from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import CopiedTalk, KeptChats, SettingsOverrides, StoredTalk, Talk, TalkInMemory
+from hierchat.cli.talk import KeptChats, OwnModel, SettingsOverrides, Talk
 from hierchat.runtime.model_slot import ModelSlot
-from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.records import ChatSettings, Project
@@ -27,160 +26,70 @@ from tests.testing.deleting import delete_for_good
 from tests.testing.openai_server import Script, serving
 from tests.testing.tiny_chat import catalogue, load
 
-SAID = [PromptMessage("system", "You help."), PromptMessage("user", "Hello?")]
-Begin = Callable[..., StoredTalk]
-
-
-def frames(server: ServerModel) -> list[Frame]:
-    return list(server.complete(SAID, {}, threading.Event()))
+Begin = Callable[..., Talk]
 
 
 def ask(talk: Talk, text: str) -> Frame:
     return list(talk.ask(text, (), threading.Event()))[-1]
 
 
+def flags(url: str, tmp_path: Path, **more: Any) -> ChatFlags:
+    return ChatFlags(url=url, db=tmp_path / "chats.db", **more)
+
+
 @pytest.mark.parametrize("ending", ["", "/v1/"])
-def test_the_reply_of_a_server_comes_piece_by_piece(url: str, script: Script, ending: str) -> None:
-    server = ServerModel(url + ending)
-    server.choose()
-    got = frames(server)
-    assert [one.phase for one in got] == ["waiting", "writing", "writing", "done"]
-    assert [one.text for one in got] == ["", "Hello ", "Hello there.", "Hello there."]
-    assert got[-1].finish == "end"
-    script.usage = {"prompt_tokens": 7, "completion_tokens": 100}  # of another program
-    figures = frames(server)[-1].figures
-    assert figures.tokens == 100
-    assert figures.tokens_per_second
-    assert figures.first_token_seconds
-    assert figures.deserved_speedup is None
-
-
-def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script: Script) -> None:
-    script.pieces_apart = [{"reasoning_content": "Hm"}, {"reasoning": "."}]
-    server = ServerModel(url)
-    got = frames(server)
-    assert [one.text for one in got][:3] == ["", "<think>\nHm", "<think>\nHm."]
-    assert got[-1].text == "<think>\nHm.\n</think>\n\nHello there."
-    turns = (("assistant", got[-1].text), ("user", "<think>And?"), ("assistant", "<think>\nHm"))
-    list(server.complete([PromptMessage(*turn) for turn in turns], {}, threading.Event()))
-    sent = [one["content"] for one in script.asked[1]["messages"]]
-    assert sent == ["Hello there.", "<think>And?", "<think>\nHm"]
-
-
-def test_a_key_opens(url: str, script: Script) -> None:
-    script.key = "secret"
-    ServerModel(url, "secret").choose()
-    for key in (None, "wrong"):
-        server = ServerModel(url, key)
-        assert not server.is_hierchat()
-        for call in (server.choose, partial(frames, server)):
-            with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
-                call()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "data: <html>\n\n", "data: 3\n\n", 'data: {"choices": [3]}\n\n',
-        "much", [1], {"drafted": 3}, {"tokens_per_second": "fast"}, {"sources": 3},
-    ],
-)  # fmt: skip
-def test_another_protocol_is_named(url: str, script: Script, wrong: object) -> None:
-    """Or figures of another form."""
-    if str(wrong).startswith("data"):
-        script.raw = str(wrong)
-    else:
-        script.usage = {"prompt_tokens": 7, "completion_tokens": 9, "hierchat": wrong}
-    with pytest.raises(CommandError, match="does not speak OpenAI's protocol"):
-        frames(ServerModel(url))
-
-
-def test_nothing_answers() -> None:
-    with serving(Script()) as url:
-        server = ServerModel(url)
-    assert not server.is_hierchat()
-    for call in (server.choose, partial(frames, server)):
-        with pytest.raises(CommandError, match=r"Nothing answers at .*hierchat with --api"):
-            call()
-
-
-@pytest.fixture
-def copied(url: str, store: Store, user: int) -> TalkInMemory:
-    """A talk that a server answers and the store keeps."""
-    server = ServerModel(url)
-    return CopiedTalk(server, SettingsOverrides(), server.complete, kept=KeptChats(store, user))
-
-
-def test_each_question_brings_what_was_said(url: str, script: Script) -> None:
-    server, stop = ServerModel(url), threading.Event()
-    talk = TalkInMemory(server, SettingsOverrides(), server.complete)
-    stop.set()
-    list(talk.ask("never begun", (), stop))
-    assert talk.chat() is None
-    script.asked.clear()
-    for question in ("one", "two"):
-        ask(talk, question)
-    talk.new()
-    ask(talk, "three")
+def test_a_server_answers_and_the_chat_stands_in_the_store(
+    url: str, script: Script, ending: str, tmp_path: Path
+) -> None:
+    with talk_module.open_talk(flags(url + ending, tmp_path)) as server:
+        assert server.model.place == f" at {url}"
+        server.model.choose("other")
+        assert ask(server, "one").text == "Hello there."
+        ask(server, "two")
+        assert server.number
+        store, user = server.kept.store, server.kept.user
+        path = store.messages.path(user, server.number)
+        assert [message.text for message in path] == ["one", "Hello there.", "two", "Hello there."]
+        assert [message.model for message in path] == ["", "other", "", "other"]
+        first = server.number
+        server.new()
+        ask(server, "three")
+        assert server.number != first
+        assert server.kept.earlier(2) == ["two", "three"]
+        assert server.kept.last() == server.number
     said = [[(one["role"], one["content"]) for one in asked["messages"]] for asked in script.asked]
     assert said[1] == [("user", "one"), ("assistant", "Hello there."), ("user", "two")]
     assert said[2] == [("user", "three")]
 
 
-def test_chats_with_a_server_stand_in_the_store_and_draft(
-    copied: TalkInMemory, store: Store, user: int
+def test_a_model_of_any_name_that_is_loaded_there_comes_first(
+    url: str, script: Script, tmp_path: Path
 ) -> None:
-    copied.model.choose("other")
-    assert ask(copied, "one").text == "Hello there."
-    ask(copied, "two")
-    assert copied.number
-    path = store.messages.path(user, copied.number)
-    assert [message.text for message in path] == ["one", "Hello there.", "two", "Hello there."]
-    assert [message.model for message in path] == ["", "other", "", "other"]
-    assert [(chat.id, chat.title) for chat in store.chats.find(user)] == [(copied.number, "one")]
-    drafting = [text for _, text in store.history.without_tokens(user, "key", 0, None, 9)]
-    assert drafting == [message.text for message in path]
-    first = copied.number
-    copied.new()
-    ask(copied, "three")
-    assert copied.number != first
-    assert copied.earlier(2) == ["two", "three"]
-    assert KeptChats(store, user).last() == copied.number
+    script.models = [{"id": "a"}, {"id": "Maker/model:8b", "loaded": True}]
+    with talk_module.open_talk(flags(url, tmp_path)) as server:
+        assert server.model.names() == ["Maker/model:8b", "a"]
+        ask(server, "one")
+    assert script.asked[0]["model"] == "Maker/model:8b"
 
 
-def test_a_deleted_chat_does_not_come_back(copied: TalkInMemory, store: Store, user: int) -> None:
-    ask(copied, "one")
-    assert copied.number
-    delete_for_good(store, user, copied.number)
-    with pytest.raises(CommandError, match="deleted meanwhile"):
-        ask(copied, "two")
-    assert store.chats.find(user) == []
-    ask(copied, "three")
-    assert copied.number
-    assert [message.text for message in store.messages.path(user, copied.number)] == ["three", "Hello there."]
+def test_a_key_opens(url: str, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "")
+    script.key = "secret"
+    for key, said in ((None, "Put it in HIERCHAT_KEY"), ("wrong", "Put the right one in HIERCHAT_KEY")):
+        with pytest.raises(CommandError, match=said), talk_module.open_talk(flags(url, tmp_path, key=key)):
+            pass
+    with talk_module.open_talk(flags(url, tmp_path, key="secret")) as server:
+        assert ask(server, "one").text == "Hello there."
 
 
-def test_what_is_set_is_the_chats_and_a_new_one_begins_with_the_default_preset(
-    copied: TalkInMemory, script: Script, store: Store, user: int
-) -> None:
-    ask(copied, "one")
-    assert copied.number
-    assert store.chats.settings(user, copied.number) is None
-    preset = store.presets.create(user, "brief", ChatSettings("Be brief.", {"temperature": 0.3}))
-    store.presets.set_default(user, preset)
-    copied.new()
-    ask(copied, "two")
-    asked = script.asked[-1]
-    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert asked["temperature"] == 0.3
-    settings = store.chats.settings(user, copied.number)
-    assert settings
-    assert (settings.system_prompt, settings.preset_id) == ("Be brief.", preset)
-    copied.changes.system_prompt = "Be kind."
-    ask(copied, "three")
-    settings = store.chats.settings(user, copied.number)
-    assert settings
-    assert settings.system_prompt == "Be kind."
+def test_nothing_answers(tmp_path: Path) -> None:
+    with serving(Script()) as url:
+        pass
+    with (
+        pytest.raises(CommandError, match=r"Nothing answers at .*Start the server there"),
+        talk_module.open_talk(flags(url, tmp_path)),
+    ):
+        pass
 
 
 @pytest.fixture
@@ -197,7 +106,7 @@ def service(store: Store) -> Iterator[ChatService]:
 
 @pytest.fixture
 def model(service: ChatService) -> OwnModel:
-    model = OwnModel(service, service.slot, io.StringIO())
+    model = OwnModel(service.slot, io.StringIO())
     model.choose("tiny")
     return model
 
@@ -206,9 +115,9 @@ def model(service: ChatService) -> OwnModel:
 def begin(service: ChatService, store: Store, model: OwnModel, user: int) -> Begin:
     """Begin a talk of short replies that this process writes; take up that of a number, or be in a project."""
 
-    def begin(number: int | None = None, project: Project | None = None) -> StoredTalk:
-        kept = KeptChats(store, user, project)
-        talk = StoredTalk(model, SettingsOverrides(), service, kept=kept, number=number)
+    def begin(number: int | None = None, project: Project | None = None, **more: Any) -> Talk:
+        kept = KeptChats(store, user, project, **more)
+        talk = Talk(model, SettingsOverrides(), service, kept, number)
         talk.changes.sampling["max_new_tokens"] = 8
         return talk
 
@@ -265,23 +174,52 @@ def test_nothing_stays_of_what_was_not_asked(begin: Begin, store: Store, user: i
     assert store.chats.find(user) == []
 
 
-def test_without_history_nothing_is_stored_and_no_other_chat_drafts(
-    begin: Begin, service: ChatService, model: OwnModel, store: Store, user: int
+def test_a_deleted_chat_does_not_come_back(begin: Begin, store: Store, user: int) -> None:
+    talk = begin()
+    ask(talk, "one")
+    assert talk.number
+    delete_for_good(store, user, talk.number)
+    with pytest.raises(CommandError, match="deleted meanwhile"):
+        ask(talk, "two")
+    assert store.chats.find(user) == []
+    ask(talk, "three")
+    assert talk.number
+    assert store.messages.path(user, talk.number)[0].text == "three"
+
+
+def test_a_new_chat_begins_with_the_default_preset(begin: Begin, store: Store, user: int) -> None:
+    talk = begin()
+    preset = store.presets.create(user, "brief", ChatSettings("Be brief.", {"temperature": 0.3}))
+    store.presets.set_default(user, preset)
+    ask(talk, "two")
+    assert talk.number
+    settings = store.chats.settings(user, talk.number)
+    assert settings
+    assert (settings.system_prompt, settings.sampling["temperature"]) == ("Be brief.", 0.3)
+    talk.changes.system_prompt = "Be kind."
+    ask(talk, "three")
+    settings = store.chats.settings(user, talk.number)
+    assert settings
+    assert settings.system_prompt == "Be kind."
+
+
+def test_without_history_nothing_is_kept_and_no_other_chat_drafts(
+    begin: Begin, store: Store, user: int
 ) -> None:
     talk = begin()
     first = ask(talk, "hello")
     talk.new()
     assert "history" in ask(talk, "hello").figures.shares
     before = store.chats.find(user)
-    settings = service.chats.settings(user, None)
-    passing = TalkInMemory(model, SettingsOverrides(), partial(model.complete, user), settings)
-    passing.changes.sampling["max_new_tokens"] = 8
+    passing = begin(incognito=True)
     same = ask(passing, "hello")
     assert same.text == first.text
     assert "history" not in same.figures.shares
     assert store.chats.find(user) == before
     store.users.choose(user, drafts_from="none")
     assert set(ask(passing, "more").figures.shares) == {"target"}
+    assert passing.number
+    assert store.chats.end_incognito(user, passing.number)
 
 
 def test_a_model_that_does_not_come_leaves_the_present_one(
@@ -291,14 +229,14 @@ def test_a_model_that_does_not_come_leaves_the_present_one(
         model.choose("broken")
     with pytest.raises(CommandError, match=r"No model is called 'nobody'\. .*: tiny, another, broken\."):
         model.choose("nobody")
-    wait, interrupts = answering.wait_for_model, [KeyboardInterrupt()]
+    wait, interrupts = talk_module.wait_for_model, [KeyboardInterrupt()]
 
     def interrupted(*arguments: Any) -> None:
         if interrupts:
             raise interrupts.pop()
         wait(*arguments)
 
-    monkeypatch.setattr(answering, "wait_for_model", interrupted)
+    monkeypatch.setattr(talk_module, "wait_for_model", interrupted)
     with pytest.raises(CommandError, match=r"^Stopped\. tiny goes on answering\.$"):
         model.choose("another")
     assert model.name == "tiny"

@@ -81,8 +81,6 @@ class Chunk:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     """Of the reply so far, where it is told."""
-    figures: Mapping[str, Any] | None = None
-    """What another hierchat measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +309,6 @@ def _chunk(event: ChatCompletionChunk) -> Chunk:
         stop_string=isinstance(getattr(choice, "stop_reason", None), str),
         prompt_tokens=_count(usage and usage.prompt_tokens),
         completion_tokens=_count(usage and usage.completion_tokens),
-        figures=getattr(usage, "hierchat", None),
     )
 
 
@@ -340,9 +337,7 @@ def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
                 "`context_length` of this model in models.yaml to what the server holds: then old turns are left out."
             )
         case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
-            return later(
-                f"What answers at {entry.url} does not speak OpenAI's protocol. Check the `url` in models.yaml."
-            )
+            return later(f"What answers at {entry.url} does not speak OpenAI's protocol. Check its `url`.")
         case Failure(status=404):
             return later(
                 f"The server at {entry.url} has no model {failure.model!r} now. Load it there, or choose this model "
