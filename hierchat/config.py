@@ -80,6 +80,14 @@ def data_dir() -> Path:
     return _directory("HIERCHAT_DATA", platformdirs.user_data_dir(APP))
 
 
+def prefix_bytes() -> int:
+    """Return how many bytes may be kept on disk of what models have read: HIERCHAT_PREFIX_GB, 2 by default."""
+    try:
+        return max(int(float(os.environ.get("HIERCHAT_PREFIX_GB", "2")) * 2**30), 0)
+    except (ValueError, OverflowError):
+        return 2 * 2**30
+
+
 def database_file(given: Path | None = None) -> Path:
     """Return the database's path, or the file that was named. Raises FolderError where that has no folder."""
     if given is None:

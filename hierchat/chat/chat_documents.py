@@ -65,11 +65,18 @@ class DocumentReading:
 class ChatDocuments(Documents):
     """Stores the documents of all users, reads new ones, and finds the passages that go with a question."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, gone: Callable[[int], object] = lambda user: None) -> None:
+        """`gone`: called with the user of a document that was deleted."""
         super().__init__(connection)
+        self._gone = gone
         self._lock = threading.Lock()
         self.readings: dict[int, DocumentReading] = {}
         """Each user's last one."""
+
+    def delete(self, user_id: int, document_id: int) -> bool:
+        whole = super().delete(user_id, document_id)
+        self._gone(user_id)
+        return whole
 
     def read(
         self,

@@ -12,6 +12,7 @@ from typing import Any, Self
 from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
+from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.chat.tool_calls import optional
@@ -124,6 +125,7 @@ class Completions:
     _costs: LearnedValues
     _is_owner: Callable[[int], bool]
     """Whether texts that were added on this machine are this user's."""
+    _prefixes: PrefixKeeper | None = None
 
     def complete(
         self,
@@ -153,6 +155,8 @@ class Completions:
                 yield Frame("waiting", ahead=ahead)
             if turn.model is None:
                 return
+            if self._prefixes:
+                self._prefixes.attach(turn.model)
             writing = begin(turn.model)
             reply = writing.reply if isinstance(writing, ReplyRecorder) else writing
             reply.sent = sent
@@ -167,6 +171,8 @@ class Completions:
                 yield failed(logs.error_message(error), reply, message)
             finally:
                 self.keep(turn.model)
+                if self._prefixes:
+                    self._prefixes.wake()
 
     def reply(
         self, served: ServedModel, messages: Sequence[PromptMessage], options: ReplyOptions

@@ -18,6 +18,7 @@ from hierchat.chat.deleted_texts import DeletedTexts
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import InProgress, Question
+from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
 from hierchat.chat.summaries import Compaction, NotSummarised, TitleWriter, summary_of, unsummarised
@@ -71,10 +72,11 @@ class ChatService:
         )
         self.data = UserData(store, self.changes)
         self.data.back_up_daily()
-        self.documents = ChatDocuments(store.connection)
+        self.prefixes = PrefixKeeper(store, slot)
+        self.documents = ChatDocuments(store.connection, self.prefixes.drop)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self.completions = Completions(
-            slot, self._histories, self._learned, store.learned, store.users.is_owner
+            slot, self._histories, self._learned, store.learned, store.users.is_owner, self.prefixes
         )
         self.titles = TitleWriter(store, slot)
         self._compaction = Compaction(store, self.completions, self._said_in_chat)
@@ -110,6 +112,7 @@ class ChatService:
         """Stop all threads and save what drafting has learned; call it before the store is closed."""
         self.tools.close()
         self.deleted_texts.close()
+        self.prefixes.close()
         self.documents.close()
         self.data.close()
         self.idle.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -311,6 +311,10 @@ class SequencePool:
         self._taken: list[CachedSequence] = []
         self._users: dict[int, int | None] = {}
         self._chats: dict[int, int | None] = {}
+        self.restore: Callable[[CachedSequence, Sequence[int], int | None], object] | None = None
+        """Puts more of a user's prompt into a sequence, from the disk."""
+        self._wiped: set[int] = set()
+        """Those that were in use when texts of their user were deleted: they are never written to the disk."""
         self._lock = threading.Lock()
 
     @contextmanager
@@ -340,12 +344,24 @@ class SequencePool:
             holder = max(own, key=lambda one: shared[id(one)], default=sequence)
             if (most := shared.get(id(holder), 0)) >= held + WORTH_TAKING_OVER:
                 sequence.adopt(holder, prompt[held:most])
+            self._wiped.discard(id(sequence))
+            if self.restore:
+                self.restore(sequence, prompt, user)
             return sequence
 
     @property
     def sequences(self) -> list[CachedSequence]:
         """List all sequences that are open."""
         return [*self._free, *self._taken]
+
+    def texts(self) -> list[tuple[CachedSequence, int | None, int | None]]:
+        """List the texts that no reply uses, each with its user and chat."""
+        with self._lock:
+            return [
+                (one, self._users.get(id(one)), self._chats.get(id(one)))
+                for one in self._free
+                if id(one) not in self._wiped
+            ]
 
     def give(self, sequence: CachedSequence) -> None:
         """Give a sequence back once its reply has ended."""
@@ -379,6 +395,7 @@ class SequencePool:
                 chat = self._chats.get(id(sequence))
                 if self._users.get(id(sequence)) == user and (chats is None or chat in chats):
                     sequence.rollback(0)
+            self._wiped |= {id(one) for one in self._taken if self._users.get(id(one)) == user}
             for sequence in self.sequences:
                 sequence.wipe()
 

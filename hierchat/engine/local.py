@@ -40,17 +40,17 @@ class LocalEngine:
         self.decode = decode
         self.latency = LatencyCurve()
         self._detokenizer = Detokenizer(decode, self.end_ids)
-        self._pool = SequencePool(sequence, places)
+        self.pool = SequencePool(sequence, places)
         self._batch = ContinuousBatch(self.runner, self.latency)
         top_tokens(np.zeros(1, np.float32), 1)  # compiled now: the first reply need not wait for it
 
     @property
     def sequence(self) -> CachedSequence:
-        return self._pool.latest
+        return self.pool.latest
 
     @property
     def places(self) -> int:
-        return self._pool.most
+        return self.pool.most
 
     @property
     def exact(self) -> bool | None:
@@ -64,7 +64,7 @@ class LocalEngine:
             request = replace(request, drafter=None)
         with (
             clear_memory_errors(),
-            self._pool.sequence(request.prompt_ids, request.user, request.chat) as sequence,
+            self.pool.sequence(request.prompt_ids, request.user, request.chat) as sequence,
         ):
             reply = self._begin(sequence, request)
             try:
@@ -80,7 +80,7 @@ class LocalEngine:
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
         """Decode one reply plainly and exactly; yield each step with the rows that it chose from, valid until then."""
-        with self._pool.sequence(prompt_ids) as sequence:
+        with self.pool.sequence(prompt_ids) as sequence:
             reply = self._begin(sequence, GenerationRequest(prompt_ids, settings))
             for _ in reply.read():
                 pass
@@ -92,21 +92,21 @@ class LocalEngine:
 
     def lend(self, user: int | None = None) -> AbstractContextManager[CachedSequence]:
         """Lend a sequence to what is no reply, empty; replies go on beside it. Raises TooManySequences."""
-        return self._pool.sequence((), user)
+        return self.pool.sequence((), user)
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
-        return self._pool.shared(prompt_ids, user)
+        return self.pool.shared(prompt_ids, user)
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        self._pool.forget(prompt_ids, kept)
+        self.pool.forget(prompt_ids, kept)
 
     def clear(self) -> None:
-        self._pool.clear()
+        self.pool.clear()
 
     def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
         """Overwrite the slots that hold texts of these chats, or all of a user's; replies in progress keep theirs."""
         with self._batch.paused():
-            self._pool.wipe(user, chats)
+            self.pool.wipe(user, chats)
 
     def paused(self) -> AbstractContextManager[None]:
         """Let no reply go on meanwhile, so that what they learn in can be written down."""
@@ -135,7 +135,7 @@ class LocalEngine:
         return sorted(times or [took])[len(times) // 2]
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
-        with self._pool.sequence(context) as sequence:
+        with self.pool.sequence(context) as sequence:
             for _ in self._begin(sequence, GenerationRequest(context, GenerationSettings())).read():
                 pass
             rows = sequence.forward((context[-1],), (-1,))

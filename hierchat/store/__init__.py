@@ -15,6 +15,7 @@ from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedTe
 from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
 from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
+from hierchat.store.prefix_folders import PrefixFolders
 from hierchat.store.projects import Presets, Projects
 from hierchat.store.replies import Replies
 from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, Key, Keys, Users
@@ -46,6 +47,7 @@ class Store:
         self.learned = LearnedValues(connection)
         self.generated = GeneratedTexts(connection)
         self.outbox = DeletionOutbox(connection)
+        self.prefixes = PrefixFolders(connection)
         self.transfer = ChatTransfer(connection)
 
     @classmethod

@@ -188,6 +188,8 @@ class Connection:
         self._used = 0
         self._folding: threading.Timer | None = None
         self.closed = False
+        self.before_rewriting: Callable[[], object] = lambda: None
+        """Deletes what other files hold of deleted texts."""
         self._opening_id = 0
         self.notice = ""
         """What the user should know of the file."""
@@ -345,6 +347,7 @@ class Connection:
     def rewrite(self) -> bool:
         """Rewrite the file without what was deleted. False if a full disk or another program that reads or
         writes keeps bytes of it there."""
+        self.before_rewriting()
         try:
             with translated(self.path), self._connected() as db:
                 # secure_delete misses what moved between pages before (ran: one word in some thousands).

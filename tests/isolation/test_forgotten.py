@@ -67,7 +67,24 @@ def fill(talk: Talk, folder: Path, word: str, seed: int) -> tuple[list[bytes], l
     service.completions.keep(talk.model, now=True)
     held = service._histories.held(user, talk.model.model_key, tokenizer().encode)
     held.wait()
+    may_keep = store.prefixes.may_keep(user, talk.conversation)
+    assert may_keep == (store.chats.get(user, talk.conversation).id in _listed(store, user))
+    if may_keep:  # files of what was read, as engine/cpu/prefixes.py writes them, though with words
+        read = store.prefixes.path / str(user) / str(talk.conversation)
+        read.mkdir(parents=True)
+        (read / "page").write_text(f"read of a {word}")
     return [word.encode(), word[::-1].encode()], [*said, *asked, by_itself]
+
+
+def _listed(store: Store, user: int) -> set[int]:
+    """Chats of a user that are neither incognito nor a guest's."""
+    with store.connection.read() as db:
+        guests = "SELECT id FROM users WHERE name LIKE 'guest-%'"
+        rows = db.execute(
+            f"SELECT id FROM conversations WHERE NOT incognito AND user_id = ? AND user_id NOT IN ({guests})",
+            [user],
+        )
+        return {id for (id,) in rows}
 
 
 @pytest.fixture
@@ -121,6 +138,8 @@ def test_nothing_of_it_is_left(place: Path, how: str) -> None:
             assert [form for form in told if form in data] == [], name
             assert [value for value in learned if how != "incognito" and value[8:40] in data] == [], name
         assert kept_words[0] in there["DATA/hierchat.db"]
+        pages = [name for name in there if ".prefixes" in name]
+        assert pages == [f"DATA/hierchat.db.prefixes/{mine.user}/{mine.conversation}/page"]
         again = mine.other()
         assert again.send("Tell me of it", max_new_tokens=8).finish == "length"
         mine.service.close()

@@ -121,6 +121,8 @@ class CpuRunner(Runner):
         self._cycles = NO_CYCLES
         name = f"{self.backend} {INSTRUCTIONS} {self.activations}"
         sequence = self.open()
+        self.identity = f"{cache_key(key, name)} {context_length}" if key else ""
+        """All that the bits of keys and values depend on; empty if the model has no key."""
         proof = remembered(
             key and cache_key(key, name), lambda: Proof(exact=invariant(sequence, border=CHUNK))
         )

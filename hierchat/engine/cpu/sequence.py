@@ -279,11 +279,20 @@ class CpuSequence(CachedSequence):
                 first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
                 source, goal = (other.pages[chunk], first), (self.pages[chunk], first)
                 copy_slots(other.runner.slots, self.runner.slots, source, goal, last - first)
+        self.go_on(tokens, snapshot)
+        return True
+
+    def go_on(self, tokens: Sequence[int], snapshot: Snapshot | None = None) -> None:
+        """Commit tokens whose keys and values are in the slots, and the running states behind them."""
         self.tokens.extend(tokens)
         if snapshot:
             self._load(snapshot)
             self._snapshots.append(snapshot)
-        return True
+
+    @property
+    def last_prompt(self) -> int:
+        """Return the length of the newest snapshot; 0 if there is none."""
+        return max((one.length for one in self._snapshots), default=0)
 
     def snapshot_before(self, length: int) -> Snapshot | None:
         """Return running states of as many of the first `length` tokens as can be had."""

@@ -1,0 +1,252 @@
+"""Keep on disk what a CpuRunner has read, so that no text is read twice: pages of keys and values, and running states.
+
+A file is named by a hash over the model, the kernels and all tokens up to its end, and begins with a hash of its name
+and content. A file that is damaged, cut or of another origin is deleted, and its text is read anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.engine.cpu.memory import CHUNK, SLOTS, STEP
+from hierchat.engine.cpu.sequence import CpuSequence, Snapshot
+from hierchat.engine.runner import CachedSequence
+
+if TYPE_CHECKING:
+    from hierchat.engine.cpu.runner import CpuRunner
+
+VERSION = "1"
+"""Version of the form of the files."""
+DIGEST = 16
+"""Bytes of a hash."""
+LEAST = 16
+"""Tokens; fewer are read again."""
+LEAST_FREE = 0.1
+"""Fraction of the disk that stays free."""
+Text = tuple[CachedSequence, int | None, int | None]
+"""A sequence, its user and its chat."""
+
+
+class Copied(NamedTuple):
+    """Content of a file that is to be written."""
+
+    user: int
+    chat: int
+    name: str
+    data: bytes
+
+
+class Prefixes:
+    """Reads and writes the files of one runner in `folder`, which has a folder for each user, and in it one for each
+    chat. `may_keep(user, chat)` is asked before and after each file is written; all files together take `most` bytes,
+    those that were used least recently are deleted first."""
+
+    def __init__(
+        self, runner: CpuRunner, folder: Path, may_keep: Callable[[int, int], bool], most: int
+    ) -> None:
+        self._runner = runner
+        self._folder = folder
+        self._may_keep = may_keep
+        self._most = most
+        self._first = blake2b(f"{VERSION} {runner.identity}".encode(), digest_size=DIGEST).digest()
+
+    def restore(self, sequence: CachedSequence, prompt: Sequence[int], user: int | None) -> None:
+        """Put into a sequence, which holds the beginning of a prompt, as much more of it as there is of this user's."""
+        if user is None or not isinstance(sequence, CpuSequence) or sequence.runner is not self._runner:
+            return
+        with suppress(OSError):
+            files = self._files(user)
+            if files:
+                self._restore(sequence, prompt[:-1], files)
+
+    def next_copy(self, texts: Iterable[Text], done: set[str]) -> Copied | None:
+        """Copy the next part of these texts that is in no file, unless its name is in `done`; None if there is none.
+        No forward may be under way."""
+        for sequence, user, chat in texts:
+            if user is None or chat is None or len(sequence.tokens) < CHUNK:
+                continue
+            if not isinstance(sequence, CpuSequence) or not self._may_keep(user, chat):
+                continue
+            there = self._files(user).keys() | done
+            hashes = self._hashes(sequence.tokens)
+            for number, digest in enumerate(hashes[1:]):
+                if digest.hex() not in there:
+                    return Copied(user, chat, digest.hex(), self._page(sequence, number, CHUNK))
+            for snapshot in self._snapshots(sequence):
+                name = self._state_name(hashes, sequence.tokens, snapshot.length)
+                if name not in there:
+                    return Copied(user, chat, name, self._state(sequence, snapshot))
+        return None
+
+    def write(self, copied: Copied) -> None:
+        """Write a file, unless that would leave too little of the disk free. Raises OSError."""
+        user, chat, name, data = copied
+        folder = self._folder / str(user) / str(chat)
+        size = len(data) + DIGEST
+        usage = shutil.disk_usage(self._folder.parent)
+        if size > self._most or usage.free - size < LEAST_FREE * usage.total:
+            return
+        self._make_room(size)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = folder / f"{name}.{os.getpid()}.part"
+        try:
+            with open(part, "wb") as file:
+                file.write(_digest(name, data))
+                file.write(data)
+            part.replace(folder / name)
+        finally:
+            part.unlink(missing_ok=True)
+            if not self._may_keep(user, chat):  # deleted meanwhile
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _make_room(self, size: int) -> None:
+        found = []
+        for path in self._folder.glob("*/*/*"):
+            with suppress(OSError):
+                state = path.stat()
+                found.append((state.st_mtime_ns, state.st_size, path))
+        total = size + sum(bytes for _, bytes, _ in found)
+        for _, bytes, path in sorted(found):
+            if total <= self._most:
+                return
+            path.unlink(missing_ok=True)
+            total -= bytes
+
+    def _files(self, user: int) -> dict[str, Path]:
+        return {path.name: path for path in (self._folder / str(user)).glob("*/*")}
+
+    def _hashes(self, tokens: Sequence[int]) -> list[bytes]:
+        """Return the hash of nothing, of the first page of tokens, of the first two, and so on."""
+        found = [self._first]
+        for end in range(CHUNK, len(tokens) + 1, CHUNK):
+            found.append(_hash(found[-1], tokens[end - CHUNK : end]))
+        return found
+
+    def _state_name(self, hashes: Sequence[bytes], tokens: Sequence[int], length: int) -> str:
+        pages = length // CHUNK
+        return f"{_hash(hashes[pages], tokens[pages * CHUNK : length]).hex()}-{length}"
+
+    def _snapshots(self, sequence: CpuSequence) -> Iterator[Snapshot]:
+        """Yield running states of all of a text, and those before its last reply, if the model has such."""
+        if self._runner.states:
+            for length in (len(sequence.tokens), sequence.last_prompt):
+                if (found := sequence.snapshot_before(length)) and found.length >= LEAST:
+                    yield found
+
+    def _page(self, sequence: CpuSequence, number: int, count: int) -> bytes:
+        """Copy the first `count` slots of a page of a text; the others are zero."""
+        pieces = []
+        for array, axis in self._arrays(sequence.pages[number]):
+            piece = array.copy()
+            np.moveaxis(piece, axis, 0)[count:] = 0  # another text may have been there
+            pieces.append(piece.tobytes())
+        return b"".join(pieces)
+
+    def _arrays(self, page: int) -> Iterator[tuple[NDArray, int]]:
+        """Yield views of all that a page holds, each with its axis of slots."""
+        for layers in self._runner.slots:
+            yield layers.keys[page], -1
+            yield layers.key_scales[page], -1
+            yield layers.values[page], -2
+            yield layers.value_scales[page], -1
+
+    def _state(self, sequence: CpuSequence, snapshot: Snapshot) -> bytes:
+        """Copy running states, after the slots behind the last whole page."""
+        number, count = divmod(snapshot.length, CHUNK)
+        page = self._page(sequence, number, count) if count else b""
+        return b"".join([page, snapshot.state.tobytes(), snapshot.records.tobytes()])
+
+    def _restore(self, sequence: CpuSequence, prompt: Sequence[int], files: dict[str, Path]) -> None:
+        hashes, held = self._hashes(prompt), len(sequence.tokens)
+        pages = 0
+        while pages + 1 < len(hashes) and hashes[pages + 1].hex() in files:
+            pages += 1
+        if not self._runner.states:
+            if (pages * CHUNK) < held + LEAST:
+                return
+            for number in range(held // CHUNK, pages):
+                data = self._read(files[hashes[number + 1].hex()])
+                if data is None or not self._load_page(sequence, number, data):
+                    break
+                end = (number + 1) * CHUNK
+                sequence.go_on(prompt[len(sequence.tokens) : end])
+            return
+        lengths = {int(name.partition("-")[2]) for name in files if name.partition("-")[2].isdigit()}
+        for length in sorted(lengths, reverse=True):
+            if held + LEAST <= length <= len(prompt) and length // CHUNK <= pages:
+                path = files.get(self._state_name(hashes, prompt, length))
+                if path and self._load_all(sequence, prompt[:length], hashes, files, path):
+                    return
+
+    def _load_all(
+        self,
+        sequence: CpuSequence,
+        tokens: Sequence[int],
+        hashes: Sequence[bytes],
+        files: dict[str, Path],
+        path: Path,
+    ) -> bool:
+        """Restore a text with its running states; return whether that could be done."""
+        states, shape = self._runner.states, self._runner.state_shape
+        assert states
+        assert shape
+        held, (last, count) = len(sequence.tokens), divmod(len(tokens), CHUNK)
+        data = self._read(path)
+        if data is None:
+            return False
+        page = sum(array.nbytes for array, _ in self._arrays(0)) if count else 0
+        state = states.running[0, :, :, 0]
+        records = np.frombuffer(data[page + state.nbytes :], np.float32)
+        records = records.reshape(shape.layers, -1, states.records.shape[-1])
+        # The records begin at the chunk before which the state is stored.
+        folded, rest = divmod(len(tokens) - records.shape[1], STEP)
+        if rest or folded < 0 or records.shape[1] > SLOTS:
+            return False
+        for number in range(held // CHUNK, last):
+            content = self._read(files[hashes[number + 1].hex()])
+            if content is None or not self._load_page(sequence, number, content):
+                sequence.rollback(held)
+                return False
+        if count:
+            self._load_page(sequence, last, data[:page])
+        kept = np.frombuffer(data[page : page + state.nbytes], np.float32).reshape(state.shape)
+        sequence.go_on(tokens[held:], Snapshot(len(tokens), folded, kept, records))
+        return True
+
+    def _load_page(self, sequence: CpuSequence, number: int, data: bytes) -> bool:
+        """Overwrite a page of a sequence; return whether the content has its size."""
+        if len(data) != sum(array.nbytes for array, _ in self._arrays(0)):
+            return False
+        sequence.make_room(number * CHUNK, (number + 1) * CHUNK)
+        begin = 0
+        for array, _ in self._arrays(sequence.pages[number]):
+            end = begin + array.nbytes
+            array[:] = np.frombuffer(data[begin:end], array.dtype).reshape(array.shape)
+            begin = end
+        return True
+
+    def _read(self, path: Path) -> bytes | None:
+        """Return the content of a file, and note its use; None if it is damaged or gone, and delete it then."""
+        with suppress(OSError):
+            whole = path.read_bytes()
+            if whole[:DIGEST] == _digest(path.name, memoryview(whole)[DIGEST:]):
+                os.utime(path)
+                return whole[DIGEST:]
+            path.unlink()
+        return None
+
+
+def _hash(before: bytes, tokens: Sequence[int]) -> bytes:
+    return blake2b(before + np.array(tokens, "<i8").tobytes(), digest_size=DIGEST).digest()
+
+
+def _digest(name: str, data: bytes | memoryview) -> bytes:
+    return blake2b(data, digest_size=DIGEST, key=name.encode()[:64]).digest()
