@@ -2,15 +2,18 @@
 
 import logging
 import threading
+from typing import TYPE_CHECKING, Any
 
 from hierchat import logs
 from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.config import prefix_bytes
-from hierchat.engine.cpu.prefixes import Copied, Prefixes
 from hierchat.engine.local import LocalEngine
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
+
+if TYPE_CHECKING:
+    from hierchat.engine.cpu.prefixes import Prefixes
 
 SECONDS = 0.5
 """Between two looks whether nobody needs the model."""
@@ -24,8 +27,8 @@ class PrefixKeeper:
         self._folders, self._slot = store.prefixes, slot
         self._most = prefix_bytes()
         self._lock = threading.Lock()
-        self._done = set[str]()
-        """Names of files that were written, or could not be, since the last reply."""
+        self._done = set[tuple[int, str]]()
+        """Users and names of files that were written, or could not be, since the last reply."""
         self._served: ServedModel | None = None
         self._prefixes: Prefixes | None = None
         self._thread = SpareTimeThread("prefixes", SECONDS, self._look, self._failed)
@@ -39,8 +42,11 @@ class PrefixKeeper:
                 return
             self._served, self._prefixes = served, None
             if self._most and isinstance(served.engine, LocalEngine):
-                runner = served.engine.runner
+                runner: Any = served.engine.runner
                 if getattr(runner, "identity", ""):
+                    # Loads numba, which such a runner has loaded
+                    from hierchat.engine.cpu.prefixes import Prefixes
+
                     may_keep = self._folders.may_keep
                     self._prefixes = Prefixes(runner, self._folders.path, may_keep, self._most)
                     served.engine.pool.restore = self._prefixes.restore
@@ -69,14 +75,13 @@ class PrefixKeeper:
             if prefixes is None or served is None or served is not self._slot.model:
                 return False
             while not self._thread.closed.is_set():
-                copied: Copied | None = None
                 with self._slot.scheduler.spare() as wanted:
                     if wanted is None:
                         return True
                     copied = prefixes.next_copy(served.local.pool.texts(), self._done)
                 if copied is None:
                     return False
-                self._done.add(copied.name)
+                self._done.add((copied.user, copied.name))
                 prefixes.write(copied)
         return False
 

@@ -67,15 +67,15 @@ class Prefixes:
             if files:
                 self._restore(sequence, prompt[:-1], files)
 
-    def next_copy(self, texts: Iterable[Text], done: set[str]) -> Copied | None:
-        """Copy the next part of these texts that is in no file, unless its name is in `done`; None if there is none.
-        No forward may be under way."""
+    def next_copy(self, texts: Iterable[Text], done: set[tuple[int, str]]) -> Copied | None:
+        """Copy the next part of these texts that is in no file, unless its user and name are in `done`; None if there
+        is none. No forward may be under way."""
         for sequence, user, chat in texts:
             if user is None or chat is None or len(sequence.tokens) < CHUNK:
                 continue
             if not isinstance(sequence, CpuSequence) or not self._may_keep(user, chat):
                 continue
-            there = self._files(user).keys() | done
+            there = self._files(user).keys() | {name for owner, name in done if owner == user}
             hashes = self._hashes(sequence.tokens)
             for number, digest in enumerate(hashes[1:]):
                 if digest.hex() not in there:

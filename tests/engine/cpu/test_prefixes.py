@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ class Program:
         self.files = Prefixes(runner, folder / "prefixes", lambda user, chat: self.allowed, most)
         self.engine = LocalEngine(runner.open(), (), str, places=2)
         self.engine.pool.restore = self.files.restore
-        self.done: set[str] = set()
+        self.done: set[tuple[int, str]] = set()
 
     def close(self) -> None:
         self.engine.clear()
@@ -66,7 +67,7 @@ class Program:
         """Write all that there is to write, and count the files."""
         count = 0
         while copied := self.files.next_copy(self.engine.pool.texts(), self.done):
-            self.done.add(copied.name)
+            self.done.add((copied.user, copied.name))
             self.files.write(copied)
             count += 1
         return count
@@ -224,11 +225,11 @@ def test_no_more_bytes_than_allowed_and_none_of_a_full_disk(
     assert copied
     size = len(copied.data) + prefixes.DIGEST
     files = Prefixes(runner, tmp_path / "prefixes", lambda user, chat: True, 2 * size)
-    for name in ("a", "b", "a", "c"):
-        if name != "a" or not list(tmp_path.rglob("a")):
-            files.write(copied._replace(name=name))
-        else:
-            assert files._read(next(tmp_path.rglob("a")))  # used last
+    for second, name in enumerate("ab"):
+        files.write(copied._replace(name=name))
+        os.utime(next(tmp_path.rglob(name)), (second, second))  # the clock of files may not have gone on
+    assert files._read(next(tmp_path.rglob("a")))  # used last
+    files.write(copied._replace(name="c"))
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"a", "c"}
     full = shutil._ntuple_diskusage(1000 * size, 900 * size, 100 * size)
     monkeypatch.setattr(prefixes.shutil, "disk_usage", lambda path: full)
