@@ -81,7 +81,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
 def compared(word: str) -> Comparison:
     """Two sides that say it."""
     settings = GenerationSettings().model_dump(mode="json")
-    side = Side("Plain", "m", "m", "blocks", USUAL["first"].record(), settings, word, Figures(), [])
+    side = Side("Plain", "m", "m", "blocks", USUAL["first"], settings, word, Figures())
     return Comparison(word, dict.fromkeys(ARMS, side), Verdict(True, 1, None, None, word), "x", "0", True)
 
 
