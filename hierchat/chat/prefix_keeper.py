@@ -25,6 +25,7 @@ class PrefixKeeper:
 
     def __init__(self, store: Store, slot: ModelSlot) -> None:
         self._folders, self._slot = store.prefixes, slot
+        self._folders.sweep()  # a process may have been killed between a deletion and this
         self._most = prefix_bytes()
         self._lock = threading.Lock()
         self._done = set[tuple[int, str]]()

@@ -96,16 +96,17 @@ class Prefixes:
             return
         self._make_room(size)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = folder / f"{name}.{os.getpid()}.part"
+        part, allowed = folder / f"{name}.{os.getpid()}.part", False
         try:
             with open(part, "wb") as file:
                 file.write(_digest(name, data))
                 file.write(data)
             part.replace(folder / name)
+            allowed = self._may_keep(user, chat)
         finally:
             part.unlink(missing_ok=True)
-            if not self._may_keep(user, chat):  # deleted meanwhile
-                shutil.rmtree(folder, ignore_errors=True)
+            if not allowed:  # deleted meanwhile, or that is not known
+                (folder / name).unlink(missing_ok=True)
 
     def _make_room(self, size: int) -> None:
         found = []
