@@ -326,7 +326,7 @@ def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytes
     steps, seen, keep = count(), list[int](), store.generated.keep
     clock = SimpleNamespace(monotonic=lambda: float(next(steps)))
     monkeypatch.setattr(idle_generation, "time", clock)
-    monkeypatch.setattr(idle_generation, "TURN_SECONDS", 12.0)
+    monkeypatch.setattr(idle_generation, "TURN_SECONDS", 6.0)
     monkeypatch.setattr(
         store.generated, "keep", lambda user, *a, **n: seen.append(user) or keep(user, *a, **n)
     )
