@@ -323,8 +323,15 @@ def test_deleted_while_it_writes(service: ChatService, store: Store, order: Orde
 
 
 def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, seen, keep = count(), list[int](), store.generated.keep
-    clock = SimpleNamespace(monotonic=lambda: float(next(steps)))
+    """By a clock that goes on by a second with each step."""
+    seen, keep, step = list[int](), store.generated.keep, Writer._step
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+
+    def timed(writer: Writer) -> None:
+        step(writer)
+        clock.now += 1.0
+
+    monkeypatch.setattr(Writer, "_step", timed)
     monkeypatch.setattr(idle_generation, "time", clock)
     monkeypatch.setattr(idle_generation, "TURN_SECONDS", 6.0)
     monkeypatch.setattr(
