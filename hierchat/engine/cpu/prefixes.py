@@ -62,6 +62,8 @@ class Prefixes:
         """Put into a sequence, which holds the beginning of a prompt, as much more of it as there is of this user's."""
         if user is None or not isinstance(sequence, CpuSequence) or sequence.runner is not self._runner:
             return
+        if len(prompt) - 1 < len(sequence.tokens) + LEAST:  # too little is left to look for
+            return
         with suppress(OSError):
             files = self._files(user)
             if files:
@@ -160,7 +162,7 @@ class Prefixes:
             yield layers.value_scales[page], -1
 
     def _state(self, sequence: CpuSequence, snapshot: Snapshot) -> bytes:
-        """Copy running states, after the slots behind the last whole page."""
+        """Copy the slots after the last whole page, then the running states."""
         number, count = divmod(snapshot.length, CHUNK)
         page = self._page(sequence, number, count) if count else b""
         return b"".join([page, snapshot.state.tobytes(), snapshot.records.tobytes()])
