@@ -201,7 +201,7 @@ class Carried:
 
     @property
     def payoff(self) -> Payoff | None:
-        """Return what drafting brought in earlier replies; None where a width or a plan is fixed."""
+        """Return the estimate of what drafting gains; None if a width or a plan is fixed."""
         follows = OWN.get(self.name) and not self.width
         return self._memory.payoff if follows else None
 

@@ -232,7 +232,7 @@ class Completions:
             statistics.set_baseline(served.vanilla_ms, "estimated")
         notice = " ".join(notices) or None
         origins = None
-        if memory is not None:  # they are told by their place among all sources
+        if memory is not None:  # each is named by its place in the list of all sources
             origins = DraftOrigins(in_order(all_sources(drafting_with, memory)), len(prompt.ids))
         if isinstance(served.engine, LearnsElsewhere):
             origins = DraftOrigins([], 0)  # it tells the database and the length of a match, not the place

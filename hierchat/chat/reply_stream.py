@@ -80,7 +80,7 @@ class ReplyStream:
     outgrown: bool = False
     """Whether turns are left out of the chat, or soon will be."""
     payoff: Payoff | None = None
-    """What drafting brought in earlier replies; None: it is never left out."""
+    """Estimate of what drafting gains, from earlier replies. None: always draft."""
     sent: float | None = None
     """When its question was sent (time.monotonic); None: as it begins to be written."""
 

@@ -201,7 +201,7 @@ class ChatService:
 
         def begin(served: ServedModel, arm: Arm) -> ReplyRecorder:
             nonlocal stored
-            # The second side stays in the chat. The first must leave nothing behind that helps its rival.
+            # The second side stays in the chat. Nothing that the first one read may make it faster.
             drafts = pair[arm].drafts
             learns = arm == "second" and drafts
             options = ReplyOptions(user_id, settings, stop, drafts=drafts, learns=learns)

@@ -328,7 +328,7 @@ class Compaction:
             said = self._said(served, user_id, path)
             return served.prompts.build(said, quarter, served.end_ids, spare=quarter).dropped_turns
         left = [message for message in path[unsummarised(path) :] if message.role != "system"]
-        return len(turns_of(left)) - 1  # the last one alone leaves none
+        return len(turns_of(left)) - 1  # the newest turn always goes into the prompt
 
     def _oldest(
         self, served: ServedModel, user_id: int, path: Sequence[Message], settings: GenerationSettings

@@ -36,7 +36,7 @@ _GONE = {
         "`head` is gone: trained heads made replies hardly faster. `hierchat learn` makes them faster."
     )
 }
-"""What commands that are gone say, for one version."""
+"""Messages of removed commands, kept for one version."""
 
 
 class _Commands(Group):

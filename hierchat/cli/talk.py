@@ -47,7 +47,7 @@ class OwnModel:
 
     @property
     def place(self) -> str:
-        """Return where it answers, to stand after its name; empty: on this machine."""
+        """Return the server of the model, as shown after its name; empty if it runs on this machine."""
         engine = self.slot.catalogue.entry(self.name).engine
         return f" at {engine.openai.url}" if engine else ""
 

@@ -279,7 +279,8 @@ class DraftCost:
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
         self._table: Sequence[float] = ()
-        self._step_ms: Sequence[float] = ()
+        self.steps_ms: Sequence[float] = ()
+        """Milliseconds of a step with 0, 1, 2, ... drafts."""
         self._roots = 1
         self.otherwise_ms = float("inf")
         """What a token costs where something else drafts."""
@@ -297,7 +298,7 @@ class DraftCost:
         if table is self._table and roots == self._roots:
             return
         joined, self._table, self._roots = roots != self._roots, table, roots
-        self._step_ms = step_ms = table[min(roots, len(table)) - 1 :]
+        self.steps_ms = step_ms = table[min(roots, len(table)) - 1 :]
         self.extra = extra = np.asarray(step_ms) - step_ms[0]
         # The cheapest way on from n drafts: rows may come in groups, of which all but the first are free.
         more = np.arange(1, extra.size)
@@ -308,7 +309,7 @@ class DraftCost:
             self._start()
 
     def _start(self) -> None:
-        self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY * self._roots
+        self._ms, self._tokens = self.steps_ms[0] * MEMORY, MEMORY * self._roots
 
     def note(self, width: int, tokens: int, steps: int = 1) -> None:
         """Note that a step over `width` positions brought `tokens`, or that so many steps did together."""
@@ -318,11 +319,11 @@ class DraftCost:
 
     @property
     def token_ms(self) -> float:
-        return min(self._ms / self._tokens, self._step_ms[0] / self._roots, self.otherwise_ms)
+        return min(self._ms / self._tokens, self.steps_ms[0] / self._roots, self.otherwise_ms)
 
     def step_ms(self, drafts: int) -> float:
         """Return how many milliseconds a step over so many drafts takes."""
-        return self._step_ms[min(drafts, len(self._step_ms) - 1)]
+        return self.steps_ms[min(drafts, len(self.steps_ms) - 1)]
 
     @property
     def most(self) -> int:

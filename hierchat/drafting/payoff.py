@@ -12,6 +12,8 @@ PAUSE = 64
 MOST_DOUBLED = 5
 RATE = 0.03
 """Weight of a step in an average."""
+DISTURBED = 4.0
+"""A step that takes more than so many times the average is counted as that many: the machine did something else."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,12 @@ class Payoff:
         """Ask in the next few steps, whatever asking brought before, and judge by these."""
         self.asked = min(self.asked, TRIALS - TRIALS_AGAIN)
 
+    def spent(self, asked_ms: float, rows_ms: float) -> None:
+        """Learn what asking took, and the rows that came of it. Of a disturbed step only a part counts."""
+        if self.took_ms > 0.0:
+            asked_ms = min(asked_ms, DISTURBED * self.took_ms)
+        self.took_ms = self.moved(self.took_ms, asked_ms + rows_ms)
+
     def moved(self, average: float, value: float) -> float:
         """Move an average that begins with the first value."""
         return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
@@ -59,8 +67,6 @@ SHORTEST_PAUSE = 16
 """Steps of the first pause of all drafting."""
 MEASURED_EVERY = 8
 """Steps of a pause of which one is measured."""
-DISTURBED = 4.0
-"""A step that takes more than so many times the average is counted as that many: the machine did something else."""
 
 
 def payoff_of_drafting() -> Payoff:
@@ -106,9 +112,7 @@ class DraftingGate:
             return
         payoff.asked, payoff.silent = payoff.asked + 1, 0
         payoff.brought = payoff.moved(payoff.brought, accepted)
-        if payoff.took_ms:
-            took_ms = min(took_ms, DISTURBED * payoff.took_ms)
-        payoff.took_ms = payoff.moved(payoff.took_ms, took_ms + rows_ms)
+        payoff.spent(took_ms, rows_ms)
 
     def rest(self, text: Sequence[int], tokens: Sequence[int]) -> None:
         """Note the tokens of a step without drafts. `text`: all that was committed before, the prompt included."""

@@ -276,8 +276,7 @@ class Partner:
         came = min(max(accepted, without), joint) - without
         self.payoffs.learn(self.now, came, came if expected is None else expected)
         if not rested:
-            asked_ms = min(self.asked_ms, 4.0 * self.now.took_ms) if self.now.took_ms > 0.0 else self.asked_ms
-            self.now.took_ms = self.now.moved(self.now.took_ms, asked_ms + rows_ms)
+            self.now.spent(self.asked_ms, rows_ms)
         if chances := sum(tree.probabilities):
             self.scale = self.now.moved(self.scale, accepted / chances)
 

@@ -274,7 +274,7 @@ class HeadDrafter:
         return self._tree
 
     def probability(self, node: int, token: int) -> float | None:
-        """Return the probability of a token behind a node of the latest tree, as Judges has it."""
+        """Return the probability of a token after a node of the latest tree; see Judges."""
         likely = self._likely.get(self._order[node])
         return None if likely is None else likely.get(token, 0.0)
 

@@ -80,8 +80,8 @@ class GenerationRequest:
     """Whether it is written in spare time: no forward of it begins once it is stopped, and its slots are empty in the
     end, so that the next text takes these before those that may be of use."""
     payoff: Payoff | None = None
-    """What drafting brought in earlier replies: while it does not pay, nothing is drafted. None: it is never left out.
-    """
+    """Estimate of what drafting gains, from earlier replies. While it gains nothing, nothing is drafted. None: always
+    draft."""
 
 
 class Engine(Protocol):

@@ -158,8 +158,8 @@ class Generation:
         self._gate = DraftingGate(request.payoff if latency else None)
         self._rested = False
         """Whether nothing is drafted for this step, because drafting does not pay now."""
-        self._cost: DraftCost | None = None
-        """Prices of a forward that others share; None: this reply has it alone."""
+        self._step_ms: Sequence[float] = (1.0,)
+        """Milliseconds of this step with 0, 1, 2, ... drafts, in the present batch."""
         self._proposed_ms = 0.0
         asked = len(prompt) - request.begun
         self._stopping = Stopping(settings, detokenizer, prompt[asked:])
@@ -238,9 +238,11 @@ class Generation:
 
     def propose(self) -> DraftTree:
         """Draft what may follow the last committed token."""
-        self._began, self._cost = time.perf_counter(), None
+        self._began = time.perf_counter()
         self._drafts = NO_DRAFTS
-        if self._drafter and self._opens(self._latency.step_ms(self.position)[0] if self._latency else 1.0):
+        if self._latency:
+            self._step_ms = self._latency.step_ms(self.position)
+        if self._drafter and self._opens(self._step_ms[0]):
             self._drafts = self._drafter.propose(self._room)
         self._proposed_ms = (time.perf_counter() - self._began) * 1e3
         return self._drafts
@@ -255,9 +257,9 @@ class Generation:
 
     def drafting(self, cost: DraftCost, most: int, replies: int) -> Drafting:
         """Propose drafts for a forward that `replies` share, at costs of that batch; at most `most` for all of them."""
-        began, self._cost = time.perf_counter(), cost
-        self._drafts = NO_DRAFTS
-        if self._drafter and self._opens(cost.step_ms(0) / replies):
+        began = time.perf_counter()
+        self._drafts, self._step_ms = NO_DRAFTS, cost.steps_ms
+        if self._drafter and self._opens(self._step_ms[0] / replies):
             yield from self._propose_beside(cost, most, replies)
         self._proposed_ms = (time.perf_counter() - began) * 1e3
         return self._drafts
@@ -297,13 +299,7 @@ class Generation:
         began = time.perf_counter()
         drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
         took_ms, drafts = (time.perf_counter() - began) * 1e3 + self._proposed_ms, len(self._drafts)
-        if self._cost:
-            rows_ms = self._cost.step_ms(drafts) - self._cost.step_ms(0)
-        elif self._latency:
-            step_ms = self._latency.step_ms(self.position)
-            rows_ms = step_ms[min(drafts, len(step_ms) - 1)] - step_ms[0]
-        else:
-            rows_ms = 0.0
+        rows_ms = self._step_ms[min(drafts, len(self._step_ms) - 1)] - self._step_ms[0]
         self._gate.learn(len(kept) - 1, took_ms, rows_ms)
 
     def take(self, rows: Rows, *, alone: bool = True) -> Step:

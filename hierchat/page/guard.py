@@ -191,11 +191,8 @@ class PageEvents:
         left = session.left
         for update in updates:
             drawn = on_screen & (update or {}).keys()
-            if not drawn or session.left == left:
-                yield self._latest(update, request) or {}
-            else:
-                left = session.left
-                yield update | self.views.everything(session)
+            late, left = drawn and session.left != left, session.left
+            yield update | self.views.everything(session) if late else self._latest(update, request) or {}
             while drawn and session.left != left:
                 left = session.left
                 yield self.views.everything(session)

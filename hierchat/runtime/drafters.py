@@ -250,7 +250,7 @@ class Memory:
     user: int | None = None
     """Whose it is; None where there is one user only."""
     payoff: Payoff = field(default_factory=payoff_of_drafting)
-    """What drafting brought in earlier replies."""
+    """Estimate of what drafting gains, from earlier replies."""
 
 
 def default_drafter(

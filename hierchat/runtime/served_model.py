@@ -138,7 +138,7 @@ class LearnedState:
     levels: dict[str, Acceptance] = field(default_factory=dict)
     """Acceptance of the databases below each draft model, by its name."""
     payoff: Payoff = field(default_factory=payoff_of_drafting)
-    """What drafting brought in earlier replies; measured anew after each start."""
+    """Estimate of what drafting gains, from the replies since the program started."""
 
 
 class Learned:

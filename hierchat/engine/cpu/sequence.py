@@ -105,7 +105,7 @@ class Snapshot(NamedTuple):
 
 
 def _state_behind(length: int) -> int:
-    """Return the chunk before which the state stands that the next row behind `length` tokens reads."""
+    """Return the chunk at whose beginning the state was stored that the row after `length` tokens reads."""
     return max(length // STEP - 1, 0)
 
 
@@ -283,7 +283,7 @@ class CpuSequence(CachedSequence):
         return True
 
     def go_on(self, tokens: Sequence[int], snapshot: Snapshot | None = None) -> None:
-        """Commit tokens whose keys and values are in the slots, and the running states behind them."""
+        """Commit tokens whose keys and values are in the slots, and load the running states that follow."""
         self.tokens.extend(tokens)
         if snapshot:
             self._load(snapshot)
