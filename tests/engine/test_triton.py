@@ -44,7 +44,10 @@ def compare(where: str, tolerances: dict[torch.dtype, float], shapes: list[tuple
 
 def test_the_kernels_compute_what_is_said_plainly() -> None:
     """Another process: triton reads the variable once."""
-    script = f"from {__name__} import *; compare('cpu', {{torch.float32: 1e-5, torch.float16: 4e-3}}, SHAPES)"
+    script = (
+        f"from {__name__} import *; compare('cpu', {{torch.float32: 1e-5}}, SHAPES[1:]);"
+        "compare('cpu', {torch.float16: 4e-3}, SHAPES[:1])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "TRITON_INTERPRET": "1"},

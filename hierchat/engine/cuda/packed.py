@@ -1,0 +1,246 @@
+"""Keep matrices of a GGUF file on a device in their blocks, laid out for wide loads. A matrix has the size that it has
+in the file, and no weight is rounded.
+
+Parts of the blocks are separate tensors, in which the rows of the matrix are neighbours: a program that multiplies some
+rows reads one piece of memory for each step along them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hierchat.models.formats.blocks import floats_of
+from hierchat.models.formats.layouts import BYTES, LAYOUTS, LEVELS, NIBBLES, SIXES
+
+HALF, LIFTED, SIX_BITS, EIGHT_BITS, IQ4, POWER, NONE = range(7)
+"""Scale of a group of weights: a float16; that and a float16 to add; 6 bits and 6 of a minimum, times one float16 each;
+8 bits, signed; 6 bits around 32; a power of two; none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Layout of a block type on a device. A step along the rows is `step` weights in groups of `group`, which share a
+    scale. A number has `bits` in `codes`, two of four bits in a byte: one of a group and one of the next. `above` bits
+    more are in words of 32 bits. A weight is its number less `offset`, or its level, times the scale. The scales of a
+    step are `halves` numbers of 16 bits and `words` of 32."""
+
+    scale: int
+    halves: int
+    words: int = 0
+    step: int = 256
+    group: int = 32
+    bits: int = 4
+    above: int = 0
+    offset: int = 0
+
+
+FORMATS = {
+    "Q4_0": Format(HALF, 2, step=64, offset=8),
+    "Q4_1": Format(LIFTED, 4, step=64),
+    "Q5_0": Format(HALF, 2, step=64, above=1, offset=16),
+    "Q5_1": Format(LIFTED, 4, step=64, above=1),
+    "Q8_0": Format(HALF, 2, step=64, bits=8),
+    "Q4_K": Format(SIX_BITS, 2, 3),
+    "Q5_K": Format(SIX_BITS, 2, 3, above=1),
+    "Q6_K": Format(EIGHT_BITS, 1, 4, group=16, above=2, offset=32),
+    "IQ4_NL": Format(HALF, 2, step=64),
+    "IQ4_XS": Format(IQ4, 2, 1),
+    "MXFP4": Format(POWER, 1, step=64),
+    "PLAIN": Format(NONE, 0, step=64, bits=16),
+}
+"""Block types that the kernel computes (triton_blocks.py); PLAIN are weights of 16 bits."""
+_AT_ONCE = 1 << 26
+"""Weights that are laid out at a time, to bound memory."""
+
+
+@dataclass(slots=True)
+class Packed:
+    """Matrix [outputs, inputs] of the format `name` on a device. `codes` [steps * step / (2 group), outputs, group] of
+    four bits, else [steps * step / group, outputs, group]; `above` [steps * step / group, outputs] int32; `halves`
+    [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
+
+    name: str
+    outputs: int
+    inputs: int
+    codes: torch.Tensor
+    above: torch.Tensor
+    halves: torch.Tensor
+    words: torch.Tensor
+
+    @property
+    def format(self) -> Format:
+        return FORMATS[self.name]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(one.nbytes for one in (self.codes, self.above, self.halves, self.words))
+
+    @property
+    def levels(self) -> torch.Tensor:
+        """Return the levels of the numbers, int8 [16]; empty if the numbers are the weights."""
+        return _levels(self.name, self.codes.device)
+
+    def floats(self, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """Unpack rows of the matrix, all by default: float32 [rows, inputs]. Nothing is copied to the host."""
+        form, parts = self.format, [self.codes, self.above, self.halves, self.words]
+        if rows is not None:
+            parts = [part.index_select(-1 if n else 1, rows) for n, part in enumerate(parts)]
+        codes, above, halves, words = parts
+        count = codes.shape[1]
+        if form.scale == NONE:
+            return codes.float().transpose(0, 1).reshape(count, -1)
+        if form.bits == 4:
+            codes = torch.stack([codes & 15, codes >> 4], 1).flatten(0, 1)
+        if form.above:
+            bits = form.above * torch.arange(form.group, device=above.device)
+            codes = codes | ((above[..., None] >> bits) & (1 << form.above) - 1).to(torch.uint8) << 4
+        if self.name in LEVELS:
+            numbers = self.levels[codes.long()].float()
+        else:
+            numbers = (codes.view(torch.int8) if form.bits == 8 else codes).float() - form.offset
+        scale, lift = _scales(form, halves, words)  # [groups, rows]
+        weights = numbers * scale[..., None]
+        if lift is not None:
+            weights = weights + lift[..., None]
+        return weights.transpose(0, 1).reshape(count, -1)
+
+
+def is_packable(name: str, inputs: int) -> bool:
+    """Return whether the kernel computes a matrix of this block type whose rows have so many weights."""
+    return name in FORMATS and inputs % FORMATS[name].step == 0
+
+
+def pack(
+    name: str,
+    raw: NDArray[np.uint8],
+    device: torch.device | str,
+    dtype: torch.dtype,
+    order: NDArray[np.int64] | None = None,
+) -> Packed:
+    """Lay out a matrix of a file, uint8 [rows, bytes of a row], on a device; `order`: which row goes where. A type
+    without a kernel becomes weights of 16 bits, of `dtype`. Raises ValueError if its rows are no whole steps."""
+    layout = LAYOUTS.get(name)
+    count = len(raw) if order is None else len(order)
+    inputs = raw.shape[1] // layout.size * layout.weights if layout else floats_of(name, raw[:1]).shape[1]
+    kind = name if is_packable(name, inputs) else "PLAIN"
+    form = FORMATS[kind]
+    if inputs % form.step:
+        raise ValueError(f"rows of {inputs} weights, which are no multiple of {form.step}")
+    groups, steps = inputs // form.group, inputs // form.step
+    codes = groups // 2 if form.bits == 4 else groups
+    made = Packed(
+        kind,
+        count,
+        inputs,
+        torch.empty(codes, count, form.group, dtype=torch.uint8 if form.bits < 16 else dtype, device=device),
+        torch.empty(groups if form.above else 0, count, dtype=torch.int32, device=device),
+        torch.empty(steps, form.halves, count, dtype=torch.int16, device=device),
+        torch.empty(steps, form.words, count, dtype=torch.int32, device=device),
+    )
+    for begin, rows in _slabs(raw, order, max(_AT_ONCE // inputs, 1)):
+        here = slice(begin, begin + len(rows))
+        if kind == "PLAIN":
+            floats = torch.from_numpy(np.ascontiguousarray(floats_of(name, rows))).to(device)
+            made.codes[:, here] = floats.view(len(rows), -1, form.group).transpose(0, 1).to(dtype)
+            continue
+        assert layout
+        blocks = torch.from_numpy(rows).to(device).view(len(rows), -1, layout.size)
+        numbers = _numbers(name, blocks).view(len(rows), groups, form.group)
+        if form.bits == 4:
+            low = (numbers & 15).view(len(rows), codes, 2, form.group)
+            made.codes[:, here] = (low[:, :, 0] | low[:, :, 1] << 4).transpose(0, 1)
+        else:
+            made.codes[:, here] = numbers.transpose(0, 1)
+        if form.above:
+            bits = form.above * torch.arange(form.group, device=numbers.device)
+            made.above[:, here] = ((numbers >> 4).long() << bits).sum(-1).to(torch.int32).transpose(0, 1)
+        for wide, part in ((2, made.halves), (4, made.words)):
+            fields = [one for one in layout.head if (one.size * one.count % 4 == 0) == (wide == 4)]
+            if fields:
+                some = torch.cat([blocks[..., f.offset : f.offset + f.size * f.count] for f in fields], -1)
+                some = some.reshape(len(rows), steps, -1).contiguous()
+                part[..., here] = some.view(part.dtype).permute(1, 2, 0)
+    return made
+
+
+def _slabs(
+    raw: NDArray[np.uint8], order: NDArray[np.int64] | None, height: int
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    for begin in range(0, len(raw) if order is None else len(order), height):
+        part = raw[begin : begin + height] if order is None else raw[order[begin : begin + height]]
+        yield begin, np.array(part, order="C")  # torch wants memory that it may write to
+
+
+def _numbers(name: str, blocks: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of blocks of a file [rows, blocks, bytes], a byte each, in order: [rows, blocks, weights]."""
+    layout, shape = LAYOUTS[name], blocks.shape[:2]
+    shifts = torch.arange(8, dtype=torch.uint8, device=blocks.device)
+    behind = blocks[..., layout.numbers :]
+    if layout.source == BYTES:
+        return behind[..., : layout.weights]
+    low = behind[..., : layout.weights // 2]
+    if layout.source == SIXES:  # 128 weights have 64 bytes of low halves and 32 bytes of two bits each
+        fours = low.reshape(*shape, 2, 1, 64)
+        fours = torch.cat([fours & 15, fours >> 4], 3).reshape(*shape, 2, 4, 32)
+        high = blocks[..., layout.high : layout.high + 64].reshape(*shape, 2, 1, 32) >> shifts[::2, None]
+        return (fours | (high & 3) << 4).reshape(*shape, -1)
+    fours = low.reshape(*shape, -1, 1, 16 if layout.source == NIBBLES else 32)
+    numbers = torch.cat([fours & 15, fours >> 4], 3).reshape(*shape, -1)
+    if layout.bits == 5:
+        ones = blocks[..., layout.high : layout.high + layout.weights // 8]
+        if layout.source == NIBBLES:
+            fifth = (ones[..., None] >> shifts).reshape(*shape, -1)
+        else:
+            fifth = (ones[..., None, :] >> shifts[:, None]).reshape(*shape, -1)
+        numbers = numbers | (fifth & 1) << 4
+    return numbers
+
+
+def _scales(
+    form: Format, halves: torch.Tensor, words: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return scale and what is added to each weight, if anything, by group and row: float32 [groups, rows]."""
+
+    def both(fields: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(fields, 1).flatten(0, 1)
+
+    values = halves.view(torch.float16).float()
+    if form.scale == HALF:
+        return values.flatten(0, 1), None
+    if form.scale == LIFTED:
+        return values[:, ::2].flatten(0, 1), values[:, 1::2].flatten(0, 1)
+    if form.scale == SIX_BITS:
+        first, second, third = words.unbind(1)
+        scales = [first >> 8 * n & 63 for n in range(4)]
+        scales += [third >> 8 * n & 15 | first >> 8 * n + 2 & 48 for n in range(4)]
+        least = [second >> 8 * n & 63 for n in range(4)]
+        least += [third >> 8 * n + 4 & 15 | second >> 8 * n + 2 & 48 for n in range(4)]
+        return both([values[:, 0] * one for one in scales]), both([-values[:, 1] * one for one in least])
+    if form.scale == EIGHT_BITS:
+        return both([values[:, 0] * (words[:, n // 4] << 24 - 8 * (n % 4) >> 24) for n in range(16)]), None
+    if form.scale == IQ4:
+        low, high = words[:, 0], halves[:, 1].int()
+        sixes = [(low >> 4 * n & 15 | (high >> 2 * n & 3) << 4) - 32 for n in range(8)]
+        return both([values[:, 0] * one for one in sixes]), None
+    return both([torch.exp2((halves[:, 0].int() >> 8 * n & 255).float() - 128) for n in range(2)]), None
+
+
+@cache
+def _levels(name: str, device: torch.device) -> torch.Tensor:
+    return torch.tensor(LEVELS.get(name, ()), dtype=torch.int8, device=device)
+
+
+Multiply = Callable[[torch.Tensor, Packed, torch.Tensor | None], torch.Tensor]
+"""Product of rows [rows, inputs] and a matrix, with a bias: [rows, outputs], of the dtype of the rows."""
+
+
+def multiply_plainly(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Compute in plain torch what triton_blocks.multiply computes, row by row so that rows never mix."""
+    weights = matrix.floats()
+    out = torch.stack([torch.mv(weights, row) for row in x.float()])
+    return (out if bias is None else out + bias).to(x.dtype)

@@ -1,0 +1,172 @@
+"""Multiply rows of activations by matrices in the blocks of a file (packed.py) on CUDA.
+
+One kernel, compiled once for each block type, computes any number of rows in tiles of ROWS: one tile for a step of
+decoding, many for a prompt. The inputs of a row are summed in an order that the matrix's shape alone determines: SPANs
+from first to last, each step by step. Rows of a tile never mix. So a row has the same bits in every forward."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from hierchat.engine.cuda.packed import LIFTED, SIX_BITS, Format, Packed
+from hierchat.models.formats.layouts import LEVELS
+
+ROWS = 32
+"""Rows of a tile; those that are missing are zeros."""
+OUT = 64
+"""Outputs of a program."""
+SPAN = 1024
+"""Inputs that are summed by themselves before they are added to those before: by another program if rows are few."""
+FEW = 4 * ROWS
+"""Rows up to which each span has a program of its own; with more rows there are programs enough."""
+JOINED = 256
+
+
+def multiply(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Multiply rows [rows, inputs] by a matrix: [rows, outputs], of the dtype of the rows. What is launched depends on
+    no value, so that a CUDA graph may hold it."""
+    form, (rows, inputs), outputs = matrix.format, x.shape, matrix.outputs
+    steps = inputs // form.step
+    spans = triton.cdiv(steps, SPAN // form.step)
+    each = 1 if rows <= FEW else spans
+    parts = triton.cdiv(spans, each)
+    sums = torch.empty(parts, rows, outputs, dtype=torch.float32, device=x.device)
+    _multiply[triton.cdiv(rows, ROWS), triton.cdiv(outputs, OUT), parts](
+        x.contiguous(), matrix.codes, matrix.above, matrix.halves, matrix.words, matrix.levels, sums,
+        rows, each, outputs, inputs, steps, spans,
+        **constants(form, matrix.name),
+    )  # fmt: skip
+    out = torch.empty(rows, outputs, dtype=x.dtype, device=x.device)
+    given = sums if bias is None else bias  # any address: it is not read
+    _join[rows, triton.cdiv(outputs, JOINED)](
+        sums, given, out, parts, outputs, BIASED=bias is not None, JOINED=JOINED
+    )
+    return out
+
+
+def constants(form: Format, name: str) -> dict[str, int]:
+    """Return the compile-time constants of the kernel for a block type."""
+    return {
+        "SCALE": form.scale, "STEP": form.step, "GROUP": form.group, "BITS": form.bits, "ABOVE": form.above,
+        "OFFSET": form.offset, "HALVES": form.halves, "WORDS": form.words, "LEVELS": name in LEVELS,
+        "LIFTS": form.scale in (LIFTED, SIX_BITS), "STEPS": SPAN // form.step, "ROWS": ROWS, "OUT": OUT,
+    }  # fmt: skip
+
+
+@triton.jit
+def _half(halves, place, there):  # type: ignore[no-untyped-def]
+    raw = tl.load(halves + place, mask=there, other=0)
+    return raw.to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def _scale(  # type: ignore[no-untyped-def]
+    halves, words, step, n, there, outputs,
+    SCALE: tl.constexpr, HALVES: tl.constexpr, WORDS: tl.constexpr, AT: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """Load scale and lift of group AT of a step: float32 [OUT] each, the lift only if there is one."""
+    half, word = step * HALVES * outputs + n, step * WORDS * outputs + n
+    lift = tl.zeros_like(n).to(tl.float32)
+    if SCALE == 0:
+        scale = _half(halves, half + AT * outputs, there)
+    elif SCALE == 1:
+        scale = _half(halves, half + 2 * AT * outputs, there)
+        lift = _half(halves, half + (2 * AT + 1) * outputs, there)
+    elif SCALE == 2:
+        first = tl.load(words + word, mask=there, other=0)
+        second = tl.load(words + word + outputs, mask=there, other=0)
+        if AT < 4:
+            six, least = first >> 8 * AT & 63, second >> 8 * AT & 63
+        else:
+            third = tl.load(words + word + 2 * outputs, mask=there, other=0) >> 8 * (AT - 4)
+            six = third & 15 | first >> 8 * (AT - 4) + 2 & 48
+            least = third >> 4 & 15 | second >> 8 * (AT - 4) + 2 & 48
+        scale = _half(halves, half, there) * six.to(tl.float32)
+        lift = -(_half(halves, half + outputs, there) * least.to(tl.float32))
+    elif SCALE == 3:
+        eight = tl.load(words + word + (AT // 4) * outputs, mask=there, other=0)
+        scale = _half(halves, half, there) * (eight << 24 - 8 * (AT % 4) >> 24).to(tl.float32)
+    elif SCALE == 4:
+        low = tl.load(words + word, mask=there, other=0) >> 4 * AT & 15
+        high = tl.load(halves + half + outputs, mask=there, other=0).to(tl.int32) >> 2 * AT & 3
+        scale = _half(halves, half, there) * ((low | high << 4) - 32).to(tl.float32)
+    else:
+        power = tl.load(halves + half, mask=there, other=0).to(tl.int32) >> 8 * AT & 255
+        # 2 ** (power - 128), below 2 ** -126 without an exponent of its own
+        bits = tl.where(power < 2, 0x00200000 << power, (power - 1) << 23)
+        scale = bits.to(tl.float32, bitcast=True)
+    return scale, lift
+
+
+@triton.jit(do_not_specialize=["rows", "each"])
+def _multiply(  # type: ignore[no-untyped-def]
+    x, codes, above, halves, words, levels, sums,
+    rows, each, outputs, inputs, steps, spans,
+    SCALE: tl.constexpr, STEP: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, ABOVE: tl.constexpr,  # noqa: N803
+    OFFSET: tl.constexpr, HALVES: tl.constexpr, WORDS: tl.constexpr, LEVELS: tl.constexpr,  # noqa: N803
+    LIFTS: tl.constexpr, STEPS: tl.constexpr, ROWS: tl.constexpr, OUT: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    tile, panel, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row, n = tile * ROWS + tl.arange(0, ROWS), panel * OUT + tl.arange(0, OUT)
+    seen, there, weight = row < rows, n < outputs, tl.arange(0, GROUP)
+    none = part.to(tl.int64) * 0  # a matrix may have more numbers than 32 bits count
+    total = tl.zeros([OUT, ROWS], tl.float32)
+    for span in range(part * each, tl.minimum(part * each + each, spans)):
+        sum_of_span = tl.zeros([OUT, ROWS], tl.float32)
+        for step in range(span * STEPS, tl.minimum(span * STEPS + STEPS, steps)):
+            wide = none + step
+            for at in tl.static_range(STEP // GROUP):
+                group = wide * (STEP // GROUP) + at
+                pair = wide * (STEP // GROUP // 2) + at // 2 if BITS == 4 else group
+                place = (pair * outputs + n)[:, None] * GROUP + weight[None, :]
+                code = tl.load(codes + place, mask=there[:, None], other=0)
+                if BITS == 4:
+                    code = code >> 4 * (at % 2) & 15
+                if ABOVE:
+                    more = tl.load(above + group * outputs + n, mask=there, other=0)
+                    code = code | ((more[:, None] >> ABOVE * weight[None, :] & (1 << ABOVE) - 1) << 4).to(
+                        tl.uint8
+                    )
+                if LEVELS:
+                    number = tl.load(levels + code)
+                elif BITS == 8:
+                    number = code.to(tl.int8, bitcast=True)
+                elif BITS == 4:
+                    number = code.to(tl.int8) - OFFSET
+                else:
+                    number = code
+                entry = row[None, :] * inputs + (step * STEP + at * GROUP + weight)[:, None]
+                given = tl.load(x + entry, mask=seen[None, :], other=0.0)
+                if SCALE == 6:
+                    sum_of_span = tl.dot(
+                        number.to(x.dtype.element_ty), given, sum_of_span, input_precision="ieee"
+                    )
+                else:
+                    product = tl.dot(number.to(x.dtype.element_ty), given, input_precision="ieee")
+                    scale, lift = _scale(halves, words, wide, n, there, outputs, SCALE, HALVES, WORDS, at)
+                    # Said outright, so that no compiler decides whether a product is rounded before it is added
+                    sum_of_span = tl.fma(product, tl.broadcast_to(scale[:, None], [OUT, ROWS]), sum_of_span)
+                    if LIFTS:
+                        plain = tl.broadcast_to(tl.sum(given.to(tl.float32), 0)[None, :], [OUT, ROWS])
+                        sum_of_span = tl.fma(plain, tl.broadcast_to(lift[:, None], [OUT, ROWS]), sum_of_span)
+        total += sum_of_span
+    out = sums + (part * rows + row).to(tl.int64)[None, :] * outputs + n[:, None]
+    tl.store(out, total, mask=there[:, None] & seen[None, :])
+
+
+@triton.jit(do_not_specialize=["parts"])
+def _join(  # type: ignore[no-untyped-def]
+    sums, bias, out, parts, outputs,
+    BIASED: tl.constexpr, JOINED: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """Add the spans of a row in order, and the bias."""
+    row, n = tl.program_id(0), tl.program_id(1) * JOINED + tl.arange(0, JOINED)
+    rows, there = tl.num_programs(0), n < outputs
+    total = tl.zeros([JOINED], tl.float32)
+    for part in range(parts):
+        total += tl.load(sums + (part * rows + row).to(tl.int64) * outputs + n, mask=there, other=0.0)
+    if BIASED:
+        total += tl.load(bias + n, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + row.to(tl.int64) * outputs + n, total, mask=there)
