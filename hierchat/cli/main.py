@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from hierchat import logs, shutdown
+from hierchat import connections, logs, shutdown
 from hierchat.cli.options import CommandError, Group
 from hierchat.language import ENGLISH, error_words, later, of_terminal, spoken
 
@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     at = 1 if words[:1] == ["--verbose"] else 0
     if not words[at:] or (words[at].startswith("-") and words[at] not in ("-h", "--help")):
         words.insert(at, "serve")  # where no command is named
+    connections.record()
     logs.set_up("--verbose" in words)
     try:
         # Whoever asks a service has a language of their own.

