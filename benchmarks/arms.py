@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchmarks.peers.environment import ArmError
 from benchmarks.peers.programs.memory import peak_mb
@@ -15,6 +15,7 @@ from benchmarks.published import PUBLISHED
 from hierchat.checks.runs import unknown
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Calibration
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
@@ -82,6 +83,10 @@ def rotated(arms: Sequence[Arm], turn: int) -> list[Arm]:
 VANILLA = "vanilla"
 HIERCHAT, NO_HISTORY = "hierchat", "no-history"
 """All that drafts, and the same without what was written in earlier chats."""
+ORACLE = "oracle"
+"""Drafts that are all right, as many as the width has room for: what verification brings at most."""
+ORACLE_WIDTH = 8
+"""Positions per forward of the oracle where no width is fixed."""
 BASELINES = {
     "transformers": "transformers",
     "transformers-pld": "transformers",
@@ -160,9 +165,10 @@ OWN: dict[str, Drafting | None] = {
         lambda served, memory, width, settings: reply_drafter(served, memory, settings, Event(), width),
     ),
     "hsd": None,
+    ORACLE: None,
     **dict.fromkeys(PUBLISHED),
 }
-"""None where nothing is drafted, where an object of PUBLISHED drafts, and where models alone do."""
+"""None where nothing is drafted, where an object of PUBLISHED drafts, and where models alone or an oracle do."""
 
 
 def plan_ms(drafter: Proposer | None, context: int) -> float | None:
@@ -226,6 +232,27 @@ class Carried:
             self._published.forget()
 
 
+class RightDrafts:
+    """Propose what the target will write. `reply`: the tokens that it writes."""
+
+    top = 0
+
+    def __init__(self, reply: Sequence[int], width: int) -> None:
+        self._left, self._most = list(reply), width - 1
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        pass
+
+    def observe(self, tokens: Sequence[int], top: Any = None) -> None:
+        del self._left[: len(tokens)]
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        tokens = self._left[: self._most if limit is None else min(self._most, limit)]
+        return DraftTree(
+            tuple(tokens), tuple(range(-1, len(tokens) - 1)), (ORACLE,) * len(tokens), (1.0,) * len(tokens)
+        )
+
+
 class OwnArm:
     """Answer with our engine and a drafter per reply or, without one, plain decoding at its fastest."""
 
@@ -243,7 +270,14 @@ class OwnArm:
         return Carried(self.name, self._served, self._width, self._beside)
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        drafter = self._carried.drafter(settings)
+        if self.name != ORACLE:
+            return self._answer(prompt, settings, self._carried.drafter(settings))
+        plain = self._answer(prompt, settings, None)
+        return self._answer(prompt, settings, RightDrafts(plain.reply, self._width or ORACLE_WIDTH))
+
+    def _answer(
+        self, prompt: Sequence[int], settings: GenerationSettings, drafter: Proposer | None
+    ) -> Answer:
         engine = self._served.engine
         self._find_own_slots(prompt)
         reply: list[int] = []

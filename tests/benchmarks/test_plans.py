@@ -19,6 +19,7 @@ from tests.testing.questions import NAMES, SETTINGS, questions, tell, with_draft
 ARMS = [
     "vanilla",
     "hierchat",
+    "oracle",
     "hsd",
     "draft:small",
     "plan:databases",
@@ -58,9 +59,11 @@ def test_all_arms_say_the_same_words(served: ServedModel, tmp_path: Path) -> Non
     figures = {name: summarise(out.rows, name) for name in ARMS}
     assert [figures[name]["mismatches"] for name in ARMS] == [0] * len(ARMS)
     assert figures["plan:databases+small=2+middle=5"]["tokens_per_forward"] > 3  # the twin writes nearly all
+    assert figures["oracle"]["tokens_per_forward"] > 5
+    assert set(figures["oracle"]["sources"]) == {"oracle", "target"}
     assert set(figures["draft:small"]["sources"]) <= {"small", "target"}
     planned = [name for name in ARMS if figures[name]["plan_ms"]]
-    assert planned == ARMS[4:]
+    assert planned == ARMS[5:]
     for name in planned:
         assert figures[name]["plan_ms"]["expected"] > 0
         assert figures[name]["plan_ms"]["measured"] > 0
