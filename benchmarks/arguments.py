@@ -68,6 +68,10 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     index.add_argument("--tokens", type=positive, default=10_000_000, metavar="N", help="(10,000,000)")
     index.add_argument("--corpus", type=Path, metavar="FILE", help="a text whose pieces make the history")
     index.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+    step = kinds.add_parser("step", help="the engine's own time a step, over a runner that answers at once")
+    step.add_argument("--max-new-tokens", type=positive, default=2000, metavar="N", help="(2,000)")
+    step.add_argument("--vocabulary", type=positive, default=152_000, metavar="N", help="(152,000)")
+    step.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     retrieval = kinds.add_parser("retrieval", help="how often a question finds the passage that answers it")
     retrieval.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     retrieval.add_argument(

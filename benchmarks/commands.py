@@ -25,6 +25,7 @@ from benchmarks import (
     simulate,
     soak,
     start,
+    step,
     tabulate,
     tokens,
 )
@@ -239,6 +240,7 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "replay": _replay,
     "report": _report,
     "index": index.measure,
+    "step": step.measure,
     "retrieval": retrieval.measure,
     "simulate": lambda args: simulate.run(args.json),
     "forward": _forward,

@@ -33,6 +33,7 @@ MEASURED: dict[str, tuple[list[str], str]] = {
     "agreement": ([*FEW, "--limit", "1", "--questions"], "positions"),
     "forward": (["--model", "tiny", "--contexts", "8"], "contexts"),
     "index": (["--tokens", "20000"], "sizes"),
+    "step": (["--vocabulary", "50000", "--max-new-tokens", "40"], "arms"),
     "simulate": ([], "rows"),
 }
 """Arguments, the last of them for a file of questions where it needs one, and a field of the figures."""
