@@ -202,7 +202,7 @@ class ContinuousBatch:
         going = [one for one in going if one.reply.finish is None]
         reading = [one for one in going if one.reply.left]
         writing = [one for one in going if not one.reply.left]
-        reader, chunk = None, CHUNK
+        reader, chunk = None, self._runner.chunk
         if reading:
             now = time.perf_counter()
             waited = [(now - one.since) * 1e3 for one in reading]

@@ -230,7 +230,7 @@ class Generation:
         """Read all of the prompt, or up to where it is stopped."""
         yield self.begin()
         while self.finish is None and (self.left or self.given_up):
-            yield self.give_up() if self.given_up else self.read_chunk()
+            yield self.give_up() if self.given_up else self.read_chunk(self.sequence.runner.chunk)
 
     @property
     def _room(self) -> int:

@@ -90,6 +90,8 @@ class Runner(ABC):
     exact: bool = True
     shares_forward: bool = False
     """Whether the segments of several sequences go through one forward; else they take turns."""
+    chunk: int = 128
+    """Tokens of a prompt that a forward reads, at most."""
     drafts: bool = True
     """Whether a forward over several rows is one pass; else drafts bring nothing, and none are made."""
 

@@ -14,7 +14,16 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.cuda import cuda_runner
-from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
+from hierchat.engine.cuda.cuda_runner import (
+    FIRST_VIEW,
+    PROMPT,
+    REGIMES,
+    CudaRunner,
+    CudaSequence,
+    Graph,
+    Graphs,
+    Out,
+)
 from hierchat.engine.cuda.row_attention import DEPTH
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
@@ -79,6 +88,23 @@ def test_logits_and_hidden_states_agree_with_those_of_dynamic_shapes(
         prompt = random_tokens(30, seed=5)
 
 
+def test_a_prompt_is_read_in_wide_forwards_to_the_same_bits() -> None:
+    target = CudaRunner(tiny_model(), context_length=LENGTH, graphs=Graphs(capture=pretended)).open()
+    assert (target.exact, target.runner.chunk) == (True, PROMPT)
+    prompt, tree = random_tokens(700, seed=3), [-1, 0, 0, 1]
+    engine = LocalEngine(target, (), text_of)
+    request = GenerationRequest(prompt, GenerationSettings(max_new_tokens=1), None)
+    read = [step.width for step in engine.generate(request) if not step.tokens and step.width]
+    assert read == [PROMPT, 699 - PROMPT]
+    target.rollback(0)
+    target.read(prompt)
+    wide = bits(target, [1, 2, 3, 4], tree)
+    target.rollback(0)
+    for begin in range(0, 700, 50):
+        target.read(prompt[begin : begin + 50])
+    assert np.array_equal(bits(target, [1, 2, 3, 4], tree), wide)
+
+
 def test_graphs_are_few() -> None:
     """One per number of rows and view, whatever is in the block."""
     graphs = Graphs[Out](capture=pretended)
@@ -98,7 +124,7 @@ def test_rows_that_depend_on_their_number_need_one_width() -> None:
     model.model.norm.register_forward_hook(lambda _, inputs, out: out * (1 + 1e-3 * inputs[0].shape[1]))
     target = CudaRunner(model, context_length=LENGTH).open()
     assert target.exact
-    assert (target.runner.quantum, target.runner.widest) == REGIMES[1]
+    assert (target.runner.quantum, target.runner.widest) == REGIMES[2]
     engine = LocalEngine(target, (), text_of)
     wanted = GenerationSettings(max_new_tokens=16)
     vanilla = tokens_of(fresh_steps(engine, [1, 2, 3], wanted))
@@ -115,9 +141,9 @@ def test_rows_that_depend_on_each_other_are_never_exact() -> None:
 
 
 def test_a_block_has_bounds() -> None:
-    target = target_of(REGIMES[1])
+    target = target_of(REGIMES[2])
     with pytest.raises(ValueError, match=f"at most {DEPTH}"):
-        target.forward([1] * (DEPTH + 1), range(-1, DEPTH))
+        target.forward([1] * (DEPTH + 1), [-1] * (DEPTH + 1))
     with pytest.raises(ValueError, match="parents must come first"):
         target.forward([1, 2], [-1, 1])
 

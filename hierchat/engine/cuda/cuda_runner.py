@@ -113,7 +113,9 @@ class Graphs(Generic[T]):
         self._held.clear()
 
 
-REGIMES = ((16, DEPTH), (32, 32), (16, 16))
+PROMPT = 512
+"""Rows of a prompt in one forward, at most: then a product costs more than reading its matrix."""
+REGIMES = ((16, PROMPT), (16, DEPTH), (32, 32), (16, 16))
 """(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""
 FIRST_VIEW = 512
 """Views are this long or a power of two times as long."""
@@ -150,7 +152,7 @@ class CudaRunner(Runner):
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._segments: dict[int, StaticSegment] = {}
         # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
-        room = self.context_length + 3 * DEPTH
+        room = self.context_length + PROMPT
         self._free = [StaticSlots(model.config, room, model.dtype, self.device)]
         self.most_sequences = 1
         self._rows: DeviceRows | None = None
@@ -167,6 +169,7 @@ class CudaRunner(Runner):
             sequence.read([0])
             sequence.forward([0], [-1])  # so that the first reply finds its graphs
             sequence.close()
+        self.chunk = max(self.widest, DEPTH)
         self.refused = self._graphs.refused
         """Why it runs without graphs though they were wanted; empty where it does not."""
 
@@ -198,7 +201,8 @@ class CudaRunner(Runner):
         parts: list[Out] = []
         for begin in range(0, len(tokens), most):
             count = min(most, len(tokens) - begin)
-            width = -(-count // self.quantum) * self.quantum if padded else count
+            quantum = self.quantum if count <= DEPTH else DEPTH  # few widths, each of which is a graph
+            width = -(-count // quantum) * quantum if padded else count
             if width not in self._segments:
                 self._segments[width] = StaticSegment(width, self.device)
             segment = self._segments[width]

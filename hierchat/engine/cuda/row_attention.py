@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
 
 DEPTH = 128
-"""Most nodes of a segment."""
+"""Most nodes of a segment that is a tree. A chain, such as a prompt's, may have more."""
 
 
 class StaticSegment:
@@ -24,7 +24,7 @@ class StaticSegment:
 
     `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
     in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
-    they see position 0 alone.
+    they see position 0 alone. Of a chain of more than DEPTH nodes every position lies below `start`.
     """
 
     def __init__(self, width: int, device: torch.device) -> None:
@@ -40,13 +40,19 @@ class StaticSegment:
 
     def fill(self, tokens: Sequence[int], parents: Sequence[int], start: int, begin: int = 0) -> None:
         """Write rows for the nodes from `begin` on, behind `start` committed slots. The last copy must have arrived."""
-        if len(tokens) > DEPTH:
+        chain = len(tokens) > DEPTH
+        if chain and list(parents) != list(range(-1, len(tokens) - 1)):
             raise ValueError(f"A segment has {len(tokens)} positions; at most {DEPTH} are computed at once.")
         ids, positions, slots, paths, first = self._arrays
         for array in (ids, positions, paths):
             array.fill(0)
         slots[:] = start + begin + np.arange(self.width)
-        first[0] = start
+        first[0] = start + len(tokens) * chain
+        if chain:
+            there = min(self.width, len(tokens) - begin)
+            ids[:there], positions[:there] = tokens[begin : begin + there], slots[:there]
+            self._device.copy_(self._host, non_blocking=True)
+            return
         table = paths.reshape(self.width, DEPTH)
         before: list[list[int]] = []
         for node, parent in enumerate(parents[: begin + self.width]):
