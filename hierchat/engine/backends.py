@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hierchat.engine import fallback
+from hierchat.engine.engine import OutOfMemory, clear_memory_errors
 from hierchat.engine.fallback import INEXACT, Implementation, NoImplementation, NotRight, Selected, within
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
@@ -63,12 +64,20 @@ def select_implementation(
             activations=loaded.activations,
         )
         return Selected(runner, "kernels")
-    from hierchat.models.load.load_model import BlockModule
+    from hierchat.models.load.load_model import BlockModule, FileModule
 
     if isinstance(loaded.model, BlockModule):
         from hierchat.engine.torch.block_linear import over_blocks
 
         loaded = replace(loaded, model=over_blocks(loaded.model))
+    elif isinstance(loaded.model, FileModule):
+        from hierchat.engine.cuda.packed_modules import in_packed_blocks
+
+        try:
+            with clear_memory_errors():
+                loaded = replace(loaded, model=in_packed_blocks(loaded.model))
+        except OutOfMemory as error:
+            raise _too_large(loaded) from error
     order = implementations(loaded)
     if only is None:
         return select_from(loaded, order)
@@ -78,6 +87,7 @@ def select_implementation(
 def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping: bool = True) -> Selected:
     """Find the first of these implementations that computes the model right. Unless `keeping`, what earlier starts
     found counts for nothing, and no record is kept."""
+    from hierchat.engine.cuda.packed_modules import widened
     from hierchat.engine.selftest import cache_key, expected, require_agreement, require_right_device
     from hierchat.engine.torch.torch_runner import gpu
 
@@ -87,6 +97,8 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
     attempts = None
     if keeping:
         what, made_with = f"{loaded.name}, {loaded.backend}", cache_key("", "", gpu(device))
+        if loaded.backend == "blocks" and (types := ", ".join(widened(model))):
+            what += f" ({types} in 16 bits: no kernel multiplies by it)"
         record = fallback.AttemptRecord(model=what, device=name, made_with=made_with)
         attempts = fallback.AttemptLog(record, f"{loaded.model_key} {loaded.backend}", gpu=on_gpu)
     limit = fallback.LIMIT_S if on_gpu else None
@@ -191,13 +203,17 @@ def why_inexact(loaded: LoadedModel, runner: Runner) -> str:
 
 def _failure(loaded: LoadedModel, device: str, error: NoImplementation, on_gpu: bool) -> Exception:
     if error.memory and not on_gpu:
-        return DoesNotFitError(f"Memory ran out while {loaded.name} was tried. Choose a smaller model.")
+        return _too_large(loaded)
     last = list(error.failed.values())[-1] if error.failed else "no way is known"
     if not on_gpu:
         return UnsupportedError(f"{loaded.name} cannot be computed here: {last}.")
     if error.device:
         return DeviceError(f"{device} stopped answering while {loaded.name} was tried ({last}).")
     return DeviceError(f"{device} does not compute {loaded.name} in any way ({last}).")
+
+
+def _too_large(loaded: LoadedModel) -> DoesNotFitError:
+    return DoesNotFitError(f"Memory ran out while {loaded.name} was tried. Choose a smaller model.")
 
 
 def _answers(device: torch.device) -> bool:

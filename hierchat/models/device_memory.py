@@ -17,6 +17,7 @@ _SPARE = 1.15  # activations, fragments, the tokenizer
 _SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
 _BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
 _MODULES_SPARE = 700_000_000  # torch and transformers, too
+_CARD_SPARE = 700_000_000  # what CUDA graphs may hold (engine/cuda/cuda_runner.py), and sums
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes per quantised weight; nf4 with its doubly quantised scales.
 _QUANTISED = {"int8": 1.0, "nf4": 0.52}
@@ -122,6 +123,11 @@ def needs_of_blocks(weights: int, slot: int, *, modules: bool = False) -> Memory
     return MemoryNeeds(weights, slot * each, spare)
 
 
+def needs_on_card(weights: int, slot: int) -> MemoryNeeds:
+    """Return the memory of a GPU that a model of `weights` bytes in blocks needs, with `slot` numbers per position."""
+    return MemoryNeeds(weights, slot * _WIDTHS["bfloat16"], _CARD_SPARE)
+
+
 def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str, held: int = 0) -> None:
     """Raise DoesNotFitError when the model needs more than is free, naming what of the catalogue would fit. `held`:
     bytes that will be free, too."""
@@ -150,20 +156,25 @@ def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str,
     )
 
 
-def blocks_fit(needs: MemoryNeeds, context_length: int, held: int = 0) -> bool:
+def blocks_fit(needs: MemoryNeeds, context_length: int, held: int = 0, device: str = "cpu") -> bool:
     """Tell whether a model in blocks fits now. `held`: bytes that will be free, too."""
-    return needs.total(context_length) <= free_memory("cpu") + held
+    return needs.total(context_length) <= free_memory(device) + held
 
 
-def require_blocks_fit(name: str, needs: MemoryNeeds, context_length: int, held: int = 0) -> None:
+def require_blocks_fit(
+    name: str, needs: MemoryNeeds, context_length: int, held: int = 0, device: str = "cpu"
+) -> None:
     """Raise DoesNotFitError when a model in blocks does not fit. `held`: bytes that will be free, too."""
-    if blocks_fit(needs, context_length, held):
+    if blocks_fit(needs, context_length, held, device):
         return
-    needed, free = needs.total(context_length), free_memory("cpu") + held
+    needed, free = needs.total(context_length), free_memory(device) + held
     positions = needs.positions_in(free)
     hint = f"`context_length: {positions}` would fit." if positions else "Choose a smaller model."
+    where = ""
+    if device != "cpu":
+        where, hint = f" on {device}", f"{hint} With {DEVICE}=cpu the processor computes it."
     raise DoesNotFitError(
-        f"{name} needs about {gigabytes(needed)} of memory ({context_length} positions), and "
+        f"{name} needs about {gigabytes(needed)} of memory{where} ({context_length} positions), and "
         f"{gigabytes(free)} are free. {hint}"
     )
 

@@ -1,6 +1,8 @@
 """Tell from a configuration alone what can be computed by our own engine, and through transformers."""
 
+import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from hierchat.language import later
@@ -8,7 +10,7 @@ from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
-from hierchat.models.formats.gguf_families import FAMILIES
+from hierchat.models.formats.gguf_families import DENSE, FAMILIES
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.gguf_tensors import expected_of, foreign
 from hierchat.models.formats.gguf_tokenizer import unknown_tokenizer
@@ -237,6 +239,28 @@ def gguf_unsupported(head: Head) -> str | None:
         return "Granite without rotary positions"
     odd = sorted({tensor.type for tensor in head.tensors} - set(TYPES))
     return f"block type {odd[0]}" if odd else None
+
+
+CARD_TYPES = frozenset(
+    ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
+)
+"""Block types that a GPU multiplies by as they are (engine/cuda/packed.py). Matrices of other types become 16 bits."""
+
+
+def card_bytes(head: Head) -> int:
+    """Return the bytes that a GGUF file's weights take on a GPU that keeps its blocks."""
+    return sum(one.size if one.type in CARD_TYPES else 2 * math.prod(one.shape) for one in head.tensors)
+
+
+def stays_in_blocks(head: Head, device: str) -> bool:
+    """Return whether a GPU multiplies by a GGUF file's own blocks (engine/cuda/packed.py)."""
+    return (
+        device.startswith("cuda")
+        and find_spec("triton") is not None
+        and head.architecture in DENSE
+        and not gguf_unsupported(head)
+        and all(tensor.name != families.LONG_FACTORS for tensor in head.tensors)
+    )
 
 
 def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:

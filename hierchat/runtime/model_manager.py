@@ -20,6 +20,7 @@ from hierchat.models.load.check import (
     expected_step,
     fit,
     fits_every_day,
+    on_card,
     refusal,
 )
 from hierchat.models.load.tokenizer_files import known_tokens
@@ -330,7 +331,8 @@ class ModelManager:
     def _judged(self, described: Described) -> Judged:
         entry, backend = described.entry, self._slot.backend
         weights = described.weights
-        if weights and entry.size and not by_engine(entry, self._device, backend):
+        in_blocks = by_engine(entry, self._device, backend) or on_card(entry, self._device, backend)
+        if weights and entry.size and not in_blocks:
             weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
         return Judged(
             fit(entry, self._device, backend, self._held, weights),

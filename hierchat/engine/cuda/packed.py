@@ -51,7 +51,7 @@ FORMATS = {
     "IQ4_NL": Format(HALF, 2, step=64),
     "IQ4_XS": Format(IQ4, 2, 1),
     "MXFP4": Format(POWER, 1, step=64),
-    "PLAIN": Format(NONE, 0, step=64, bits=16),
+    "PLAIN": Format(NONE, 0, step=32, bits=16),
 }
 """Block types that the kernel computes (triton_blocks.py); PLAIN are weights of 16 bits."""
 _AT_ONCE = 1 << 26
@@ -60,11 +60,12 @@ _AT_ONCE = 1 << 26
 
 @dataclass(slots=True)
 class Packed:
-    """Matrix [outputs, inputs] of the format `name` on a device. `codes` [steps * step / (2 group), outputs, group] of
-    four bits, else [steps * step / group, outputs, group]; `above` [steps * step / group, outputs] int32; `halves`
-    [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
+    """Matrix [outputs, inputs] of the format `name` on a device; `type` is the block type in its file. `codes` of four
+    bits [steps * step / (2 group), outputs, group], else [steps * step / group, outputs, group]; `above` [steps * step
+    / group, outputs] int32; `halves` [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
 
     name: str
+    type: str
     outputs: int
     inputs: int
     codes: torch.Tensor
@@ -135,6 +136,7 @@ def pack(
     codes = groups // 2 if form.bits == 4 else groups
     made = Packed(
         kind,
+        name,
         count,
         inputs,
         torch.empty(codes, count, form.group, dtype=torch.uint8 if form.bits < 16 else dtype, device=device),

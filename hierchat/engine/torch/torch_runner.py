@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hierchat.engine.cuda.packed_modules import is_packed
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
@@ -278,7 +279,7 @@ def forward(
 
 def precision(model: Any) -> str:
     """Name what a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
-    if multiplier_of(model):
+    if multiplier_of(model) or is_packed(model):
         return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
         return "nf4"

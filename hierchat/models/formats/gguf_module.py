@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.formats.block_model import Matrix, ModuleWeights
 from hierchat.models.formats.blocks import floats_of, from_file
-from hierchat.models.formats.gguf_families import FAMILIES, Config, Floats, Part
+from hierchat.models.formats.gguf_families import FAMILIES, Config, Family, Floats, Part
 from hierchat.models.formats.gguf_head import Head, Tensor, shards
 from hierchat.models.formats.gguf_tensors import require_type
 from hierchat.models.formats.layouts import BLOCK
@@ -41,6 +41,14 @@ class _Made:
     of: tuple[Tensor, ...]
 
 
+class RawMatrix(NamedTuple):
+    """Matrix of a file of block type `type`: uint8 [rows, bytes of a row], mapped, and which row goes where."""
+
+    type: str
+    rows: NDArray[np.uint8]
+    order: NDArray[np.int64]
+
+
 def raw_rows(gguf: Path, tensor: Tensor) -> NDArray[np.uint8]:
     """Map a tensor's rows as they lie in a model's files, uint8 [rows, bytes of a row]."""
     raw = np.memmap(shards(gguf)[tensor.shard], np.uint8, "r", tensor.begin, tensor.size)
@@ -62,9 +70,17 @@ class GgufModule:
     family reads it there. Raises BrokenFileError where one cannot be made, UnsupportedError where the file has what the
     module has not."""
 
-    def __init__(self, gguf: Path, head: Head, config: Config, wanted: Mapping[str, Shape]) -> None:
+    def __init__(
+        self,
+        gguf: Path,
+        head: Head,
+        config: Config,
+        wanted: Mapping[str, Shape],
+        family: Family | None = None,
+    ) -> None:
+        """Take a `family` that is not one of FAMILIES."""
         self._gguf, self._wanted = gguf, wanted
-        self._made = self._plan(head, config)
+        self._made = self._plan(head, config, family or FAMILIES[head.architecture])
 
     def write(self, file: Path, report: Report) -> None:
         """Write safetensors in float32. Raises BrokenFileError."""
@@ -94,6 +110,20 @@ class GgufModule:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
         return ModuleWeights(found, vectors, tuple(name for name in found if name in looked_up))
 
+    def in_file(
+        self, matrices: Collection[str], report: Report
+    ) -> tuple[dict[str, RawMatrix], dict[str, NDArray[Any]]]:
+        """Map `matrices` of which each is one tensor of the file, and read the rest. Raises BrokenFileError."""
+        found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
+        for one in self._reported(report):
+            if one.name in matrices and len(one.of) == 1 and not one.part.columns:
+                rows = raw_rows(self._gguf, one.of[0])
+                order = self._put(one, [np.arange(len(rows))[:, None]], (len(rows), 1)).reshape(-1)
+                found[one.name] = RawMatrix(one.of[0].type, rows, order)
+            else:
+                vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
+        return found, vectors
+
     def _reported(self, report: Report) -> Iterator[_Made]:
         message, count = f"{self._gguf.name}, once", len(self._made)
         for number, one in enumerate(self._made):
@@ -101,9 +131,9 @@ class GgufModule:
             yield one
         report(Progress("converting", count, count, message))
 
-    def _plan(self, head: Head, config: Config) -> list[_Made]:
+    def _plan(self, head: Head, config: Config, family: Family) -> list[_Made]:
         """Find out of what each tensor of the module is made, in order."""
-        family, wanted, layers = FAMILIES[head.architecture], self._wanted, config["num_hidden_layers"]
+        wanted, layers = self._wanted, config["num_hidden_layers"]
         tensors = {tensor.name: tensor for tensor in head.tensors}
         parts = sorted(family.parts(config).items(), key=lambda part: -len(part[0]))
         table = _table(family.gguf, family.prefixes, layers + 1)

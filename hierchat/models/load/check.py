@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_bl
 from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
 from hierchat.models.formats.gguf_config import gguf_config
-from hierchat.models.formats.gguf_families import FAMILIES, KINDS
+from hierchat.models.formats.gguf_families import DENSE, FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
 from hierchat.models.formats.gguf_tensors import expected_of, require_shapes
 from hierchat.models.progress import (
@@ -59,6 +60,18 @@ def through_modules(entry: ModelEntry) -> bool:
     with suppress(ModelError, *NONSENSE):
         head = read_head(gguf)
         return head.architecture in FAMILIES and runnable.gguf_step(head, own=True) != "kernels"
+    return False
+
+
+def on_card(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
+    """Return whether a GPU multiplies by the blocks of the model's file, as far as that is known beforehand."""
+    if entry.engine or backend is not None or not device.startswith("cuda"):
+        return False
+    source = entry.source_on(device)
+    with suppress(ModelError, *NONSENSE):
+        if gguf := gguf_file(source):
+            return runnable.stays_in_blocks(read_head(gguf), device)
+        return bool(source.gguf or source.wheel) and entry.kind in DENSE and find_spec("triton") is not None
     return False
 
 
@@ -135,6 +148,9 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backe
     will be free when it is loaded."""
     if not (size := entry.size):
         return
+    if on_card(entry, device, backend) and (known := weight_bytes(entry, device)):
+        needs = device_memory.needs_on_card(known, size.slot)
+        return device_memory.require_blocks_fit(entry.name, needs, entry.context_length or 0, held, device)
     if not by_engine(entry, device, backend):
         return device_memory.require_fit(
             with_backend(entry, backend), size, entry.context_length or 0, device, held
@@ -253,6 +269,9 @@ def memory_needed(
 ) -> int | None:
     """Return the bytes of a model's weights and of the whole context; None where neither files nor catalogue tell."""
     size = entry.size
+    if on_card(entry, device, backend) and (found := weights or weight_bytes(entry, device)):
+        needs = device_memory.needs_on_card(found, size.slot if size else 0)
+        return needs.total(entry.context_length or CONTEXT)
     if not by_engine(entry, device, backend):
         return device_memory.entry_needs(entry, size, device) if size else None
     if not (weights := _weights_in_blocks(entry, device, None, weights)):

@@ -14,16 +14,19 @@ from typing import Any
 
 from hierchat.config import GenerationSettings
 from hierchat.models import device_memory
+from hierchat.models.architectures.families import ROPE_FACTORS
 from hierchat.models.architectures.model_config import slot_size
+from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
-from hierchat.models.fetch.bring import folder_of, get, get_blocks, gguf_file
+from hierchat.models.fetch.bring import folder_of, get, get_blocks, get_described, gguf_file
 from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
 from hierchat.models.formats import block_model, mtp_layer
 from hierchat.models.formats.block_model import Matrix, ModuleWeights
-from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.formats.gguf_module import filled, stored
+from hierchat.models.formats.gguf_families import DENSE
+from hierchat.models.formats.gguf_head import read_head, shards
+from hierchat.models.formats.gguf_module import GgufModule, RawMatrix, filled, matrices_of, stored, unpacked
 from hierchat.models.load import tokenizer_files
-from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable, with_backend
+from hierchat.models.load.check import FLOAT_BYTES, by_engine, on_card, require_runnable, with_backend
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,
@@ -34,7 +37,7 @@ from hierchat.models.progress import (
     silent,
     transformers_bars,
 )
-from hierchat.models.runnable import require_supported
+from hierchat.models.runnable import card_bytes, require_supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,8 @@ def load(
                 raise
             note = f"{error} It runs through transformers instead, several times slower."
             progress(Progress("loading", 0, None, note))
+    if on_card(entry, device, backend):
+        return ready_to_chat(load_on_card(entry, device, progress))
     return ready_to_chat(replace(load_torch(entry, device, progress, backend), note=note))
 
 
@@ -352,6 +357,58 @@ def read_module(folder: Path, name: str) -> BlockModule:
             f"What was made of {name} does not fit its config.json. Remove the model and get it again."
         )
     return BlockModule(filled(module, _tensors(weights)), weights.matrices, mtp)
+
+
+@dataclass(frozen=True, slots=True)
+class FileModule:
+    """Transformers module in eval mode on the processor, and its `matrices` by name as they are mapped from a GGUF
+    file. engine/cuda/packed_modules.py moves both to `device`."""
+
+    module: Any
+    matrices: Mapping[str, RawMatrix]
+    device: str
+
+
+def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> LoadedModel:
+    """Map the weights of a GGUF file of one of DENSE for a GPU, which will hold its matrices in the file's blocks.
+    Raises a ModelError; DoesNotFitError if the GPU has too little memory."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    gguf, folder = get_described(entry, progress, device)
+    head = read_head(gguf)
+    config = causal_config(folder, entry.name)
+    positions = getattr(config, "max_position_embeddings", None) or 2048
+    context_length = min(entry.context_length or positions, positions)
+    needs = device_memory.needs_on_card(card_bytes(head), slot_of(config))
+    device_memory.require_blocks_fit(entry.name, needs, context_length, device=device)
+    progress(Progress("loading", 0, None, entry.name))
+    tokenizer = tokenizer_files.read_tokenizer(folder)
+    dtype = getattr(torch, device_memory.dtype_on(entry.dtype, device))
+    with no_init_weights(), torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    module.tie_weights()
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
+    made = GgufModule(gguf, head, config.to_dict(), shapes, DENSE[head.architecture])
+    matrices, vectors = made.in_file(matrices_of(module)[0], progress)
+    filled(module, {name: torch.tensor(vector).to(dtype) for name, vector in vectors.items()})
+    for tensor in head.tensors:
+        if tensor.name == ROPE_FACTORS:
+            module.model.rotary_emb.inv_freq /= torch.from_numpy(unpacked(gguf, tensor))
+    generation = _json(folder / "generation_config.json")
+    return LoadedModel(
+        name=entry.name,
+        model=FileModule(module, matrices, device),
+        tokenizer=tokenizer,
+        device=device,
+        dtype=str(dtype).removeprefix("torch."),
+        quantisation="none",
+        backend="blocks",
+        context_length=context_length,
+        model_key=model_key(tokenizer, f"gguf:{known_sha256_of(shards(gguf))}"),
+        end_ids=end_ids(generation.get("eos_token_id"), tokenizer),
+    )
 
 
 def _apart(weights: ModuleWeights, layers: int) -> tuple[ModuleWeights, ModuleWeights]:
