@@ -75,7 +75,13 @@ def test_greedy_decoding_brings_no_logits(monkeypatch: pytest.MonkeyPatch) -> No
     target = CudaRunner(
         tiny_model().to("cuda", torch.bfloat16), context_length=LENGTH, regime=(16, 16)
     ).open()
-    monkeypatch.setattr(target.runner, "fetch_rows", lambda _: pytest.fail("logits were asked for"))
+    fetch = target.runner.fetch_rows
+
+    def few(numbers: torch.Tensor) -> np.ndarray:
+        assert numbers.shape[1] < target.vocabulary
+        return fetch(numbers)
+
+    monkeypatch.setattr(target.runner, "fetch_rows", few)
     steps = fresh_steps(LocalEngine(target, (), text_of), [1, 2, 3], GenerationSettings(max_new_tokens=8))
     assert len(tokens_of(steps)) == 8
 

@@ -37,18 +37,20 @@ class Device:
         self.logits = logits
         self.asked: list[str] = []
 
-    def rows(self) -> DeviceRows:
+    def rows(self, before: DeviceRows | None = None) -> DeviceRows:
         logits = torch.from_numpy(self.logits)
         best = torch.where(logits.isfinite().all(dim=1), logits.argmax(dim=1), -1)
-        return DeviceRows(self, (logits, best, logits))  # type: ignore[arg-type]
+        expected = before.asked if before else ()
+        return DeviceRows(self, (logits, best, logits), False, expected)  # type: ignore[arg-type]
 
-    def fetch(self, tensor: torch.Tensor) -> np.ndarray:
-        self.asked.append("best")
-        return tensor.numpy()
+    def fetch(self, numbers: torch.Tensor) -> np.ndarray:
+        self.asked.append({1: "best", 50: "logits"}.get(numbers.shape[1], f"{numbers.shape[1]} numbers"))
+        return numbers.numpy().copy()
 
-    def fetch_rows(self, logits: torch.Tensor) -> np.ndarray:
-        self.asked.append("logits")
-        return logits.numpy().copy()
+    fetch_rows = fetch
+
+    def top(self, logits: torch.Tensor, count: int) -> torch.Tensor:
+        return logits.argsort(dim=1, descending=True)[:, :count].to(torch.int32)
 
 
 SETTINGS = {
@@ -71,6 +73,24 @@ def test_the_choice_is_that_of_an_array_and_costs_one_question(kind: str) -> Non
     assert device.asked == ["best" if kind == "greedy" else "logits"]
     if kind == "greedy":
         assert len(expected.tokens) == 4
+
+
+def test_what_the_rows_before_were_asked_for_comes_in_one_copy() -> None:
+    device, before = Device(), None
+    for number in range(3):
+        rows = device.rows(before)
+        rows.wait(best=True)
+        best = [rows.best(node) for node in range(4)]
+        assert rows.likeliest([2, 0], 3)[:, 0].tolist() == [best[2], best[0]]
+        assert np.array_equal(rows.hidden([1]), LOGITS[1:2])
+        assert len(device.asked) == (3 if number == 0 else 3 + number)
+        before = rows
+    assert device.asked[3:] == ["54 numbers"] * 2
+    rows = device.rows(before)
+    assert np.array_equal(rows[3], LOGITS[3])
+    assert device.asked[5:] == ["104 numbers"]
+    assert np.array_equal(rows.hidden([1]), LOGITS[1:2])
+    assert rows.likeliest([1], 3)[0, 0] == best[1]
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -114,10 +134,10 @@ def test_the_largest_in_order_and_equals_by_id(row: NDArray[np.float32], count: 
     expected = defined(row, count)
     assert np.array_equal(top_tokens(row, count), expected)
     device = CudaRunner.__new__(CudaRunner)
-    device.vocabulary, device._flying = len(row), False
-    found = device.fetch_top(torch.from_numpy(np.stack([row, row])), [1], count)
-    assert found.dtype == np.int32
-    assert np.array_equal(found[0], expected)
+    device.vocabulary = len(row)
+    found = device.top(torch.from_numpy(np.stack([row, row])), count)
+    assert found.dtype == torch.int32
+    assert np.array_equal(found[1], expected)
 
 
 class Curious(Buried):

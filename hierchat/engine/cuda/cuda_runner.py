@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -157,7 +157,7 @@ class CudaRunner(Runner):
         self.most_sequences = 1
         self._rows: DeviceRows | None = None
         self._flying = False
-        self._pinned = torch.empty(0)
+        self._pinned = torch.empty(0, dtype=torch.int32)
         self._kept = KeptStates(model)
         self.quantum, self.widest = regime or REGIMES[0]
         if regime is None:
@@ -185,7 +185,8 @@ class CudaRunner(Runner):
     def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> Rows:
         """Compute a segment behind what is committed in `slots`; returns while the device still computes."""
         out = self.run(slots, tokens, parents, padded=padded, logits=True)
-        self._rows = DeviceRows(self, out, self._graphs.recorded)
+        expected = sorted(self._rows.asked, key=str) if self._rows else ()
+        self._rows = DeviceRows(self, out, self._graphs.recorded, expected)
         return self._rows
 
     @torch.inference_mode()
@@ -252,29 +253,31 @@ class CudaRunner(Runner):
         return found
 
     @torch.inference_mode()
-    def fetch_rows(self, logits: torch.Tensor) -> NDArray[np.float32]:
-        """Copy logits through page-locked memory, which takes a tenth of the time."""
-        if self._pinned.shape < logits.shape:
-            self._pinned = torch.empty(logits.shape, pin_memory=self.device.type == "cuda")
-        rows = self._pinned[: len(logits)]
-        rows.copy_(logits.float())
+    def fetch_rows(self, numbers: torch.Tensor) -> NDArray[np.int32]:
+        """Copy int32 [rows, n] through page-locked memory, which takes a tenth of the time. Valid until it is called
+        again."""
+        if self._pinned.numel() < numbers.numel():
+            on_device = self.device.type == "cuda"
+            self._pinned = torch.empty(numbers.numel(), dtype=torch.int32, pin_memory=on_device)
+        rows = self._pinned[: numbers.numel()].view(numbers.shape)
+        rows.copy_(numbers)
         self._flying = False
         return rows.numpy()
 
     @torch.inference_mode()
-    def fetch_top(self, logits: torch.Tensor, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        """Find the likeliest tokens of some rows on the device, in order: [nodes, count].
+    def top(self, logits: torch.Tensor, count: int) -> torch.Tensor:
+        """Find the likeliest tokens of each row on the device, in order: int32 [rows, count].
 
         topk leaves open which of several equals comes first: so each value is put in front of its token, as one
         number that orders as they do."""
-        rows = logits[list(nodes)].float()
+        rows = logits.float()
         values = rows.view(torch.int32)
         values = torch.where(rows == 0, 0, values ^ (values >> 31 & 0x7FFFFFFF)).long()
         keys = values << 32 | torch.arange(self.vocabulary - 1, -1, -1, device=rows.device)
         found = torch.full((len(rows), count), -1, dtype=torch.int32, device=rows.device)
         best = keys.topk(min(count, self.vocabulary), dim=1).values
         found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
-        return self.fetch(found)
+        return found
 
     def _prove(self) -> Proof:
         border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
@@ -290,43 +293,44 @@ class CudaRunner(Runner):
 
 
 class DeviceRows(Rows):
-    """Hold rows on a device. The first call waits for the forward, and copies all values of its kind at once.
+    """Hold rows on a device. The first call waits for the forward and copies what it asks for, together with all that
+    the rows of the forward before were asked for: one copy for a step.
 
     `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
     """
 
-    def __init__(self, runner: CudaRunner, out: Out, recorded: bool = False) -> None:
+    def __init__(
+        self,
+        runner: CudaRunner,
+        out: Out,
+        recorded: bool = False,
+        expected: Collection[str | int] = (),
+    ) -> None:
+        """Take `expected`: the kinds of values of which the rows before were asked, a number for so many likeliest."""
         self.recorded = recorded
-        self._runner = runner
+        self.asked: set[str | int] = set()
+        self._runner, self._expected = runner, expected
         self._logits, self._likeliest, self._hidden = out
-        self._rows: NDArray[np.float32] | None = None
-        self._best: NDArray[np.int64] | None = None
+        self._brought: dict[str | int, NDArray[np.int32]] = {}
         self._expired = False
 
     def __len__(self) -> int:
         return len(self._logits)
 
     def __getitem__(self, node: int) -> NDArray[np.float32]:
-        self._require_fresh()
-        if self._rows is None:
-            self._rows = self._runner.fetch_rows(self._logits)
-        return self._rows[node]
+        return self._bring("logits")[node].view(np.float32)
 
     def best(self, node: int) -> int:
-        if self._best is None:
-            self._require_fresh()
-            self._best = self._runner.fetch(self._likeliest)
-        return int(self._best[node])
+        return int(self._bring("best")[node, 0])
 
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32]:
-        self._require_fresh()
-        return np.asarray(self._runner.fetch(self._hidden[list(nodes)].float()))
+        return np.ascontiguousarray(self._bring("hidden")[list(nodes)]).view(np.float32)
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        if self._rows is not None:
+        if count not in self._brought and "logits" in self._brought:
+            self.asked.add(count)
             return super().likeliest(nodes, count)
-        self._require_fresh()
-        return self._runner.fetch_top(self._logits, nodes, count)
+        return np.ascontiguousarray(self._bring(count)[list(nodes)])
 
     def wait(self, *, best: bool) -> None:
         self.best(0) if best else self[0]
@@ -334,6 +338,29 @@ class DeviceRows(Rows):
     def expire(self) -> None:
         """Refuse to be read from now on: the memory behind the rows is used again."""
         self._expired = True
+
+    @torch.inference_mode()
+    def _bring(self, kind: str | int) -> NDArray[np.int32]:
+        """Return values of a kind of all rows, as int32 [rows, n], bits of floats as they are."""
+        self.asked.add(kind)
+        if kind not in self._brought or kind == "logits":
+            self._require_fresh()
+        if kind not in self._brought:
+            kinds = [kind, *(one for one in self._expected if one != kind)] if not self._brought else [kind]
+            numbers = [self._numbers(one) for one in kinds]
+            joined = torch.cat(numbers, dim=1) if len(numbers) > 1 else numbers[0]
+            rows = self._runner.fetch(joined) if self._brought else self._runner.fetch_rows(joined)
+            ends = np.cumsum([one.shape[1] for one in numbers])
+            for one, part in zip(kinds, np.split(rows, ends[:-1], axis=1), strict=True):
+                self._brought[one] = part if one == "logits" else part.copy()
+        return self._brought[kind]
+
+    def _numbers(self, kind: str | int) -> torch.Tensor:
+        if isinstance(kind, int):
+            return self._runner.top(self._logits, kind)
+        if kind == "best":
+            return self._likeliest[:, None].to(torch.int32)
+        return (self._logits if kind == "logits" else self._hidden).float().contiguous().view(torch.int32)
 
     def _require_fresh(self) -> None:
         if self._expired:
