@@ -28,6 +28,7 @@ _COMMANDS = {
     "users": ("accounts", "accounts for the page's login"),
     "desktop": ("desktop", "hierchat in the menu of your desktop, in a window of its own"),
     "doctor": ("checks", "machine, versions, kernels, models and database, to paste into a report"),
+    "prove": ("checks", "that the promises hold on this machine: words, connections, kills, deletion"),
     "verify": ("checks", "the same words with drafting on and off, token for token"),
 }
 """Module of `hierchat.cli` that has a command, as `NAME_command`, and the command's help."""

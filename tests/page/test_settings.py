@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
+from time import sleep
 
 import pytest
 from playwright.sync_api import expect
 
 from hierchat import connections
+from hierchat.checks.prove import NAMES, Line, Proof, Proving
 from hierchat.store import GeneratedText, Store
 from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
@@ -140,3 +144,34 @@ def test_idle_generation_is_allowed_counted_and_deleted(service: FakeService) ->
     assert "Deleted all generated texts." in page.says("hc-live")
     assert page.says("hc-learning-state") == ""
     assert store.generated.size(user).texts == 0
+
+
+def test_the_promises_are_checked_in_the_background_and_the_last_result_stays(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, named = Event(), []
+
+    def proved(name: str | None, tell: Callable[[str], object]) -> Proof:
+        tell("kills: 2 of 5")
+        named.append(name)
+        assert go_on.wait(30)
+        lines = [Line(one, one != "Nothing leaves", f"about {one}") for one in NAMES]
+        return Proof("tiny", tuple(lines), 1.0)
+
+    monkeypatch.setattr("hierchat.checks.prove.prove", proved)
+    page = Visitor(service, view="settings")
+    assert "two minutes" in page.says("hc-proof")
+    page.click("hc-prove")
+    while not named:
+        sleep(0.01)
+    assert "Checking… kills: 2 of 5" in Visitor(service, view="settings").says("hc-proof")
+    page.click("hc-prove")  # one run at a time
+    go_on.set()
+    while "Checking" in (shown := Visitor(service, view="settings").says("hc-proof")):
+        sleep(0.05)
+    assert "Not proved (tiny," in shown
+    assert "Nothing leaves Broken: about Nothing leaves" in shown
+    last = Proving(service.data.path.parent / "proof.json").last
+    assert last
+    assert not last.kept
+    assert named == [service.model_status.name]

@@ -16,7 +16,6 @@ from hierchat.chat.service import ChatService
 from hierchat.chat.tools import ToolError, mcp_file, read_servers
 from hierchat.chat.user_data import UserData
 from hierchat.config import cache_dir, data_dir
-from hierchat.connections import attempts
 from hierchat.language import _, catalogues, later, name_of, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
@@ -27,6 +26,7 @@ from hierchat.page.guard import PageEvents, require_owner
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.documents_panel import DocumentsPart
 from hierchat.page.panels.panel import Panel, PanelPart, still
+from hierchat.page.panels.proof_part import ProofPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import KEY, Macros, button
 from hierchat.store import Access
@@ -384,7 +384,8 @@ class SettingsPanel(Panel):
         self._texts, self._idle = DocumentsPart(service), IdlePart(service)
         logins = LoginsPart(service, log_ins)
         self._further = [TransferPart(service), logins, ProgramsPart(service), ToolsPart(service)]
-        self._inside = [self._texts, self._idle, *self._further]
+        self._proofs = ProofPart(service)
+        self._inside = [self._texts, self._idle, *self._further, self._proofs]
 
     def build(self) -> None:
         if len(catalogues()) > 1:
@@ -412,16 +413,16 @@ class SettingsPanel(Panel):
             part.build()
         gr.HTML(f"<h2>{_('Your data')}</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
-        self._connections = gr.HTML("", elem_id="hc-connections")
         with gr.Row(elem_classes="hc-buttons"):
             small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
             self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", **small)
             self._unlearn = gr.Button(_("Reset what was learned about speed"), elem_id="hc-unlearn", **small)
             self._reset = gr.Button(_("Reset settings"), elem_id="hc-reset", **small)
+        self._proofs.build()
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
         own = [self._drafts, self._notes, self._proof, self._keep, self._titles, self._compacts]
-        own += [self._places, self._connections, self._backup, self._forget]
+        own += [self._places, self._backup, self._forget]
         self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
     def wire(self, page: PageEvents) -> None:
@@ -480,7 +481,6 @@ class SettingsPanel(Panel):
             self._titles: bool(users.chosen(user, "model_titles", False)),
             self._compacts: bool(users.chosen(user, "compacts", False)),
             self._places: _places(data.path, data.backups) if owner else "",
-            self._connections: _drawn.connections(attempts()) if owner else "",
             self._backup: gr.update(visible=True if owner else "hidden"),
             self._forget: button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else "",
             self._told: "",
