@@ -59,6 +59,18 @@ def test_a_wheel_has_all_that_the_program_reads(wheel: Path) -> None:
     assert not {name for name in inside if not name.startswith(("hierchat/", "hierchat-"))}
 
 
+def test_a_wheel_is_the_same_to_the_byte_when_it_is_built_again(wheel: Path, tmp_path: Path) -> None:
+    """At another time, in another folder: whoever has the sources can check a release."""
+    tree = wheel.parent / "tree"
+    if not tree.is_dir():
+        pytest.skip("no clone: what else is in this folder would get in")
+    again = shutil.copytree(tree, tmp_path / "again")
+    for path in again.rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", tmp_path, again)
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
 def test_an_installed_wheel_finds_what_came_with_it(wheel: Path, tmp_path: Path) -> None:
     programs = _install(wheel, tmp_path / "environment")
     elsewhere = tmp_path / "elsewhere"
