@@ -1,1 +1,2 @@
-"""Run checks that anybody can run: that drafts change no word (verify), and what this machine has (doctor)."""
+"""Run checks that anybody can run: that drafts change no word (verify), that the promises hold (prove), and what this
+machine has (doctor)."""
