@@ -13,12 +13,13 @@ from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
-from hierchat.chat.conversations import Conversations
+from hierchat.chat.conversations import Conversations, reply_settings
 from hierchat.chat.deleted_texts import DeletedTexts
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import InProgress, Question
 from hierchat.chat.prefix_keeper import PrefixKeeper
+from hierchat.chat.reading_ahead import NextQuestion, ReadingAhead
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
 from hierchat.chat.summaries import Compaction, NotSummarised, TitleWriter, summary_of, unsummarised
@@ -28,6 +29,7 @@ from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.drafting.source import Source
 from hierchat.engine.engine import ContinuesText, LearnsElsewhere
+from hierchat.engine.generation import common_prefix
 from hierchat.engine.remote.openai_client import ServerError
 from hierchat.language import _
 from hierchat.reasoning import split_reasoning
@@ -73,6 +75,7 @@ class ChatService:
         self.data = UserData(store, self.changes)
         self.data.back_up_daily()
         self.prefixes = PrefixKeeper(store, slot)
+        self._reading = ReadingAhead(slot, self._beginning, self.prefixes)
         self.documents = ChatDocuments(store.connection, self.prefixes.drop)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self.completions = Completions(
@@ -112,6 +115,7 @@ class ChatService:
         """Stop all threads and save what drafting has learned; call it before the store is closed."""
         self.tools.close()
         self.deleted_texts.close()
+        self._reading.close()
         self.prefixes.close()
         self.documents.close()
         self.data.close()
@@ -221,6 +225,34 @@ class ChatService:
                     yield with_id(frame, kept)
         finally:
             self.titles.wake()
+
+    def read_ahead(self, asked: NextQuestion) -> None:
+        """Read a chat, and files that go with its next question, in spare time: the reply begins sooner, then."""
+        self._reading.want(asked)
+
+    def _beginning(self, served: ServedModel, asked: NextQuestion) -> list[int]:
+        """Return the tokens with which the prompt of the next question begins, whatever its words are. Those of tools
+        are not known before: nothing is returned for a chat with such."""
+        user_id, chat = asked.user, asked.chat
+        chosen = self.chats.settings(user_id, chat, asked.project)
+        settings = reply_settings(chosen.sampling)
+        if settings.tools:
+            return []
+        if chat is None:
+            path, system = list[Message](), self.chats.system_prompt(user_id, chosen) or None
+        else:
+            path, system = self.store.messages.path(user_id, chat), self._system_prompt(user_id, chat)
+        said, room = self._said(served, user_id, path, system), settings.max_new_tokens
+        one, other = (
+            served.prompts.build(
+                [*said, PromptMessage("user", with_files(word, asked.files))],
+                room,
+                served.end_ids,
+                settings.reasoning,
+            ).ids
+            for word in ("one", "2")
+        )
+        return one[: common_prefix(one, other) + 1]
 
     def record(self, reply: ReplyStream, user_id: int, question: str) -> ReplyRecorder:
         """Prepare to store a reply of `completions` as it is written, in a new chat that begins with the question."""

@@ -42,6 +42,13 @@ class OtherPrograms:
         return sum(machine) - idle - guests, mine.user + mine.system
 
 
+def on_battery() -> bool:
+    """Tell whether the machine runs on its battery. It does, where it has one and that is not known."""
+    look = getattr(psutil, "sensors_battery", None)
+    battery = look() if look else None
+    return battery is not None and not battery.power_plugged
+
+
 class Machine:
     """Tells whether the machine is free for idle work; looks at most once a second."""
 
@@ -53,10 +60,7 @@ class Machine:
         """Return the sentence why idle work has to wait now (battery, busy processor); empty if it need not."""
         if self._others.seconds >= SECONDS:
             busy = self._others.share() > records.BUSY_SHARE
-            look = getattr(psutil, "sensors_battery", None)
-            battery = look() if look else None
-            plugged = battery is None or bool(battery.power_plugged)  # where it is not known, it is not
-            self._said = ON_BATTERY if not plugged else BUSY if busy else ""
+            self._said = ON_BATTERY if on_battery() else BUSY if busy else ""
         return self._said
 
 

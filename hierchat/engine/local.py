@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
@@ -77,6 +78,20 @@ class LocalEngine:
             finally:
                 if request.spare:
                     sequence.rollback(0)
+
+    def read_ahead(
+        self, prompt_ids: Sequence[int], user: int, chat: int | None, stop: threading.Event
+    ) -> bool:
+        """Read a prompt but for its last token, in pieces of at most a tenth of a second, until `stop` is set; return
+        whether all is read. Slots keep what was read. Raises as `generate`."""
+        request = GenerationRequest(prompt_ids, GenerationSettings(), stop=stop, user=user, chat=chat)
+        with clear_memory_errors(), self.pool.sequence(prompt_ids, user, chat) as sequence:
+            reply = self._begin(sequence, request)
+            with closing(self._batch.steps(reply, spare=True)) as steps:
+                for _ in steps:
+                    if not reply.left or stop.is_set():
+                        break
+            return not reply.left
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
         """Decode one reply plainly and exactly; yield each step with the rows that it chose from, valid until then."""

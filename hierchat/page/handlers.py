@@ -130,6 +130,7 @@ class PageHandlers(HandlerGroup):
         event.session.leave()
         event.session.conversation, event.session.project = None, None
         event.session.settings_of = page_sessions.UNKNOWN
+        page_sessions.read_ahead(self._service, event.session)
         return self._views.step(event.session)
 
     def open(self, event: PageEvent) -> Update:
@@ -253,6 +254,7 @@ class PageHandlers(HandlerGroup):
         """Put a conversation on the screen, if it exists, and remove its mark of a new reply on every page."""
         there = bool(wanted) and self._service.chats.has(session.user, wanted)
         session.conversation = wanted if there else None
+        page_sessions.read_ahead(self._service, session)
         if there:
             self._service.chats.mark_read(session.user, wanted)
             session.remark = self._views.opening_remark(session)

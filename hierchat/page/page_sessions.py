@@ -11,6 +11,7 @@ import gradio as gr
 
 from hierchat.chat.comparison import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.language import _, later
 from hierchat.page.templates import Macros
@@ -286,6 +287,15 @@ def open_conversation(service: ChatService, session: Session) -> int:
             session.incognito_chat = chat if incognito else session.incognito_chat
             session.settings_of = session.conversation  # what the panel shows becomes its settings
         return session.conversation
+
+
+def read_ahead(service: ChatService, session: Session) -> None:
+    """Let the model read what the next question on this page goes with, in spare time. What is meant for an incognito
+    chat that has not begun is not read: it would belong to no chat that is erased."""
+    if session.incognito:
+        return
+    files = [one.file for one in session.files if one.file]
+    service.read_ahead(NextQuestion(session.user, session.conversation, session.project, files))
 
 
 def end_incognito(service: ChatService, session: Session) -> None:

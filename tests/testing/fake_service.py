@@ -17,6 +17,7 @@ from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import InProgress, Question
+from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView, SourceRun
 from hierchat.chat.summaries import NotSummarised
@@ -135,6 +136,8 @@ class FakeService(ChatService):
     def __init__(self, store: Store) -> None:
         self.store, self.slot, self.script = store, FakeSlot(), Script()
         self.asked: list[tuple[str, GenerationSettings]] = []
+        self.read: list[NextQuestion] = []
+        """What was to be read ahead."""
         self.titles = FakeTitles()
         self.changes = store.changes
         self.presets, self.projects = store.presets, store.projects
@@ -162,6 +165,9 @@ class FakeService(ChatService):
     @property
     def thinks(self) -> tuple[str, ...]:
         return self.script.thinks
+
+    def read_ahead(self, asked: NextQuestion) -> None:
+        self.read.append(asked)
 
     def left_out(self, user_id: int, conversation_id: int) -> int:
         return self.script.left_out

@@ -82,10 +82,10 @@ class Prefixes:
             for number, digest in enumerate(hashes[1:]):
                 if digest.hex() not in there:
                     return Copied(user, chat, digest.hex(), self._page(sequence, number, CHUNK))
-            for snapshot in self._snapshots(sequence):
-                name = self._state_name(hashes, sequence.tokens, snapshot.length)
+            for length, snapshot in self._ends(sequence):
+                name = self._end_name(hashes, sequence.tokens, length)
                 if name not in there:
-                    return Copied(user, chat, name, self._state(sequence, snapshot))
+                    return Copied(user, chat, name, self._end(sequence, length, snapshot))
         return None
 
     def write(self, copied: Copied) -> None:
@@ -133,16 +133,19 @@ class Prefixes:
             found.append(_hash(found[-1], tokens[end - CHUNK : end]))
         return found
 
-    def _state_name(self, hashes: Sequence[bytes], tokens: Sequence[int], length: int) -> str:
+    def _end_name(self, hashes: Sequence[bytes], tokens: Sequence[int], length: int) -> str:
         pages = length // CHUNK
         return f"{_hash(hashes[pages], tokens[pages * CHUNK : length]).hex()}-{length}"
 
-    def _snapshots(self, sequence: CpuSequence) -> Iterator[Snapshot]:
-        """Yield running states of all of a text, and those before its last reply, if the model has such."""
+    def _ends(self, sequence: CpuSequence) -> Iterator[tuple[int, Snapshot | None]]:
+        """Yield how many tokens to keep after the last whole page. If the model has running states: those of all of a
+        text, and those before its last reply."""
         if self._runner.states:
             for length in (len(sequence.tokens), sequence.last_prompt):
                 if (found := sequence.snapshot_before(length)) and found.length >= LEAST:
-                    yield found
+                    yield found.length, found
+        elif len(sequence.tokens) % CHUNK >= LEAST:
+            yield len(sequence.tokens), None
 
     def _page(self, sequence: CpuSequence, number: int, count: int) -> bytes:
         """Copy the first `count` slots of a page of a text; the others are zero."""
@@ -161,31 +164,38 @@ class Prefixes:
             yield layers.values[page], -2
             yield layers.value_scales[page], -1
 
-    def _state(self, sequence: CpuSequence, snapshot: Snapshot) -> bytes:
-        """Copy the slots after the last whole page, then the running states."""
-        number, count = divmod(snapshot.length, CHUNK)
+    def _end(self, sequence: CpuSequence, length: int, snapshot: Snapshot | None) -> bytes:
+        """Copy the slots after the last whole page of a text, then the running states."""
+        number, count = divmod(length, CHUNK)
         page = self._page(sequence, number, count) if count else b""
-        return b"".join([page, snapshot.state.tobytes(), snapshot.records.tobytes()])
+        return b"".join([page, snapshot.state.tobytes(), snapshot.records.tobytes()]) if snapshot else page
 
     def _restore(self, sequence: CpuSequence, prompt: Sequence[int], files: dict[str, Path]) -> None:
         hashes, held = self._hashes(prompt), len(sequence.tokens)
         pages = 0
         while pages + 1 < len(hashes) and hashes[pages + 1].hex() in files:
             pages += 1
+        named = {int(name.partition("-")[2]) for name in files if name.partition("-")[2].isdigit()}
+        lengths = [one for one in sorted(named, reverse=True) if one <= len(prompt) and one // CHUNK <= pages]
         if not self._runner.states:
-            if (pages * CHUNK) < held + LEAST:
+            parts = [(end * CHUNK, files[hashes[end].hex()]) for end in range(held // CHUNK + 1, pages + 1)]
+            ends = (
+                (one, files.get(self._end_name(hashes, prompt, one)))
+                for one in lengths
+                if one > pages * CHUNK
+            )
+            parts += [(length, path) for length, path in ends if path][:1]
+            if not parts or parts[-1][0] < held + LEAST:
                 return
-            for number in range(held // CHUNK, pages):
-                data = self._read(files[hashes[number + 1].hex()])
-                if data is None or not self._load_page(sequence, number, data):
-                    break
-                end = (number + 1) * CHUNK
+            for end, file in parts:
+                data = self._read(file)
+                if data is None or not self._load_page(sequence, (end - 1) // CHUNK, data):
+                    return
                 sequence.go_on(prompt[len(sequence.tokens) : end])
             return
-        lengths = {int(name.partition("-")[2]) for name in files if name.partition("-")[2].isdigit()}
-        for length in sorted(lengths, reverse=True):
-            if held + LEAST <= length <= len(prompt) and length // CHUNK <= pages:
-                path = files.get(self._state_name(hashes, prompt, length))
+        for length in lengths:
+            if held + LEAST <= length:
+                path = files.get(self._end_name(hashes, prompt, length))
                 if path and self._load_all(sequence, prompt[:length], hashes, files, path):
                     return
 

@@ -116,14 +116,13 @@ def test_a_restored_text_has_the_same_bits_and_words(
     fresh = bits(first, runner, longer, USER + 1)
     expected = first.reply(longer, USER + 2)[0]
     first.reply(prompt)
-    assert first.keep() >= LENGTH // CHUNK
+    assert first.keep() > LENGTH // CHUNK
     second = start()
     assert bits(second, runner, longer, USER) == fresh
     second = start()
     found, read = second.reply(longer)
     assert found == expected
-    assert read >= LENGTH // CHUNK * CHUNK
-    assert read >= LENGTH or not runner.states
+    assert read >= LENGTH
     other = start()
     assert other.reply(longer, USER + 1) == (expected, 0)  # another user's
 

@@ -1,0 +1,98 @@
+"""A chat that was opened is read before its next question is asked, and no word changes by that."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from hierchat.chat import reading_ahead
+from hierchat.chat.reading_ahead import NextQuestion
+from hierchat.store import Store
+from hierchat.store.records import Attachment
+from tests.chat.conftest import Talk, talk_on
+from tests.testing.tiny_chat import ready_slot
+
+LONG = "Tell me of the rivers of this country. " * 3
+FILE = Attachment("rivers.txt", 60, "All of the rivers end somewhere. Some end in a lake.")
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_ahead, "SECONDS", 0.001)
+
+
+def read_ahead(talk: Talk, *files: Attachment, new: bool = False) -> int:
+    """The tokens in the slots once all is read."""
+    chat = None if new else talk.conversation
+    talk.service.read_ahead(NextQuestion(talk.user, chat, files=files))
+    talk.service._reading._thread.wait()
+    return len(talk.sequence.tokens)
+
+
+def test_a_chat_that_was_opened_is_read_before_the_question(talk: Talk) -> None:
+    first = talk.send(LONG)
+    talk.model.local.clear()  # as after a start
+    held = read_ahead(talk)
+    assert LONG.strip() in talk.held
+    frames = list(talk.sending("And its fish?", first.message_id))
+    assert min(frame.prompt_read for frame in frames if frame.phase == "reading") >= held - 1
+    words = talk.tokens(frames[-1])
+    talk.model.local.clear()
+    question = talk.store.messages.get(talk.user, frames[-1].message_id or 0).parent_id
+    assert talk.tokens(talk.again(question or 0, frames[-1].message_id)) == words
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_files_are_read_before_they_are_sent(talk: Talk, new: bool) -> None:
+    talk.store.users.set_notes(talk.user, "I live at the sea.")
+    held = read_ahead(talk, FILE, new=new)
+    assert "I live at the sea." in talk.held
+    assert FILE.text in talk.held
+    frames = list(talk.sending("Where?", files=[FILE]))
+    assert min(frame.prompt_read for frame in frames if frame.phase == "reading") >= held - 1
+
+
+def test_who_asks_meanwhile_does_not_wait_for_it(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops after the piece that is being read, and goes on after the reply."""
+    first = talk.send(LONG)
+    talk.model.local.clear()
+    engine, runs, stop = talk.model.local, list[int](), threading.Event()
+    run = engine._batch._read
+
+    def read(*how: object) -> object:
+        runs.append(1)
+        stop.set()
+        return run(*how)
+
+    monkeypatch.setattr(engine._batch, "_read", read)
+    prompt = talk.model.prompts.tokens(LONG * 2)
+    assert not engine.read_ahead(prompt, talk.user, talk.conversation, stop)
+    assert len(runs) == 1
+    assert 0 < len(talk.sequence.tokens) < len(prompt) - 1
+    monkeypatch.undo()
+    with talk.service.slot.scheduler.turn(None) as mine:
+        assert mine
+        talk.service.read_ahead(NextQuestion(talk.user, talk.conversation))
+        assert len(talk.sequence.tokens) < len(prompt) - 1
+    talk.service._reading._thread.wait()
+    assert LONG in talk.held
+    assert first.message_id
+
+
+def test_what_cannot_be_read_ahead_is_left(talk: Talk) -> None:
+    other = talk.other()
+    talk.service.chats.delete(other.user, other.conversation)
+    assert read_ahead(other) == 0
+    settings = talk.service.chats.settings(talk.user, talk.conversation)
+    with_tools = replace(settings, sampling={**settings.sampling, "tools": True})
+    talk.service.chats.keep_settings(talk.user, talk.conversation, with_tools)
+    assert read_ahead(talk) == 0
+
+
+def test_it_can_be_switched_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIERCHAT_READ_AHEAD", "0")
+    talk = talk_on(store, ready_slot())
+    assert read_ahead(talk, FILE) == 0
+    talk.service.close()
