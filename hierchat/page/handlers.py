@@ -1,6 +1,7 @@
 """Handle events that only show or keep: opening, searching, putting chats in order, projects, settings of a chat."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -71,7 +72,7 @@ class PageHandlers(HandlerGroup):
         self._show(session, number)
         panel = str(request.query_params.get("view", ""))
         session.panel, session.query = panel if panel in self._views.panels else "", ""
-        update = self._views.everything(session) | self._views.model()
+        update = self._views.everything(session) | self._views.model(session)
         update[self._parts.pulse] = gr.Timer(active=True)
         update[self._parts.account] = sidebar.account(request.username) if request.username else ""
         if service.data.notice and service.users.is_owner(user):
@@ -108,7 +109,8 @@ class PageHandlers(HandlerGroup):
         if (reply := self._views.now(session)) and reply not in session.following:
             return {self._parts.cue: cue("reply", reply.number)}
         count = self._service.changes.count(session.user)
-        return {} if session.list_seen == count else {self._parts.cue: cue("news", count)}
+        current = session.list_seen == count and session.picked == self._service.model_status.name
+        return {} if current else {self._parts.cue: cue("news", time.time_ns())}
 
     def watch(self, event: PageEvent) -> Update:
         """Redraw the parts of the page that were changed elsewhere."""
@@ -116,6 +118,8 @@ class PageHandlers(HandlerGroup):
         shown = session.conversation
         redrawn = self._service.changes.changed(user, shown) > session.thread_seen
         update = views.chats(session) | views.settings_news(session)
+        if session.picked != self._service.model_status.name:
+            update |= views.model(session)
         if shown is not None and not self._service.chats.has(user, shown):
             return update | views.missing(session, kept=False)
         if redrawn:
@@ -403,7 +407,7 @@ class ProjectHandlers(HandlerGroup):
         update: Update = {}
         if model in models.names and model != self._service.model_status.name:
             models.load(model)
-            update = self._views.model() | {self._parts.timer: gr.Timer(active=True)}
+            update = self._views.model(session) | {self._parts.timer: gr.Timer(active=True)}
         return self._views.everything(session) | update
 
     def save(self, event: PageEvent) -> Update:

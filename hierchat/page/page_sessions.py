@@ -155,6 +155,8 @@ class Session:
     archived: bool = False
     undo: str = ""
     deleted_open: bool = False
+    picked: str = ""
+    """The model that was loaded, or coming, when the page's picker was drawn."""
     titled: int = 0
     """How many titles of models the list has shown."""
     query: str = ""

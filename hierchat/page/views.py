@@ -331,9 +331,10 @@ class Views:
         settings = self._service.chats.settings(user, chat)
         return chat_settings.drawn(self._parts.settings, presets, settings, fields=False)
 
-    def model(self) -> Update:
+    def model(self, session: Session) -> Update:
         """Draw how far the model is loaded; the timer rests once there is nothing more to report."""
         p, now, models = self._parts, self._service.model_status, self._service.models
+        session.picked = now.name
         done = now.phase in ("ready", "failed", "none") and not models.busy
         return {
             p.host: status.slot_line(now),

@@ -99,6 +99,17 @@ def test_a_second_tab_sees_replies_stops_them_and_waits_with_the_first(
     expect(second.box).to_have_value("")
 
 
+@pytest.mark.browser
+def test_the_picker_follows_a_model_that_another_tab_chose(
+    chat: Chat, second: Chat, service: FakeService
+) -> None:
+    second.open()
+    for name in ("Qwen3 0.6B", "SmolLM2 135M", "Qwen3 0.6B"):
+        service.slot.status = SlotStatus(name, "ready")
+        for tab in (chat, second):
+            expect(tab.page.locator("#hc-model input")).to_have_value(name)
+
+
 def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
     fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

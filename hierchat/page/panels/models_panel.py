@@ -229,11 +229,11 @@ class ModelsPanel(Panel):
         # Gradio 6.31 reports one choice in a dropdown twice.
         if now.name != name or now.phase in ("none", "failed"):
             self._manager.load(name)
-        return sampled | self._views.model() | {self._parts.timer: gr.Timer(active=True)}
+        return sampled | self._views.model(event.session) | {self._parts.timer: gr.Timer(active=True)}
 
     def poll(self, event: PageEvent) -> Update:
         """Draw how far the model is, the list while it is open, and marked replies once their model is loaded."""
-        update, session = self._views.model(), event.session
+        session, update = event.session, self._views.model(event.session)
         # Looked at after the model, which may have ended the timer: so the list never misses the end.
         if session.panel == self.name:
             drawn = self._drawn(session)
