@@ -1,6 +1,6 @@
 """Draw figures as HTML: one quiet line under a reply, and the details behind it. Pure functions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,27 +103,20 @@ def figures_line(figures: Figures, note: str = "") -> Markup:
     numbers += [("figure", words) for words in wording.time_words(figures)[:1]]
     shares = _shares(figures)
     named = sorted(shares, key=lambda one: (one[0].slug == "target", -one[2]))
-    return _line(figures, [*numbers, ("note", note)], shares, named)
+    return _drawn.line(figures, [*numbers, ("note", note)], shares, named)
 
 
 def foot_line(figures: Figures, note: str = "", model: str = "") -> Markup:
-    """Draw the line under a reply: how much faster it came, or else its time, how it ended, the model if it is to be
-    named, and the source of most of its words. Details has the rest."""
+    """Draw the line under a reply: how much faster it came, or else its time, how it ended, and the model if it is to
+    be named. Details has the rest."""
     pace = wording.pace(figures.deserved_speedup or 1.0)
     time = wording.seconds_words(figures.whole_seconds) if figures.tokens and figures.whole_seconds else ""
     numbers = [("speedup", pace) if pace else ("figure", time), ("note", note), ("writer", model)]
-    return _line(figures, numbers, (), sorted(_shares(figures), key=lambda one: -one[2])[:1])
+    return _drawn.line(figures, numbers, (), ())
 
 
-_Shares = Sequence[tuple[Style, str, float]]
-
-
-def _shares(figures: Figures) -> _Shares:
+def _shares(figures: Figures) -> list[tuple[Style, str, float]]:
     return [(style_of(s), words, figures.shares[s]) for s, words in wording.share_words(figures.shares)]
-
-
-def _line(figures: Figures, numbers: Sequence[tuple[str, str]], bar: _Shares, named: _Shares) -> Markup:
-    return _drawn.line(figures, [one for one in numbers if one[1]], bar, named)
 
 
 def known(value: float | None, words: Callable[[float], str]) -> str:

@@ -46,7 +46,7 @@ def test_a_page_that_can_be_installed_and_a_reply_from_its_first_word_to_its_fig
     script.release()
     chat.ask("Go on.")
     expect(chat.replies.last).to_contain_text("2.3\N{MULTIPLICATION SIGN} faster than without drafts")
-    expect(chat.replies.last).to_contain_text("the model itself 36 %")
+    expect(chat.replies.last).to_contain_text("The model itself36 %")
     expect(page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
     script.finish, script.reply = "length", "One two three."
     chat.ask("Story")

@@ -96,19 +96,20 @@ def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({}, "2.3\N{MULTIPLICATION SIGN} faster stopped m the model itself 41 %"),
+        ({}, "2.3\N{MULTIPLICATION SIGN} faster stopped m"),
         ({"speedup": 0.5, "shares": {}}, "2.0\N{MULTIPLICATION SIGN} slower stopped m"),
         # How long it took, if no baseline was measured or a decimal shows no difference.
-        ({"baseline": None, "shares": {"target": 0.2, "context": 0.8}}, "23 s stopped m this chat 80 %"),
+        ({"baseline": None, "shares": {"target": 0.2, "context": 0.8}}, "23 s stopped m"),
         ({"speedup": 1.01, "shares": {}, "loading": {"compiling": 12.0}}, "23 s stopped m"),
         ({"tokens": 14, "shares": {"target": 1.0}, "read_seconds": 8.0}, "23 s stopped m"),
         ({"tokens": 0, "shares": {}}, "stopped m"),
     ],
 )  # fmt: skip
-def test_the_line_under_a_reply_has_one_figure_and_one_source(changed: dict[str, Any], line: str) -> None:
+def test_the_line_under_a_reply_has_one_figure(changed: dict[str, Any], line: str) -> None:
     drawn = foot_line(replace(FIGURES, **changed), "stopped", "m")
     assert visible(drawn).replace("· ", "") == line
     assert "hc-bar" not in drawn
+    assert "hc-share" not in drawn
 
 
 def test_details_name_what_was_measured_and_nothing_else() -> None:
