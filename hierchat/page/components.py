@@ -85,7 +85,6 @@ class Components:
         self.list = gr.HTML("", elem_id="hc-list")
         self.undo = gr.HTML("", elem_id="hc-undo")
         self.links = gr.HTML(sidebar.links(panels), elem_id="hc-links")
-        gr.HTML(button("hc_help", _("Keyboard shortcuts"), aria_keyshortcuts="?"), elem_id="hc-help")
         # Whose page it is. Without a login there is nothing to tell, and no way out.
         self.account = gr.HTML(sidebar.account("") if login else "", elem_id="hc-log-out", visible=login)
 
