@@ -15,7 +15,7 @@ from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros, button, script
 
 _drawn = Macros("page.html")
-heading = _drawn.heading
+heading, recent = _drawn.heading, _drawn.recent
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
 MORE = ":more"
@@ -44,6 +44,7 @@ class Components:
                 self.offer = gr.HTML("", elem_id="hc-offer")
                 """Cards on the empty page, where the model is tiny and a better one would run."""
                 gr.HTML(_drawn.empty(login), elem_id="hc-begin")
+                self.recent = gr.HTML("", elem_id="hc-recent")
             with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as self.chat:
                 self.thread, self.growing = still("hc-thread"), still("hc-growing")
             self._build_comparison()
@@ -64,9 +65,9 @@ class Components:
         """The values of `carried` in JSON, which the browser keeps up to date."""
         self.every = [
             self.list, self.undo, self.links, self.account, self.title, self.model, self.pair, self.host,
-            self.incognito, self.empty, self.project, self.offer, self.chat, self.thread, self.growing, self.versus,
-            self.asked, self.verdict, self.back, *(part for pair in self.columns.values() for part in pair),
-            self.result,
+            self.incognito, self.empty, self.project, self.offer, self.recent, self.chat, self.thread, self.growing,
+            self.versus, self.asked, self.verdict, self.back, self.result,
+            *(part for pair in self.columns.values() for part in pair),
             *self.panels.values(), *(output for panel in panels for output in panel.outputs), self.live, self.tray,
             self.box, self.send, self.stop, self.context, self.bus, self.timer, self.pulse, self.cue,
             *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about,

@@ -14,7 +14,7 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.language import _
 from hierchat.page import chat_settings, conversation, sidebar, status
-from hierchat.page.components import OFF, Components, heading, model_choices
+from hierchat.page.components import OFF, Components, heading, model_choices, recent
 from hierchat.page.conversation import GrowingReply, ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
 from hierchat.page.panels import comparisons_panel
@@ -128,9 +128,11 @@ class Views:
         drawn += sidebar.conversation_list(
             found, session.conversation, date.today(), query, show_archived=archived
         )
+        latest = sorted([] if query.strip() or archived else found.conversations, key=lambda c: -c.updated_at)
         return {
             self._parts.list: sidebar.filters(found.tags, query) + drawn,
             self._parts.undo: session.undo,
+            self._parts.recent: recent(latest[:3]),
         }
 
     def heading(self, session: Session) -> Update:

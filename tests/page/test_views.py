@@ -371,3 +371,20 @@ def test_a_language_is_chosen_kept_and_of_its_reader(
             assert wrong == []
     finally:
         context.close()
+
+
+@pytest.mark.browser
+def test_a_narrow_page_leads_to_the_last_chats_and_compares(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService
+) -> None:
+    stored_chat(service.store, "Story", 1)
+    with driving.visiting(chromium, server[1], 360, 740) as chat:
+        chat.open()
+        chat.compare()
+        chat.page.locator(".hc-setup summary").click()
+        expect(chat.page.locator("#hc-pair select").first).to_be_visible()
+        chat.compare(False)
+        last = chat.page.get_by_role("navigation", name="Last chats")
+        last.get_by_role("button", name="Story").click()
+        expect(chat.page.locator("#hc-title")).to_have_text("Story")
+        expect(last).to_be_hidden()
