@@ -10,7 +10,7 @@ from hierchat import connections, logs, shutdown
 from hierchat.cli.options import CommandError, Group
 from hierchat.language import ENGLISH, error_words, later, of_terminal, spoken
 
-_SERVICES = ("serve", "serve-vllm", "desktop")
+_SERVICES = ("serve", "serve-vllm")
 _COMMANDS = {
     "serve": ("serve", "the chat, in the browser; what a call without a command does"),
     "serve-vllm": ("serve", "the chat over vLLM, which is installed and started for it (docs/serving.md)"),
@@ -26,16 +26,18 @@ _COMMANDS = {
     "restore": ("transfer", "a backup in the place of the database; alone, the backups that are there"),
     "forget": ("transfer", "delete all chats of a user for good"),
     "users": ("accounts", "accounts for the page's login"),
-    "desktop": ("desktop", "hierchat in the menu of your desktop, in a window of its own"),
     "doctor": ("checks", "machine, versions, kernels, models and database, to paste into a report"),
     "prove": ("checks", "that the promises hold on this machine: words, connections, kills, deletion"),
     "verify": ("checks", "the same words with drafting on and off, token for token"),
 }
 """Module of `hierchat.cli` that has a command, as `NAME_command`, and the command's help."""
 _GONE = {
+    "desktop": later(
+        "`desktop` is gone: your browser's menu installs the page as an app (Install hierchat)."
+    ),
     "head": later(
         "`head` is gone: trained heads made replies hardly faster. `hierchat learn` makes them faster."
-    )
+    ),
 }
 """Messages of removed commands, kept for one version."""
 

@@ -130,12 +130,10 @@ def serve(
     model: str | None,
     backend: "Backend | None" = None,
     added: "Mapping[str, ModelEntry] | None" = None,
-    ready: Callable[[str], object] = lambda local: None,
 ) -> int:
     """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code.
 
-    The model loads meanwhile. `added`: models of this run, beside those of the catalogue. `ready` gets the address of
-    the page once it answers."""
+    The model loads meanwhile. `added`: models of this run, beside those of the catalogue."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -197,7 +195,6 @@ def serve(
         print(_("Your data: {path}").format(path=database), flush=True)
         if sys.stdout and sys.stdout.isatty() and not is_loopback(flags.host):
             print(qr_code(flags.host, flags.port, sys.stdout.encoding), end="", flush=True)
-        ready(local)
         if store.notice:
             print(store.notice, flush=True)
         if (endpoint := store.keys.access()) != "off":
