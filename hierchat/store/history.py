@@ -270,10 +270,6 @@ class LearnedValues(Repository):
         )
         return changed > 0
 
-    def drop(self, user_id: int, model_key: str, kind: str) -> None:
-        stored = "DELETE FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?"
-        self._run(stored, [user_id, model_key, kind])
-
     def forget(self, user_id: int) -> None:
         """Delete all values learned from this user's replies, with every model."""
         with self._connection.write() as db:
