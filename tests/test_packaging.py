@@ -53,7 +53,7 @@ def test_the_container_gets_what_it_copies_and_runs_as_a_user() -> None:
 def test_the_commands_of_the_containers_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(instruction("ENTRYPOINT")[0]) == ["hierchat"]
     default = json.loads(instruction("CMD")[0])
-    assert set(COMPOSE["services"]) == {"hierchat", "cuda", "vllm"}
+    assert set(COMPOSE["services"]) == {"hierchat", "cuda"}
     for name, service in COMPOSE["services"].items():
         assert service.get("profiles", []) == ([] if name == "hierchat" else [name])
         assert service["ports"] == ["127.0.0.1:7860:7860"]  # nobody else, but where one says so

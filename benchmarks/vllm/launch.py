@@ -1,4 +1,4 @@
-"""Run vLLM with our drafter on this machine: its environment, its command for a model, its process."""
+"""Start vLLM with our drafter on this machine: its environment, its command for a model, its process."""
 
 import json
 import os
@@ -17,12 +17,11 @@ from pathlib import Path
 import httpx
 import psutil
 from filelock import FileLock
-from pydantic import SecretStr
 
 import hierchat
 from hierchat import connections, shutdown
 from hierchat.config import cache_dir
-from hierchat.models.catalogue import EngineElsewhere, Folder, ModelEntry, ModelSource, OpenAI, read_catalogue
+from hierchat.models.catalogue import Folder, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch.bring import get
 from hierchat.models.progress import terminal_progress
 
@@ -118,7 +117,6 @@ class Launch:
     """Whether our drafter is in it."""
     statistics: tuple[Path, ...] = ()
     """Folders of texts that draft."""
-    tensor_parallel: int = 1
     more: Sequence[str] = ()
     """Further arguments, as vLLM has them."""
     port: int = field(default_factory=lambda: _free_port())
@@ -136,7 +134,6 @@ class Launch:
             *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", self.model, "--served-model-name", self.name),
             *("--host", "127.0.0.1", "--port", str(self.port)),
-            *("--tensor-parallel-size", str(self.tensor_parallel)),
         ]
         if self.drafts:
             proposer = f"{DRAFTER}.HierchatProposer"
@@ -163,29 +160,6 @@ class Launch:
                 found["HIERCHAT_DRAFTER_STATISTICS"] = ":".join(map(str, self.statistics))
         return found
 
-    def entry(self, like: ModelEntry | None) -> ModelEntry:
-        """Make the catalogue's entry for the chat; `like`: the model whose sampling and system prompt it has."""
-        openai = OpenAI(
-            url=self.url,
-            model=self.name,
-            key=SecretStr(self.key),
-            drafter=self.channel if self.drafts else None,
-            drafter_token=SecretStr(self.token) if self.drafts else None,
-        )
-        engine = EngineElsewhere(openai=openai)
-        if like is None:
-            return ModelEntry(name=self.name, engine=engine)
-        from hierchat.models.load.load_model import makers_sampling  # transformers takes seconds
-
-        return ModelEntry(
-            name=self.name,
-            engine=engine,
-            sampling=makers_sampling(like),
-            system_prompt=like.system_prompt,
-            licence=like.licence,
-            size=like.size,
-        )
-
 
 def _free_port() -> int:
     with socket.socket() as probe:
@@ -193,32 +167,25 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-SUFFIX = "-vllm"
-"""End of the name that a model of the catalogue has over vLLM: both can be chosen."""
-
-
-def prepare(
-    served: str, *, cuda: bool, drafts: bool, tensor_parallel: int = 1, more: Sequence[str] = ()
-) -> tuple[Launch, ModelEntry | None]:
+def prepare(served: str, *, cuda: bool, drafts: bool, more: Sequence[str] = ()) -> Launch:
     """Fetch and convert a model as vLLM reads it, with its texts that ship. `served`: a name of the catalogue, a
     folder, or OWNER/NAME on the hub; `drafts`: whether our drafter is in it; `more`: further arguments, as vLLM has
-    them. Returns the catalogue's entry, too, where there is one. Raises ModelError."""
+    them. Raises ModelError."""
     given, like = Path(served).expanduser(), None
     if given.is_dir():
         folder = given.absolute()
     elif "/" in served:  # vLLM fetches it
-        return Launch(_name(served.rsplit("/", 1)[1]), served, cuda, drafts, (), tensor_parallel, more), None
+        return Launch(_name(served.rsplit("/", 1)[1]), served, cuda, drafts, (), more)
     else:
         like = read_catalogue().entry(served)
         with terminal_progress() as report:
             folder = get(like, report, "cuda" if cuda else "cpu")
     statistics = _texts(folder, like) if drafts else ()
-    name = _name(like.name if like else folder.name)
-    return Launch(name, str(folder), cuda, drafts, statistics, tensor_parallel, more), like
+    return Launch(_name(like.name if like else folder.name), str(folder), cuda, drafts, statistics, more)
 
 
 def _name(said: str) -> str:
-    return "".join(sign if sign.isalnum() or sign in "_.-" else "-" for sign in said) + SUFFIX
+    return "".join(sign if sign.isalnum() or sign in "_.-" else "-" for sign in said)
 
 
 def _texts(folder: Path, like: ModelEntry | None) -> tuple[Path, ...]:

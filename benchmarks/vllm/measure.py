@@ -207,9 +207,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _started(args: argparse.Namespace) -> Servers:
+    from benchmarks.vllm.launch import python_of
     from benchmarks.vllm.servers import started
     from hierchat.models.device_memory import best_device
-    from hierchat.runtime.vllm import python_of
 
     cuda = best_device().startswith("cuda")
     python = args.python or python_of(cuda, say)

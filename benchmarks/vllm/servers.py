@@ -14,10 +14,10 @@ from uuid import uuid4
 import httpx
 
 from benchmarks.published.arctic import arctic_folder
+from benchmarks.vllm.launch import CACHE_ON_CPU, Launch, Vllm, VllmFailed, prepare
 from hierchat.checks.runs import RequestError, unknown
 from hierchat.config import data_dir
 from hierchat.engine.remote.drafted import DrafterChannel, DrafterError
-from hierchat.runtime.vllm import CACHE_ON_CPU, Launch, Vllm, VllmFailed, prepare
 
 SECONDS = 600.0
 """A reply may take."""
@@ -151,9 +151,8 @@ Say = Callable[[str], None]
 def started(
     served: str, methods: Sequence[str], python: Path, more: Sequence[str], *, cuda: bool, say: Say
 ) -> Iterator[tuple[OwnServer, dict[str, Server]]]:
-    """Start vLLM over a model (as `serve-vllm` takes it) with our drafter, and with each of `methods`; `more`:
-    arguments that all of them get. Nothing of it touches the user's own histories. Raises RequestError, ModelError and
-    ArmError."""
+    """Start vLLM over a model (as `prepare` takes it) with our drafter, and with each of `methods`; `more`: arguments
+    that all of them get. Nothing of it touches the user's own histories. Raises RequestError, ModelError and ArmError."""
     if unknown_ones := [name for name in methods if name not in METHODS]:
         raise unknown("method", unknown_ones[0], METHODS)
     with ExitStack() as ends:
@@ -174,7 +173,7 @@ def started(
             except VllmFailed as error:
                 raise RequestError(str(error)) from error
 
-        launch, _ = prepare(served, cuda=cuda, drafts=True, more=more)
+        launch = prepare(served, cuda=cuda, drafts=True, more=more)
         start(launch, "ours", {"HIERCHAT_DRAFTER_DB": str(folder / "drafts.db")})
         own = ends.enter_context(closing(OwnServer(launch.url, launch.key, launch.channel, launch.token)))
         peers: dict[str, Server] = {}

@@ -10,10 +10,8 @@ from hierchat import connections, logs, shutdown
 from hierchat.cli.options import CommandError, Group
 from hierchat.language import ENGLISH, error_words, later, of_terminal, spoken
 
-_SERVICES = ("serve", "serve-vllm")
 _COMMANDS = {
     "serve": ("serve", "the chat, in the browser; what a call without a command does"),
-    "serve-vllm": ("serve", "the chat over vLLM, which is installed and started for it (docs/serving.md)"),
     "chat": ("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
     "models": ("models_and_corpora", "what can answer, and what is on this machine"),
     "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
@@ -32,6 +30,9 @@ _COMMANDS = {
 }
 """Module of `hierchat.cli` that has a command, as `NAME_command`, and the command's help."""
 _GONE = {
+    "serve-vllm": later(
+        "`serve-vllm` is gone: docs/vllm.md has the command that starts vLLM with our drafter."
+    ),
     "desktop": later(
         "`desktop` is gone: your browser's menu installs the page as an app (Install hierchat)."
     ),
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.set_up("--verbose" in words)
     try:
         # Whoever asks a service has a language of their own.
-        language = ENGLISH if any(word in _SERVICES for word in words[:2]) else of_terminal()
+        language = ENGLISH if "serve" in words[:2] else of_terminal()
         with spoken(language), shutdown.in_order(), hierchat.make_context("hierchat", words) as context:
             return hierchat.invoke(context) or 0
     except KeyboardInterrupt:
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{place}: error: {error.format_message()}", file=sys.stderr)
         return 2
     except shutdown.Ended:
-        if any(word in _SERVICES for word in words[:2]):
+        if "serve" in words[:2]:
             return 0  # until it is told to end: that was all it had to do
         raise
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Define `hierchat serve`, which is `hierchat` alone and `python app.py`, too, and `hierchat serve-vllm`."""
+"""Define `hierchat serve`, which is `hierchat` alone and `python app.py`, too."""
 
 import ctypes
 import errno
@@ -6,13 +6,11 @@ import io
 import logging
 import os
 import platform
-import shlex
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -21,11 +19,11 @@ import click
 
 from hierchat import logs
 from hierchat.cli import options
-from hierchat.config import data_dir, database_file
+from hierchat.config import database_file
 from hierchat.language import _
 
 if TYPE_CHECKING:
-    from hierchat.models.catalogue import Backend, ModelEntry
+    from hierchat.models.catalogue import Backend
     from hierchat.store import Access, Store
 
 log = logging.getLogger(__name__)
@@ -50,90 +48,32 @@ class PageFlags:
     public_url: str = ""
 
 
-_PAGE_OPTIONS = (
-    click.option("--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"),
-    click.option("--port", type=options.port, default="7860", metavar="PORT", help="(7860)"),
-    click.option("--share", is_flag=True, help="a public link, relayed through a third party"),
-    click.option(
-        "--public-url",
-        default="",
-        metavar="URL",
-        callback=lambda context, option, url: public_address(url),
-        help="https address of a proxy that hands requests on (docs/serving.md); needs a login",
-    ),
-    options.database_option,
-    click.option("--auth", is_flag=True, help="ask for a login on loopback too"),
-    click.option("--api", is_flag=True, help="answer other programs that have a key (docs/serving.md)"),
-    click.option("--api-open", is_flag=True, help="the same, and programs on this machine without a key"),
-    click.option("--verbose", is_flag=True, expose_value=False, help="say more in the terminal"),
-)
-"""Flags of PageFlags, and `--verbose`, which main() reads."""
-
-
-def page_options(command: F) -> F:
-    """Give a command the flags of those that serve the page."""
-    return reduce(lambda given, option: option(given), reversed(_PAGE_OPTIONS), command)
-
-
 @click.command("serve", cls=options.Command)
 @options.model_option
 @options.backend_option
-@page_options
+@click.option("--host", default="127.0.0.1", help="address to listen on; all but loopback need a login")
+@click.option("--port", type=options.port, default="7860", metavar="PORT", help="(7860)")
+@click.option("--share", is_flag=True, help="a public link, relayed through a third party")
+@click.option(
+    "--public-url",
+    default="",
+    metavar="URL",
+    callback=lambda context, option, url: public_address(url),
+    help="https address of a proxy that hands requests on (docs/serving.md); needs a login",
+)
+@options.database_option
+@click.option("--auth", is_flag=True, help="ask for a login on loopback too")
+@click.option("--api", is_flag=True, help="answer other programs that have a key (docs/serving.md)")
+@click.option("--api-open", is_flag=True, help="the same, and programs on this machine without a key")
+@click.option("--verbose", is_flag=True, expose_value=False, help="say more in the terminal")
 def serve_command(model: str | None, backend: "Backend | None", **flags: Any) -> int:
     """Serve the page over a model of this machine."""
     return serve(PageFlags(**flags), options.catalogue_name(model), backend)
 
 
-@click.command("serve-vllm", cls=options.Command)
-@click.argument("model")
-@click.option("--tensor-parallel", type=int, default=1, metavar="N", help="GPUs that share the model (1)")
-@click.option(
-    "--python", type=options.FILE, metavar="FILE", help="a Python that has vLLM; none is installed then"
-)
-@click.option("--vllm", default="", metavar="ARGUMENTS", help="further arguments of vLLM, in quotes")
-@click.option("--no-drafts", is_flag=True, help="vLLM alone, without our drafter")
-@page_options
-def serve_vllm_command(
-    model: str, tensor_parallel: int, python: Path | None, vllm: str, no_drafts: bool, **flags: Any
-) -> int:
-    """Start vLLM for MODEL, and the chat over it; both end together.
-
-    MODEL is a name from `models list`, a folder, or OWNER/NAME on the hub."""
-    if os.name == "nt":
-        raise options.CommandError("vLLM does not run on Windows. Use WSL, or a machine with Linux.")
-    if tensor_parallel < 1:
-        raise options.CommandError("--tensor-parallel counts GPUs: give 1 or more.")
-    from hierchat.models.device_memory import best_device
-    from hierchat.runtime.vllm import Vllm, prepare, python_of
-
-    cuda = best_device().startswith("cuda")
-    say = partial(click.echo, err=True)
-    python = python or python_of(cuda, say)
-    launch, like = prepare(
-        model,
-        cuda=cuda,
-        drafts=not no_drafts,
-        tensor_parallel=tensor_parallel,
-        more=shlex.split(vllm),
-    )
-    process = Vllm(launch.command(python), launch.variables(), data_dir() / "logs" / "vllm.log")
-    try:
-        process.wait(launch.url, say)
-        return serve(PageFlags(**flags), launch.name, added={launch.name: launch.entry(like)})
-    finally:
-        say("vLLM ends…")
-        process.end()
-
-
-def serve(
-    flags: PageFlags,
-    model: str | None,
-    backend: "Backend | None" = None,
-    added: "Mapping[str, ModelEntry] | None" = None,
-) -> int:
-    """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code.
-
-    The model loads meanwhile. `added`: models of this run, beside those of the catalogue."""
+def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None) -> int:
+    """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code. The
+    model loads meanwhile."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -164,7 +104,7 @@ def serve(
         Store.open(database, access=access) as store,
         ExitStack() as ending,
     ):
-        slot = ModelSlot(read_catalogue(), backend=backend, added=added, costs=store.learned)
+        slot = ModelSlot(read_catalogue(), backend=backend, costs=store.learned)
         name = model or slot.names[0]
         if name not in slot.names:
             raise options.CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")

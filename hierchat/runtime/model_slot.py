@@ -2,7 +2,7 @@
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +13,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import Scheduler
 from hierchat.language import later
-from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.catalogue import Backend, Catalogue
 from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
@@ -70,12 +70,11 @@ class ModelSlot:
         load: Loader | None = None,
         backend: Backend | None = None,
         prepare: Preparation | None = None,
-        added: Mapping[str, ModelEntry] | None = None,
         costs: LearnedValues | None = None,
     ) -> None:
-        """Start empty. `added`: models that stand in no file; `costs`: where costs of steps are kept."""
-        self._added = added or {}
+        """Start empty. `costs`: where costs of steps are kept."""
         self.catalogue = catalogue
+        """The catalogue, which is replaced as a whole when a model is added or removed."""
         self.backend = backend
         self.status = SlotStatus()
         self.scheduler = Scheduler()
@@ -94,15 +93,6 @@ class ModelSlot:
         """How often a model was asked for: the last one counts."""
         self._asking = threading.Lock()
         """Guards `_asked` and the status that belongs to it."""
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """Return the catalogue, which is replaced as a whole when a model is added or removed."""
-        return self._catalogue
-
-    @catalogue.setter
-    def catalogue(self, read: Catalogue) -> None:
-        self._catalogue = Catalogue(models={**read.models, **self._added}, default=read.default)
 
     @property
     def names(self) -> list[str]:

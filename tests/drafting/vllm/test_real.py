@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.vllm.launch import Launch, Vllm
 from hierchat.drafting.vllm.drafter_settings import MADE_FOR
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.fetch.bring import get
-from hierchat.runtime.vllm import Launch, Vllm
 
 pytestmark = [pytest.mark.large, pytest.mark.timeout(1800)]
 
