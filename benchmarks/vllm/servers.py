@@ -152,7 +152,8 @@ def started(
     served: str, methods: Sequence[str], python: Path, more: Sequence[str], *, cuda: bool, say: Say
 ) -> Iterator[tuple[OwnServer, dict[str, Server]]]:
     """Start vLLM over a model (as `prepare` takes it) with our drafter, and with each of `methods`; `more`: arguments
-    that all of them get. Nothing of it touches the user's own histories. Raises RequestError, ModelError and ArmError."""
+    that all of them get. Nothing of it touches the user's own histories. Raises RequestError, ModelError,
+    ArmError."""
     if unknown_ones := [name for name in methods if name not in METHODS]:
         raise unknown("method", unknown_ones[0], METHODS)
     with ExitStack() as ends:

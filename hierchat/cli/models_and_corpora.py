@@ -15,10 +15,9 @@ from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import bring, status
 from hierchat.models.fetch.hub import endpoint, search
-from hierchat.models.load.add import differences, on_hub
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
-from hierchat.models.progress import BrokenFileError, GatedError, terminal_progress
+from hierchat.models.progress import BrokenFileError, terminal_progress
 from hierchat.models.runnable import Step
 from hierchat.texts import corpora
 from hierchat.texts.build import PREFIX, Recipe, fetch
@@ -78,24 +77,6 @@ def get_model(name: str) -> int:
         return 130
     print(f"{name}: {folder}")
     return 0
-
-
-@models_command.command("check", help="compare the catalogue with the hub")
-@click.argument("names", nargs=-1, metavar="[NAME...]")
-def check_models(names: tuple[str, ...]) -> int:
-    found = 0
-    catalogue = read_catalogue()
-    entries = [catalogue.entry(name) for name in names] or list(catalogue.models.values())
-    for entry in filter(on_hub, entries):
-        try:
-            differing = list(differences(entry))
-        except GatedError as error:  # no fault of the catalogue
-            print(f"{entry.name}: {error}")
-            continue
-        found += len(differing)
-        for sentence in differing or [_("as on the hub")]:
-            print(f"{entry.name}: {sentence}")
-    return 1 if found else 0
 
 
 @models_command.command("search", help="look for models on the hub, which is sent the words")

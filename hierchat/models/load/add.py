@@ -6,9 +6,8 @@ import json
 import math
 import os
 import re
-import struct
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import yaml
 from hierchat.config import config_dir, models_dir, shipped
 from hierchat.models.architectures import model_config
 from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
-from hierchat.models.catalogue import Catalogue, Gguf, Hub, Lined, ModelEntry, read_catalogue
+from hierchat.models.catalogue import Catalogue, Gguf, Lined, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.hub import HubFile, HubModel, fetch_beginning, hub_model
 from hierchat.models.formats.gguf_config import gguf_config
@@ -32,6 +31,8 @@ from hierchat.models.runnable import Step, gguf_step, refused, step, unsupported
 
 CONTEXT = 8192
 """Positions that an added model gets at most; models.yaml may say more."""
+_JSON = 16 << 20
+"""Maximum size of a configuration on the hub, in bytes."""
 _EMBEDDINGS = (EMBEDDING.gguf, HEAD.gguf, LAYER_EMBEDDING.gguf)
 
 
@@ -390,96 +391,3 @@ def _write_own(text: str) -> None:
         ) from error
     finally:
         part.unlink(missing_ok=True)
-
-
-# What the catalogue says of a model, compared with what lies on the hub: `hierchat models check`. Heads of files and
-# config.json are read, and no weights.
-_JSON = 16 << 20
-"""Bytes of a configuration, or of the head of safetensors, at most."""
-_FLOATS = ("BF16", "F16", "F32")
-_INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
-
-
-def on_hub(entry: ModelEntry) -> bool:
-    """Tell whether any of a model comes from the hub."""
-    return any(source.hub or (source.gguf and source.gguf.repo) for source in _sources(entry))
-
-
-def differences(entry: ModelEntry) -> Iterator[str]:
-    """Yield how a model's files differ from those on the hub, as sentences. Raises OfflineError, GatedError."""
-    for source in _sources(entry):
-        try:
-            if source.hub:
-                yield from _of_repository(entry, source.hub)
-            elif source.gguf and source.gguf.repo:
-                gguf, head = source.gguf, remote_head(source.gguf)
-                yield from _of_config(entry, str(gguf.file), gguf_config(head))
-                if entry.size and not entry.source.hub and head.parameters != entry.size.parameters:
-                    yield _counted(str(gguf.file), head.parameters, entry.size.parameters)
-        except (MissingError, BrokenFileError) as error:
-            yield str(error)
-
-
-def _sources(entry: ModelEntry) -> list[Any]:
-    return [source for source in (entry.source, entry.cpu) if source]
-
-
-def _of_repository(entry: ModelEntry, hub: Hub) -> Iterator[str]:
-    files = [file.name for file in hub_model(hub.repo).files]
-    if not any(name.endswith(".safetensors") for name in files):
-        yield f"{hub.repo} has no safetensors."
-        return
-    config = _json(hub, "config.json")
-    yield from _of_config(entry, hub.repo, config)
-    texts = model_config.PREFIX if config.get("text_config") else ""
-    if entry.size and (parameters := _parameters(hub, files, texts)) not in (None, entry.size.parameters):
-        yield _counted(hub.repo, parameters, entry.size.parameters)
-
-
-def _counted(name: str, there: int | None, said: int) -> str:
-    return f"{name} has {there:,} parameters; the catalogue says {said:,}."
-
-
-def _of_config(entry: ModelEntry, name: str, config: Mapping[str, Any]) -> Iterator[str]:
-    kind = config.get("model_type")
-    if entry.kind and kind != entry.kind:
-        yield f"{name} is of the kind {kind}; the catalogue says {entry.kind}."
-    try:
-        slot = model_config.slot_size(model_config.of_text(config))
-    except NONSENSE:
-        return
-    types = config.get("layer_types") or ()
-    if entry.size and slot != entry.size.slot and not any("attention" not in one for one in types):
-        yield f"{name} keeps {slot:,} numbers a position; the catalogue says {entry.size.slot:,}."
-
-
-def _json(hub: Hub, file: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(fetch_beginning(hub.repo, hub.revision, file, _JSON)))
-    except NONSENSE as error:
-        raise BrokenFileError(f"{file} of {hub.repo} is no JSON.") from error
-
-
-def _parameters(hub: Hub, files: list[str], texts: str) -> int | None:
-    """Count the numbers in all tensors; None where some are packed. `texts`: how the names of those begin that texts
-    need beside the head, where others are for pictures or sounds."""
-    names = [_WEIGHTS]
-    if _INDEX in files:
-        names = sorted(set(_json(hub, _INDEX).get("weight_map", {}).values()))
-    counted = 0
-    for name in names:
-        data = fetch_beginning(hub.repo, hub.revision, name, 8)
-        size = struct.unpack("<Q", data)[0] if len(data) == 8 else 0
-        try:
-            head = json.loads(fetch_beginning(hub.repo, hub.revision, name, 8 + min(size, _JSON))[8:])
-            tensors = [
-                tensor
-                for key, tensor in head.items()
-                if key.startswith((texts, HEAD.transformers)) and key != "__metadata__"
-            ]
-            if any(tensor["dtype"] not in _FLOATS for tensor in tensors):
-                return None
-            counted += sum(math.prod(tensor["shape"]) for tensor in tensors)
-        except NONSENSE as error:
-            raise BrokenFileError(f"{name} of {hub.repo} has no head of safetensors.") from error
-    return counted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,9 +14,7 @@ from hierchat.models.load.add import (
     add,
     add_model,
     chosen,
-    differences,
     free_name,
-    on_hub,
     own_file,
     own_names,
     remove_model,
@@ -54,8 +51,6 @@ def test_what_ships_is_found_by_its_repository() -> None:
         ({"gguf": {"repo": "Qwen/Qwen3-0.6B-GGUF", "file": "other.gguf"}}, ""),
     ):
         assert shipped.name_of(ModelSource.model_validate(source)) == name
-    assert on_hub(shipped.models["qwen3-0.6b"])
-    assert not on_hub(shipped.models["smollm2-135m"])
 
 
 def test_every_command_takes_a_path(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,62 +163,14 @@ def test_the_head_tells_that_it_cannot_run_before_anything_is_fetched(hub: FakeH
 
 
 def test_without_the_hub_nothing_is_added_and_a_mirror_is_tried(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(OfflineError, match="The hub cannot be reached"):
         add(REPO, read_catalogue())
-    assert main(["models", "check"]) == 1
-    assert "The hub cannot be reached" in capsys.readouterr().err
     mirror = Mirror(package="p{}", version="1", file="f{}", pieces=1, size=9, sha256="0" * 64)
     source = ModelSource(gguf=Gguf(repo=REPO, file="t.gguf", mirror=mirror))
     require_worth_fetching(ModelEntry(name="t", source=source), "cpu")
-
-
-# The catalogue against a hub: what is otherwise there is said, and no weights are fetched
-
-
-@pytest.fixture
-def both(hub: FakeHub, tiny_gguf: Path) -> FakeHub:
-    hub.files["tiny.Q8_0.gguf"] = tiny_gguf.read_bytes()
-    return hub
-
-
-def named(source: dict[str, Any] | None = None, **fields: Any) -> ModelEntry:
-    parts = {"name": "tiny", "source": source or {"hub": {"repo": REPO}}, "kind": "llama"}
-    return ModelEntry.model_validate({**parts, **fields})
-
-
-PARAMETERS = 272 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 64
-
-
-def size(**changed: int) -> dict[str, int]:
-    return {"parameters": PARAMETERS, "slot": SLOT} | changed
-
-
-def test_what_agrees_says_nothing(both: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(differences(named(size=size()))) == []
-    gguf = {"gguf": {"repo": REPO, "file": "tiny.Q8_0.gguf"}}
-    assert list(differences(named(cpu=gguf, size=size()))) == []
-    whole = len(both.files["model.safetensors"])
-    ranges = [asked for _, path, asked in both.asked if path.endswith("model.safetensors")]
-    assert all(asked and int(asked.split("-")[1]) < whole - 1 for asked in ranges)
-    for kind, code, said in (("llama", 0, "as on the hub"), ("mistral", 1, "the catalogue says mistral")):
-        write(f"models:\n  tiny: {{source: {{hub: {{repo: {REPO}}}}}, kind: {kind}}}\n")
-        assert main(["models", "check", "tiny"]) == code
-        assert said in capsys.readouterr().out
-
-
-def test_what_differs_is_said(both: FakeHub) -> None:
-    both.files["gone.gguf"] = b"no model"
-    for fields, said in (
-        ({"kind": "qwen3"}, "of the kind llama; the catalogue says qwen3"),
-        ({"size": size(parameters=7)}, f"has {PARAMETERS:,} parameters; the catalogue says 7"),
-        ({"size": size(slot=1)}, f"keeps {SLOT:,} numbers a position; the catalogue says 1"),
-        ({"source": {"hub": {"repo": "org/gone"}}}, "no public repository org/gone"),
-        ({"source": {"gguf": {"repo": REPO, "file": "gone.gguf"}}}, "GGUF"),
-    ):
-        assert any(said in sentence for sentence in differences(named(**fields)))
 
 
 # The user's own models.yaml, as the page writes it.
