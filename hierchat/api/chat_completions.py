@@ -1,4 +1,4 @@
-"""Serve /v1/chat/completions, and split replies into blocks, on which /v1/responses and /v1/messages rest."""
+"""Serve /v1/chat/completions, and split replies into blocks, on which /v1/messages rests."""
 
 import secrets
 import time
@@ -131,7 +131,7 @@ def _events(
     return requests.completion_events(running, head, params.stream_options.include_usage, choices)
 
 
-# A reply as a row of blocks, each a thought, a text or a call: how OpenAI's responses and Anthropic's messages see it.
+# A reply as a row of blocks, each a thought, a text or a call: how Anthropic's messages see it.
 @dataclass(slots=True)
 class Block:
     """Part of a reply: text, thought or tool call. `text`: of a call, the JSON of its arguments as far as it

@@ -15,7 +15,6 @@ from hierchat.api.anthropic import messages
 from hierchat.api.chat_completions import chat
 from hierchat.api.keys import CALLER, ApiError, as_api_error, authenticate
 from hierchat.api.requests import Serving, failure, listed
-from hierchat.api.responses import respond
 from hierchat.api.text_completions import complete, detokenize, tokenize
 from hierchat.chat.service import ChatService
 from hierchat.store import StoreError
@@ -54,7 +53,6 @@ ADDRESSES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models/{name:path}", model),
     ("POST", "/v1/chat/completions", chat),
     ("POST", "/v1/completions", complete),
-    ("POST", "/v1/responses", respond),
     ("POST", "/v1/messages", messages),
     ("POST", "/tokenize", tokenize),
     ("POST", "/detokenize", detokenize),

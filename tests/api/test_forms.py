@@ -1,4 +1,4 @@
-"""One reply in three forms: chat completions, responses and messages, each whole and as a stream."""
+"""One reply in two forms: chat completions and messages, each whole and as a stream."""
 
 from __future__ import annotations
 
@@ -113,53 +113,6 @@ class Chat:
         )
 
 
-class Responses:
-    path = "/v1/responses"
-    ends = ("completed", "completed", "incomplete")
-
-    def body(self, asked: Asked) -> Json:
-        items: list[Json] = [{"role": "user", "content": "hello"}]
-        if asked.back:
-            items += asked.back.sent
-            items += [
-                {"type": "function_call_output", "call_id": id, "output": "rain"}
-                for id, *_ in asked.back.calls[:1]
-            ] or [{"role": "user", "content": "again"}]
-        body: Json = {"input": items, "instructions": asked.system, "max_output_tokens": asked.most}
-        if asked.tools:
-            body["tools"] = [{"type": "function", "name": "weather", "parameters": CITY, "strict": True}]
-        if asked.alone:
-            body["parallel_tool_calls"] = False
-        return (
-            body
-            if asked.thinks is None
-            else body | {"reasoning": {"effort": "high" if asked.thinks else "none"}}
-        )
-
-    def whole(self, answer: Json) -> Got:
-        usage = answer["usage"]
-        got = Got(answer["output"], answer["status"], usage["input_tokens"], usage["output_tokens"])
-        for item in answer["output"]:
-            if item["type"] == "function_call":
-                got.calls.append((item["call_id"], item["name"], json.loads(item["arguments"])))
-            elif item["type"] == "reasoning":
-                got.thought += item["content"][0]["text"]
-                assert 0 < usage["output_tokens_details"]["reasoning_tokens"] < usage["output_tokens"]
-            else:
-                got.text += item["content"][0]["text"]
-        return got
-
-    def streamed(self, told: list[Json]) -> Got:
-        assert [one["sequence_number"] for one in told] == list(range(len(told)))
-        got = self.whole(told[-1]["response"])
-        deltas = [one["delta"] for one in told if one["type"] == "response.output_text.delta"]
-        assert "".join(deltas) == got.text
-        for kind in ("added", "done"):
-            items = [one for one in told if one["type"] == f"response.output_item.{kind}"]
-            assert [one["output_index"] for one in items] == list(range(len(got.sent)))
-        return got
-
-
 class Messages:
     path = "/v1/messages"
     ends = ("end_turn", "tool_use", "max_tokens")
@@ -219,7 +172,7 @@ class Messages:
         )
 
 
-Form = Chat | Responses | Messages
+Form = Chat | Messages
 
 
 @dataclass
@@ -241,7 +194,7 @@ class Way:
         return self.form.streamed(events(answer.text))
 
 
-@pytest.fixture(params=[(form, stream) for form in (Chat, Responses, Messages) for stream in (False, True)])
+@pytest.fixture(params=[(form, stream) for form in (Chat, Messages) for stream in (False, True)])
 def way(request: pytest.FixtureRequest) -> Way:
     return Way(request.param[0](), request.param[1])
 
@@ -315,12 +268,6 @@ def test_a_stop_string_is_named(endpoint: Served, script: Script) -> None:
 @pytest.mark.parametrize(
     ("form", "more", "param"),
     [
-        (Responses, {"previous_response_id": "resp_1"}, "previous_response_id"),
-        (Responses, {"store": True}, "store"),
-        (Responses, {"tools": [{"type": "web_search"}]}, "tools.0"),
-        (Responses, {"truncation": "auto"}, "truncation"),
-        (Responses, {"temperature": -3}, "temperature"),
-        (Responses, {"input": [{"type": "reasoning", "encrypted_content": "gAAAAA"}]}, "input"),
         (Messages, {"thinking": {"type": "so so"}}, "thinking"),
         (Messages, {"max_tokens": 0}, "max_tokens"),
         (Messages, {"messages": []}, "messages"),

@@ -15,7 +15,6 @@ from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.anthropic import MessagesRequest
 from hierchat.api.chat_request import ChatRequest
 from hierchat.api.keys import as_api_error
-from hierchat.api.responses import ResponseRequest
 from hierchat.api.text_completions import CompletionRequest, Detokenize, Tokenize
 from hierchat.chat.completions import NoModel
 from hierchat.config import cache_dir, data_dir
@@ -38,12 +37,6 @@ BODIES: list[tuple[str, type[BaseModel], Json]] = [
     ("/v1/chat/completions", ChatRequest, {"messages": [QUESTION], "max_tokens": 1, "response_format": SCHEMA,
                                            "chat_template_kwargs": {}, "stream_options": {}}),
     ("/v1/completions", CompletionRequest, {"prompt": "hello", "max_tokens": 1}),
-    ("/v1/responses", ResponseRequest, {
-        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]},
-                  {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
-                  {"type": "function_call_output", "call_id": "a", "output": "x"}],
-        "max_output_tokens": 1, "text": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
-        "metadata": {"a": "b"}}),
     ("/v1/messages", MessagesRequest, {
         "messages": [QUESTION, {"role": "assistant", "content": [
             {"type": "tool_use", "id": "a", "name": "f", "input": {"a": 1}}]},
@@ -148,7 +141,6 @@ def test_no_schema_ends_the_server(tiny_served: Served, schema: Json) -> None:
     for path, body in (
         ("/v1/chat/completions", {"messages": [QUESTION], "response_format": form}),
         ("/v1/chat/completions", {"messages": [QUESTION], "tools": tools, "tool_choice": "required"}),
-        ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "schema": schema}}}),
         (
             "/v1/messages",
             {"messages": [QUESTION], "max_tokens": 1, "tools": [{"name": "f", "input_schema": schema}]},
