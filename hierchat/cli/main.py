@@ -1,4 +1,4 @@
-"""Define the command line: hierchat [serve] | chat | models | corpus | learn | keys | users | stats | ..."""
+"""Define the command line: hierchat [serve] | chat | models | corpus | learn | keys | users | ..."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ _COMMANDS = {
     "chat": ("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
     "models": ("models_and_corpora", "what can answer, and what is on this machine"),
     "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
-    "stats": ("stats", "how drafting has fared from day to day"),
     "learn": ("chat", "let the model write for itself now: such texts make later replies faster"),
     "keys": ("accounts", "keys with which other programs may use the model (serve --api)"),
     "import": ("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
@@ -30,6 +29,7 @@ _COMMANDS = {
 }
 """Module of `hierchat.cli` that has a command, as `NAME_command`, and the command's help."""
 _GONE = {
+    "stats": later("`stats` is gone: Insights on the page shows how drafting has fared from day to day."),
     "serve-vllm": later(
         "`serve-vllm` is gone: docs/vllm.md has the command that starts vLLM with our drafter."
     ),

@@ -1,4 +1,4 @@
-"""`hierchat keys` and `hierchat stats`, as a user types them."""
+"""`hierchat keys`, and a database that is named, as a user types them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 
 from hierchat.cli.main import main
 from hierchat.store import Store
-from tests.chat.conftest import Talk, talk_on
 from tests.testing.deleting import on_disk
 from tests.testing.stores import replied
-from tests.testing.tiny_chat import ready_slot
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -59,39 +57,10 @@ def test_a_limit_is_a_number(run: Run, limit: str) -> None:
     assert (code, "is no limit" in error) == (2, True)
 
 
-def test_each_user_has_a_table_by_day(run: Run, store: Store) -> None:
-    talk: Talk = talk_on(store, ready_slot())
-    last = talk.send("hello hello hello hello hello", max_new_tokens=60)
-    figures = store.replies.turn(talk.user, last.message_id).figures
-    lines = [line.split() for line in run("stats")[1].splitlines()]
-    assert lines[0][:9] == [
-        "day",
-        "replies",
-        "tokens",
-        "T",
-        "speed-up",
-        "draft",
-        "ms",
-        "proposed",
-        "accepted",
-    ]
-    assert lines[1][1:4] == ["1", "60", f"{figures.tokens_per_forward:.2f}"]
-    assert lines[1][5:7] == [f"{figures.draft_ms / figures.forwards:.2f}", str(figures.proposed)]
-    assert lines[3][:2] == ["day", "context"]
-    assert lines[4][1].endswith("%,")
-    talk.other("bob [red]").send("hello")
-    talk.other("carl")
-    told = run("stats", "--days", "1")[1].splitlines()
-    assert [line.strip() for line in told if line.startswith(("ann", "bob", "carl"))] == ["ann", "bob [red]"]
-    assert sum(line.startswith("day ") and "replies" in line for line in told) == 2
-
-
-def test_nothing_measured_and_no_database(run: Run, tmp_path: Path) -> None:
-    code, out, _ = run("stats")
-    assert (code, "No reply was measured" in out) == (0, True)
+def test_no_database(run: Run, tmp_path: Path) -> None:
     missing, foreign = tmp_path / "missing.db", tmp_path / "foreign.db"
     foreign.write_text("Dear diary, " * 100)
     for db, said in ((missing, f"There is no {missing}."), (foreign, f"{foreign} cannot be read")):
-        code, _, told = run("stats", db=db)
+        code, _, told = run("backup", str(tmp_path / "copy.db"), db=db)
         assert (code, said in told) == (1, True)
     assert not missing.exists()
