@@ -94,7 +94,7 @@ class FakeIndex(ThreadingHTTPServer):
         pieces = enumerate(pieces_of(whole, count), 1)
         self.wheels = dict(wheel(f"tiny_part{n}", f"piece{n:02}.bin", piece) for n, piece in pieces)
         self.cut, self.spoil, self.slow = 0, 0, 0.0
-        self.ranges, self.hashes = True, True
+        self.hashes = True
         self.asked: list[tuple[str, str | None]] = []
         self.lock = threading.Lock()
 
@@ -120,7 +120,7 @@ class _Handler(FileHandler):
         asked = self.headers.get("Range")
         index.asked.append((name, asked))
         if name in index.wheels:
-            self._send_file(index.wheels[name], asked if index.ranges else None)
+            self._send_file(index.wheels[name], asked)
         elif names := [file for file in index.wheels if file.split("-")[0].replace("_", "-") == name]:
             self._send(200, self._page(names).encode(), Content_Type="text/html")
         else:

