@@ -11,7 +11,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest, OutOfMemory, clear_memory_errors
 from hierchat.engine.torch import torch_runner
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
-from hierchat.engine.torch.torch_runner import DISTURBED, FIRST_REST, Threads, TorchRunner, TorchSequence
+from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from tests.testing import tiny
 from tests.testing.tiny import CONTEXT, VOCABULARY, fresh_steps, random_tokens, tiny_model, tokens_of
 
@@ -62,27 +62,6 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way() -> None:
     target.read(ids[:-1])
     row = target.forward(ids[-1:], [-1])[0]
     assert np.corrcoef(row, expected)[0, 1] > 0.999
-
-
-def test_disturbance_leaves_one_thread_for_a_while_then_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    threads = Threads()
-    for _ in range(5):
-        threads.note(128, 200.0)  # widths are judged apart
-    threads.note(1, 10.0)
-
-    def disturbed() -> int:
-        """Forwards done alone until all threads are asked for again."""
-        for _ in range(DISTURBED):
-            assert threads.now == 4
-            threads.note(1, 100.0)
-        return next(count for count in range(999) if threads.now == 4 or threads.note(1, 20.0))
-
-    rests = [disturbed() for _ in range(7)]
-    assert rests == [FIRST_REST, 32, 64, 128, *[torch_runner.LONGEST_REST] * 3]
-    for _ in range(FIRST_REST):
-        threads.note(1, 10.0)  # quiet cores forget it
-    assert disturbed() == FIRST_REST
 
 
 def test_a_window_counts_positions_of_the_own_branch() -> None:

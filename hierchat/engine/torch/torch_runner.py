@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -20,71 +19,8 @@ from hierchat.engine.torch import segment_attention
 from hierchat.engine.torch.block_linear import Experts, can_pack, multiplier_of, pack
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
-from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
+from hierchat.engine.torch.states import StateSlots, by_node, keeps_states
 from hierchat.engine.verification import ArrayRows, Rows
-
-SLOW = 2.5
-"""A forward this many times slower than the fastest of its width was disturbed."""
-DISTURBED = 2
-"""Disturbed forwards in a row after which one thread goes on alone."""
-FIRST_REST, LONGEST_REST = 16, 256
-"""Forwards that one thread then does; doubled each time the cores turn out to be still in use."""
-
-
-class Threads:
-    """Watch forwards and set torch's threads: all, or one while something else uses the cores. Call `enter` in the
-    thread that computes, before each forward.
-
-    A forward is some hundred short parallel regions, each as slow as its slowest thread. Where another program holds a
-    core, waiting for the thread that lost it costs up to ten times the forward; one thread alone is then faster. Their
-    number changes no bit: the self-test compares them.
-    """
-
-    def __init__(self, most: int | None = None) -> None:
-        """Start with `most` threads; None for all of them."""
-        self.most = most or torch.get_num_threads()
-        self._fastest: dict[int, float] = {}
-        self._disturbed = self._quiet = self._alone = 0
-        self._rest = FIRST_REST
-
-    @property
-    def now(self) -> int:
-        """Return the number of threads for the next forward."""
-        return 1 if self._alone else self.most
-
-    def enter(self) -> None:
-        """Set the number of threads in this Python thread: each has its own setting."""
-        if torch.get_num_threads() != self.now:
-            torch.set_num_threads(self.now)
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Use one thread for what is inside."""
-        self.most, most = 1, self.most
-        try:
-            yield
-        finally:
-            self.most = most
-
-    def note(self, width: int, ms: float) -> None:
-        """Note that a forward over `width` positions took `ms`."""
-        if self.most == 1:
-            return
-        if self._alone:
-            self._alone -= 1
-            return
-        fastest = self._fastest[width] = min(ms, self._fastest.get(width, ms))
-        if ms <= SLOW * fastest:
-            self._disturbed = 0
-            self._quiet += 1
-            if self._quiet >= FIRST_REST:
-                self._rest = FIRST_REST
-            return
-        self._quiet = 0
-        self._disturbed += 1
-        if self._disturbed >= DISTURBED:
-            self._disturbed, self._alone = 0, self._rest
-            self._rest = min(2 * self._rest, LONGEST_REST)
 
 
 class KeptStates:
@@ -164,7 +100,7 @@ class TorchRunner(Runner):
         self.hidden = torch.empty(0)
         """[1, rows, size]: the states of the last forward that draft heads read."""
         # Those of torch would wait for work on the cores that multiply blocks (docs/log.md)
-        self._threads = Threads(1 if self.backend == "blocks" else None)
+        self._threads = 1 if self.backend == "blocks" else torch.get_num_threads()
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
         self.most_sequences = MOST_SEQUENCES
         self.quantum = quantum or 1
@@ -175,9 +111,7 @@ class TorchRunner(Runner):
     def open(self) -> TorchSequence:
         room = min(FIRST_SLOTS, self.context_length)
         if self.keeps_states:
-            multiplier = multiplier_of(self.model)
-            share = multiplier.share if multiplier else alone
-            return TorchSequence(self, StateSlots(self._keeps, room, self._bucket, share))
+            return TorchSequence(self, StateSlots(self._keeps, room, self._bucket))
         return TorchSequence(self, TorchSlots(self._layers, room, self._bucket))
 
     @torch.inference_mode()
@@ -205,28 +139,33 @@ class TorchRunner(Runner):
         if not padded and len(ids) == 1:
             layout = replace(layout, plain=True)
         model = self.model if logits else self.model.base_model
-        self._threads.enter()
-        began = time.perf_counter()
+        if torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)  # each Python thread has its own number
         with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
             found = forward(
                 model, torch.tensor(ids, device=self.device), layout.positions, slots, layout, embeddings
             )
         last = getattr(found, "last_hidden_state", self._kept.read)
         slots.spoilt, self.hidden = not bool(last.isfinite().all()), self._kept.those(last)
-        out = (found.logits if logits else self.hidden)[0, : len(tokens)]
-        if self.device.type == "cpu":
-            self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
-        return out
+        return (found.logits if logits else self.hidden)[0, : len(tokens)]
 
     def keep_layers(self, layers: Sequence[int]) -> None:
         """Bring from now on the states behind so many layers, as KeptStates.choose."""
         self._kept.choose(layers)
 
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        self._threads, threads = 1, self._threads
+        try:
+            yield
+        finally:
+            self._threads = threads
+
     def _find_quantum(self) -> Proof:
         """Find the smallest row quantum under which a row's bits do not depend on the segment, if there is one."""
         sequence = self.open()
         for self.quantum in QUANTA:
-            if invariant(sequence, quantum=self.quantum, border=self._bucket, one_thread=self._threads.alone):
+            if invariant(sequence, quantum=self.quantum, border=self._bucket, one_thread=self._one_thread):
                 return Proof(exact=True, quantum=self.quantum)
         return Proof(exact=False, quantum=8)
 
