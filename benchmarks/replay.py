@@ -6,24 +6,67 @@ trees by costs that are given; with costs, seconds are those that the steps woul
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.arms import Answer, Carried
 from benchmarks.decode import Measured, row_of
 from benchmarks.record import Trace
 from hierchat.checks.runs import Tell
 from hierchat.drafting.acceptance import Calibration
-from hierchat.drafting.proposer import Proposer
-from hierchat.runtime.drafters import steps
+from hierchat.drafting.proposer import Proposer, path_of
+from hierchat.engine.engine import TARGET, Step
 from hierchat.runtime.served_model import ServedModel
 
 WIDEST = 128
 """Positions of a forward whose costs are known."""
+
+
+def steps(
+    drafter: Proposer | None,
+    prompt: Sequence[int],
+    reply: Sequence[int],
+    top: NDArray[np.int32] | None = None,
+) -> Iterator[Step]:
+    """Replay a recorded reply without a model, in the steps that the engine would take. `top` [reply, k]: the target's
+    likeliest tokens where it chose each token. `draft_ms` is what proposing and observing took of this thread's
+    time."""
+    at = 0
+    if drafter:
+        drafter.begin(prompt)
+    while at < len(reply):
+        began = time.thread_time()
+        tree = drafter.propose() if drafter else None
+        took = time.thread_time() - began
+        path = path_of(tree, reply[at:]) if tree else []
+        tokens = reply[at : at + len(path) + 1]
+        sources = [tree.sources[node] for node in path] if tree else []
+        sources += [TARGET] * (len(tokens) - len(path))
+        if drafter:
+            seen = None
+            if top is not None and drafter.top:  # -1 where fewer were recorded
+                seen = np.full((len(tokens), drafter.top), -1, np.int32)
+                known = top[at : at + len(tokens), : drafter.top]
+                seen[:, : known.shape[1]] = known
+            began = time.thread_time()
+            drafter.observe(tokens, seen)
+            took += time.thread_time() - began
+        at += len(tokens)
+        yield Step(
+            tokens=tuple(tokens),
+            sources=tuple(sources),
+            proposed=MappingProxyType(dict(Counter(tree.sources if tree else ()))),
+            width=1 + (len(tree) if tree else 0),
+            draft_ms=took * 1e3,
+        )
 
 
 class GivenCosts:

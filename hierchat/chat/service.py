@@ -33,7 +33,6 @@ from hierchat.engine.generation import common_prefix
 from hierchat.engine.remote.openai_client import ServerError
 from hierchat.language import _
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.drafters import REPLIES, Written
 from hierchat.runtime.history_index import Histories
 from hierchat.runtime.model_manager import ModelManager
 from hierchat.runtime.model_slot import ModelSlot, SlotStatus
@@ -41,7 +40,7 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import NotFound, Store
+from hierchat.store import Store
 from hierchat.store.records import Attachment, Message, NewMessage, Passage, ToolCall, Turn
 from hierchat.texts.attachments import PASSAGES, fenced, with_files
 from hierchat.texts.passages import BUDGET
@@ -349,15 +348,6 @@ class ChatService:
         shared = self.slot.model.statistics if self.slot.model else ()
         corpora = sum(one.tokens.nbytes + one.order.nbytes for one in shared)
         return statistics.IndexMemory(self._histories.nbytes(user_id), corpora)
-
-    def last_replies(self, user_id: int, served: ServedModel) -> Iterator[Written]:
-        """Yield the last replies of this model to this user, each with its prompt, the newest first."""
-        for id in self.store.replies.last(user_id, served.model_key, REPLIES):
-            with suppress(NotFound, PromptError):  # deleted meanwhile, or written with a longer context
-                reply = self.store.messages.get(user_id, id)
-                path = self.store.messages.path(user_id, reply.conversation_id, reply.parent_id)
-                prompt = served.prompts.whole(self._said_in_chat(served, user_id, path))
-                yield prompt.ids, self.store.replies.tokens(user_id, id)
 
     def left_out(self, user_id: int, conversation_id: int) -> int:
         """Return how many of the oldest turns of a chat its next prompt would leave out; 0 if that is not known. A chat

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from threading import Event
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +19,11 @@ from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.payoff import Payoff, payoff_of_drafting
-from hierchat.drafting.proposer import JointDrafter, Proposer, path_of
+from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply, FewerTokens
-from hierchat.engine.engine import TARGET, Step, UnsupportedModel
+from hierchat.engine.engine import UnsupportedModel
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
@@ -37,7 +34,7 @@ from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import has_blocks, status
 from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import read_known, same_tokens
-from hierchat.models.progress import BrokenFileError, ModelError, Progress, Report, silent
+from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
 from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.served_model import ServedModel
@@ -337,86 +334,3 @@ def apart(memory: Memory) -> Memory:
         levels=deepcopy(memory.levels),
         payoff=deepcopy(memory.payoff),
     )
-
-
-def steps(
-    drafter: Proposer | None,
-    prompt: Sequence[int],
-    reply: Sequence[int],
-    top: NDArray[np.int32] | None = None,
-) -> Iterator[Step]:
-    """Replay a recorded reply without a model, in the steps that the engine would take. `top` [reply, k]: the target's
-    likeliest tokens where it chose each token. `draft_ms` is what proposing and observing took of this thread's
-    time."""
-    at = 0
-    if drafter:
-        drafter.begin(prompt)
-    while at < len(reply):
-        began = time.thread_time()
-        tree = drafter.propose() if drafter else None
-        took = time.thread_time() - began
-        path = path_of(tree, reply[at:]) if tree else []
-        tokens = reply[at : at + len(path) + 1]
-        sources = [tree.sources[node] for node in path] if tree else []
-        sources += [TARGET] * (len(tokens) - len(path))
-        if drafter:
-            seen = None
-            if top is not None and drafter.top:  # -1 where fewer were recorded
-                seen = np.full((len(tokens), drafter.top), -1, np.int32)
-                known = top[at : at + len(tokens), : drafter.top]
-                seen[:, : known.shape[1]] = known
-            began = time.thread_time()
-            drafter.observe(tokens, seen)
-            took += time.thread_time() - began
-        at += len(tokens)
-        yield Step(
-            tokens=tuple(tokens),
-            sources=tuple(sources),
-            proposed=MappingProxyType(dict(Counter(tree.sources if tree else ()))),
-            width=1 + (len(tree) if tree else 0),
-            draft_ms=took * 1e3,
-        )
-
-
-REPLIES, TOKENS = 20, 4_000
-"""The last replies that are tried at most, and tokens of them."""
-FEWEST = 500
-"""Tokens of replies below which nothing is told."""
-Written = tuple[Sequence[int], Sequence[int]]
-"""A prompt, and the reply to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Tokens per forward over some replies, with the databases as they are and with new texts beside them. Earlier
-    replies do not draft here: those that are tried would be found among them."""
-
-    replies: int
-    before: float
-    after: float
-
-
-def gain(
-    served: ServedModel, written: Iterable[Written], texts: Iterable[Sequence[int]], report: Report = silent
-) -> Gain | None:
-    """Measure how much these tokenised texts would help: draft the last replies again with them and without. None where
-    drafting is not possible, or too little was written to tell. `report` is called between its parts."""
-    tried: list[Written] = []
-    tokens = 0
-    for prompt, reply in written if served.drafts else ():
-        tried.append((prompt, reply))
-        if (tokens := tokens + len(reply)) >= TOKENS:
-            break
-    if tokens < FEWEST:
-        return None
-    new = Source.of(texts, CORPUS)
-    new.index.wait()
-    found, now = [], statistics_sources(served.statistics)
-    for sources in (now, [*now, new]):
-        acceptance, forwards = Acceptance(), 0
-        for prompt, reply in tried:
-            report(Progress("reading", 0, None, ""))
-            drafter = Drafter(sources, acceptance, served.local.latency)
-            forwards += sum(1 for _ in steps(drafter, prompt, reply))
-        found.append(tokens / forwards)
-    return Gain(len(tried), *found)

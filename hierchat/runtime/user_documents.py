@@ -16,16 +16,12 @@ from hierchat import logs
 from hierchat.models.cache import size_of
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer
 from hierchat.models.progress import Progress
-from hierchat.runtime.drafters import Gain, Written, gain
 from hierchat.runtime.model_slot import ModelSlot
-from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import corpora, previews
 from hierchat.texts.build import PREFIX, Recipe
-from hierchat.texts.previews import Preview, preview, sample
+from hierchat.texts.previews import Preview, preview
 from hierchat.texts.text_files import CorpusError, Reader, find, named_path
 
-SAMPLE = 300_000
-"""Tokens that are read to tell what texts would bring."""
 Phase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
 UNDER_WAY = ("looking", "reading", "sorting", "stopping")
 
@@ -38,8 +34,6 @@ class Addition:
     phase: Phase = "looking"
     preview: Preview | None = None
     """From phase "looked" on."""
-    gain: Gain | None = None
-    """None where too little was written to tell, too."""
     done: int = 0
     total: int | None = None
     tokens: int = 0
@@ -74,10 +68,6 @@ class UserDocument:
     """Whether changes are read without being asked for."""
     watchable: bool = False
     """Whether they could be: the files lie where the user has them."""
-
-
-LastReplies = Callable[[ServedModel], Iterable[Written]]
-"""A user's last replies by the loaded model, the newest first."""
 
 
 class _Cancelled(Exception):
@@ -123,17 +113,16 @@ class UserDocuments:
         found += [self._row(files.parent.name, []) for files in corpora.unfinished()]
         return sorted(found, key=lambda row: row.name)
 
-    def look(self, said: str, written: LastReplies = lambda served: ()) -> None:
-        """Look at a file or folder of this machine: what it holds, and what it would bring to the replies `written`
-        last, for `addition`."""
+    def look(self, said: str) -> None:
+        """Look at what a file or folder of this machine holds, for `addition`."""
         path = named_path(said)
         name = corpora.free_name(corpora.name_of(path.name))
-        self._begin(Addition(name), [path], None, partial(self._look, written))
+        self._begin(Addition(name), [path], None, self._look)
 
-    def look_at_files(self, folder: Path, name: str, written: LastReplies = lambda served: ()) -> None:
+    def look_at_files(self, folder: Path, name: str) -> None:
         """Look at all files in a folder that is ours from now on, and is deleted with what is made of them."""
         named = Addition(corpora.free_name(corpora.name_of(name)))
-        self._begin(named, sorted(folder.iterdir()), folder, partial(self._look, written))
+        self._begin(named, sorted(folder.iterdir()), folder, self._look)
 
     def add(self) -> None:
         """Add the texts that were looked at; they draft once they are read."""
@@ -243,15 +232,10 @@ class UserDocuments:
                 self._discard()
             self.addition = Addition(self.addition.name, "failed", message=message) if message else ended
 
-    def _look(self, written: LastReplies) -> Addition:
+    def _look(self) -> Addition:
         assert self.addition
-        tokenizer = self._tokenizer_of(self.model)
-        found = preview(self._paths, tokenizer, self._report)
-        brings = None
-        if found.tokens and (served := self._slot.model) and served.is_local:
-            texts = sample(self._paths, tokenizer, SAMPLE)
-            brings = gain(served, written(served), texts, self._report)
-        return replace(self.addition, phase="looked", preview=found, gain=brings)
+        found = preview(self._paths, self._tokenizer_of(self.model), self._report)
+        return replace(self.addition, phase="looked", preview=found)
 
     def _add(self, anew: bool = False) -> Addition:
         assert self.addition

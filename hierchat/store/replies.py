@@ -70,7 +70,6 @@ _WRITTEN = """
     JOIN token_log USING (message_id)
     WHERE conversation_id = ? AND model_key = ?
 """
-_LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 
 
 class Replies(Repository):
@@ -239,10 +238,6 @@ class Replies(Repository):
             owned_conversation(db, user_id, conversation_id)
             rows = db.execute(_WRITTEN, [conversation_id, model_key])
             return {id: np.frombuffer(ids, dtype=TOKEN).tolist() for id, ids in rows}
-
-    def last(self, user_id: int, model_key: str, most: int) -> list[int]:
-        """Return the ids of this model's last replies to a user, the newest first; none that is being written."""
-        return [id for (id,) in self._rows(_LAST, [user_id, model_key, most])]
 
 
 def _columns(record: records.NewTurn | records.TurnFigures | records.SourceCount) -> dict[str, Any]:

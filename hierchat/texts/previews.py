@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +74,6 @@ _SAMPLE, _JSON_SAMPLE = 1 << 16, 1 << 19
 """Characters of each: of JSON more, since it is read in large pieces."""
 _SMALL = 1 << 23
 """Bytes of a file that is read to its end to find its charset without anybody noticing."""
-_BYTES_PER_TOKEN = 4
 """Roughly, of any text."""
 
 
@@ -119,20 +118,6 @@ def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> P
         {what: count for what, count in left_out.most_common() if count},
         tuple(passed_over),
     )
-
-
-def sample(paths: Iterable[Path], tokenizer: Any, most: int) -> Iterator[list[int]]:
-    """Yield the tokens of some texts of these files and folders, from first to last, `most` in all; none of
-    the closed ones. Raises CorpusError for missing paths."""
-    sizes = {file: size_of(file) for file in find(paths, []) if not _is_closed(file)}
-    step = max(sum(sizes.values()) // (most * _BYTES_PER_TOKEN), 1)
-    total = 0
-    for text in Reader(list(sizes)[::step]):
-        (tokens,) = encoded(tokenizer, [text[:_JSON_SAMPLE]])
-        yield tokens[: most - total]
-        total += len(tokens)
-        if total >= most:
-            return
 
 
 def _is_closed(file: Path) -> bool:

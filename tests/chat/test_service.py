@@ -106,16 +106,6 @@ def test_what_was_seen_of_a_reply_is_in_the_file(talk: Talk, monkeypatch: pytest
                 assert (state, length) == ("writing", 4 * frame.figures.tokens)
 
 
-def test_the_last_replies_come_with_their_prompts_the_newest_first(talk: Talk) -> None:
-    first = talk.send("hello")
-    second = talk.send("And where does it end?", first.message_id)
-    (later_prompt, later), (prompt, earlier) = talk.service.last_replies(talk.user, talk.model)
-    written = [talk.tokens(reply) for reply in (first, second)]
-    assert [list(earlier), list(later)] == written
-    assert later_prompt[: len(prompt) + len(earlier)] == [*prompt, *earlier]
-    assert list(talk.service.last_replies(talk.other("ben").user, talk.model)) == []
-
-
 def test_a_drafted_reply_tells_its_figures_and_which_reply_its_runs_came_from(talk: Talk) -> None:
     first = talk.send("hello")
     last = talk.other().send("hello")

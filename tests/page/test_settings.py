@@ -64,7 +64,6 @@ def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_th
     page.press("hc_panel", text="settings")
     for part in (
         "14 files, 5 MB, roughly 1,200,000 tokens; how much text 2 files of them hold",
-        "Tried on your last 12 replies: 1.95 tokens at a time in place of 1.72, 13% more.",
         "Left out: 12 .png files, 1 hidden folder, 1 folder of libraries.",
     ):
         assert part in page.says("hc-texts-state")

@@ -28,9 +28,7 @@ from hierchat.hierarchy.plan import Plan
 from hierchat.models import device_memory
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, Size
 from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE
-from hierchat.models.progress import Progress
-from hierchat.runtime import drafters as gains
-from hierchat.runtime.drafters import Levels, Memory, Written, gain, with_models
+from hierchat.runtime.drafters import Levels, Memory, with_models
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
@@ -286,32 +284,3 @@ def test_what_was_learned_is_kept(tmp_path: Path, store: Store, monkeypatch: pyt
     store.connection._idle[-1].execute("PRAGMA query_only = ON")
     levels.keep(store.learned)
     assert store.learned.latency(*levels.key) == before
-
-
-def reply(number: int) -> list[int]:
-    """Tokens that repeat neither themselves nor a prompt."""
-    return [40 + (number * 97 + at * (at + number)) % 290 for at in range(120)]
-
-
-def written(count: int) -> list[Written]:
-    return [(list(range(3, 40)), reply(number)) for number in range(count)]
-
-
-def test_texts_that_hold_the_replies_bring_much_and_others_nothing() -> None:
-    """Too little tells nothing, and of many so many tokens are tried."""
-    served = tiny.served()
-    same = gain(served, written(6), [reply(number) for number in range(6)])
-    assert same.replies == 6
-    assert same.after > 1.5 * same.before
-    other = gain(served, written(6), [[token + 500 for token in reply(1)]])
-    assert other.after == other.before == same.before
-    assert gain(served, [], [reply(0)]) is None
-    assert gain(served, written(gains.FEWEST // 120), [reply(0)]) is None
-    assert gain(served, written(gains.FEWEST // 120 + 1), [reply(0)])
-    assert gain(served, written(100), []).replies == -(-gains.TOKENS // 120)
-
-    def report(progress: Progress) -> None:
-        raise KeyboardInterrupt  # it is stopped
-
-    with pytest.raises(KeyboardInterrupt):
-        gain(served, written(6), [reply(0)], report)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NotFound, Store
 from hierchat.store.records import NewMessage, NewTurn, SourceCount, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
-from tests.testing.stores import chat_of, drafting, killed, new_store, replied
+from tests.testing.stores import chat_of, drafting, killed, last_replies, new_store, replied
 
 
 def titles(store: Store, user: int, *query: str, archived: bool = False) -> list[str]:
@@ -229,7 +229,7 @@ def test_a_copy_counts_only_once_its_original_is_gone(store: Store, user: int) -
     copies = [store.messages.path(user, fork)[-1].id for fork in forks]
     for _ in range(2):
         assert drafting(store, user) == [original]
-        assert store.figures.totals(user).replies == len(store.replies.last(user, "k", 9)) == 1
+        assert store.figures.totals(user).replies == len(last_replies(store, user, "k", 9)) == 1
         assert store.history.without_tokens(user, "k", 0, None, 9) == [(original - 1, "one?")]
         store.chats.hide(user, conversation)
         assert drafting(store, user) == []  # it may come back
@@ -278,7 +278,7 @@ def seen(store: Store, user: int, conversation: int, question: int, reply: int) 
         reply in drafting(store, user),
         question in store.history.ids(user, "k", "asked"),
         question in [id for id, _ in store.history.without_tokens(user, "another", 0, None, 9)],
-        reply in store.replies.last(user, "k", 9),
+        reply in last_replies(store, user, "k", 9),
         store.figures.totals(user).replies > 0,
         bool(store.figures.over_time(user).days),
     ]
@@ -356,7 +356,7 @@ def test_incognito_ones_stand_nowhere_and_go_to_the_byte(store: Store, user: int
     assert store.users.drafts_from(user, conversation) == "chat"
     assert [c.id for c in store.chats.find(user)] == [kept]
     assert store.chats.find(user, "hops") == []
-    assert drafting(store, user) == drafting(store, user, "asked") == store.replies.last(user, "k", 9) == []
+    assert drafting(store, user) == drafting(store, user, "asked") == last_replies(store, user, "k", 9) == []
     assert store.history.ids(user, "k", "written") == set()
     assert store.history.without_tokens(user, "another", 0, None, 9) == []
     assert (store.figures.totals(user).replies, store.figures.over_time(user).days) == (0, {})

@@ -14,7 +14,7 @@ from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.connection import title_of
 from hierchat.store.records import Attachment, NewMessage, NewTurn, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
-from tests.testing.stores import chat_of, child, drafting, new_store, replied
+from tests.testing.stores import chat_of, child, drafting, last_replies, new_store, replied
 
 TURN = NewTurn(model="tiny", model_key="k", settings={}, seed=0, drafted=True)
 
@@ -87,7 +87,7 @@ def test_an_edited_reply_drafts_as_the_users_text_and_counts_as_nothing(store: S
     assert set(drafting(store, user, "written")) == {reply}
     assert set(drafting(store, user, "asked")) == {reply - 1, edited}
     assert store.history.ids(user, "k", "asked") == {reply - 1, edited}
-    assert store.replies.last(user, "k", 9) == [reply]
+    assert last_replies(store, user, "k", 9) == [reply]
     assert (store.figures.totals(user), store.figures.over_time(user)) == (totals, days)
     assert totals.replies == 1
     assert store.replies.turn(user, edited) is None

@@ -22,7 +22,7 @@ from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.connection import DatabaseUnwritable, interrupt
 from hierchat.store.records import NewTurn, Origin, SourceCount, SourceSpan, Totals, TurnFigures, Whereabouts
 from tests.testing.deleting import delete_for_good
-from tests.testing.stores import chat_of, child, new_store, replied
+from tests.testing.stores import chat_of, child, last_replies, new_store, replied
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
 FIGURES = TurnFigures(
@@ -139,20 +139,6 @@ def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: P
         other.replies.append(running, "mine now", [1], ["target"])
 
 
-def test_the_last_replies_are_of_this_model_and_this_user(store: Store, user: int) -> None:
-    bob, other_model = store.users.ensure("bob"), NewTurn("other", "k2", {}, 0, False)
-    written = []
-    for owner, turn in [(user, TURN), (user, TURN), (bob, TURN), (user, other_model)]:
-        store.replies.append(message := reply(store, owner, turn), "", [7], ["target"])
-        store.replies.finish(message, "", "complete", FIGURES)
-        written.append(message)
-    store.replies.append(reply(store, user), "still writing", [8], ["target"])
-    store.replies.finish(reply(store, user), "empty", "stopped", FIGURES)
-    assert store.replies.last(user, "k1", 9) == [written[1], written[0]]
-    assert store.replies.last(user, "k1", 1) == [written[1]]
-    assert store.replies.last(bob, "k1", 9) == [written[2]]
-
-
 def test_totals(store: Store, user: int) -> None:
     assert store.figures.totals(user) == Totals(0, 0, {})
     for tokens in (6, 2):
@@ -179,7 +165,7 @@ def test_two_threads_write_and_read_at_once(store: Store, user: int) -> None:
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(write, (1, 2))) == [None, None]
-    log = [store.replies.tokens(user, message) for message in store.replies.last(user, "k1", 9)]
+    log = [store.replies.tokens(user, message) for message in last_replies(store, user, "k1", 9)]
     assert sorted(log) == [[1] * 25, [2] * 25]
 
 
@@ -252,7 +238,7 @@ def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path, acknow
             assert message.text == "".join(f"{number} " for number in tokens)
             sources = [span.source for span in store.replies.spans(user, reply) for _ in range(span.length)]
             assert sources == ["target" if number % 3 else "history" for number in tokens]
-            assert store.replies.last(user, "k", 1) == [reply]
+            assert last_replies(store, user, "k", 1) == [reply]
             (found,) = store.chats.find(user, "count")
             assert reply in [one.id for one in store.messages.path(user, found.id)]
             assert store.chats.find(user, "0")[0].id == message.conversation_id

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierchat.models.progress import Progress
-from hierchat.runtime.drafters import Gain
-from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
+from hierchat.runtime.user_documents import Addition, UserDocument
 from hierchat.texts.previews import Preview
 from hierchat.texts.text_files import CorpusError
 
@@ -39,7 +38,6 @@ class FakeTexts:
         self.shipped: Progress | None = None
         self.asked: list[tuple[str, str]] = []
         self.dropped: dict[str, bytes] = {}
-        self.gain: Gain | None = Gain(12, 1.72, 1.95)
 
     @property
     def busy(self) -> bool:
@@ -54,13 +52,13 @@ class FakeTexts:
     def rows(self) -> list[UserDocument]:
         return self.listed
 
-    def look(self, said: str, written: LastReplies | None = None) -> None:
+    def look(self, said: str) -> None:
         self.asked.append(("look", said))
         if "none" in said:
             raise CorpusError(f"There is no file or folder {said} on this machine. Check the path.")
         self.addition = Addition(said.rstrip("/").rsplit("/", 1)[-1])
 
-    def look_at_files(self, folder: Path, name: str, written: LastReplies | None = None) -> None:
+    def look_at_files(self, folder: Path, name: str) -> None:
         self.asked.append(("files", name))
         self.dropped = {file.name: file.read_bytes() for file in folder.iterdir()}
         shutil.rmtree(folder)
@@ -88,7 +86,7 @@ class FakeTexts:
     def found(self) -> None:
         """The look has ended."""
         assert self.addition
-        self.addition = replace(self.addition, phase="looked", preview=FOUND, gain=self.gain)
+        self.addition = replace(self.addition, phase="looked", preview=FOUND)
 
     def ended(self, tokens: int) -> None:
         """All is read."""

@@ -15,6 +15,7 @@ from typing import Any, Literal, TextIO
 
 from hierchat.store import Mark, Store
 from hierchat.store.records import NewMessage, NewTurn, Project, TurnFigures
+from hierchat.store.replies import FINISHED
 
 TURN = NewTurn("m", "k", {}, 0, True)
 
@@ -66,6 +67,15 @@ def project(store: Store, user: int, name: str, *chats: int) -> int:
     for chat in chats:
         store.projects.move(user, chat, made)
     return made
+
+
+def last_replies(store: Store, user: int, model_key: str, most: int) -> list[int]:
+    """The ids of a model's last replies that are stored to their end, the newest first."""
+    query = (
+        f"SELECT message_id {FINISHED} AND model_key = ? AND length(ids) > 0 ORDER BY message_id DESC LIMIT ?"
+    )
+    with store.connection.read() as db:
+        return [id for (id,) in db.execute(query, [user, model_key, most]).fetchall()]
 
 
 def chat_of(store: Store, user: int, message: int) -> int:

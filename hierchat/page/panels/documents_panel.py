@@ -18,12 +18,9 @@ from hierchat.page.guard import OwnerOnly, PageEvents, require_owner
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import PanelPart, still
 from hierchat.page.templates import Macros
-from hierchat.runtime.drafters import Gain
-from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
+from hierchat.runtime.user_documents import Addition, UserDocument
 from hierchat.texts.text_files import KNOWN, CorpusError
 
-_WORTH_TELLING = 0.01
-"""More tokens a forward, as a share."""
 Act = Callable[["PageEvent"], str | None]
 """What a button does to the texts of that name; the sentence to say, where the list does not tell it."""
 
@@ -46,7 +43,7 @@ class DocumentsPart(PanelPart):
 
     def wire(self, page: PageEvents) -> None:
         acts: dict[str, Act] = {
-            "hc_texts_look": lambda event: self._texts.look(event.text, self._written_for(event)),
+            "hc_texts_look": lambda event: self._texts.look(event.text),
             "hc_texts_files": self._look_at_files,
             "hc_texts_add": lambda event: self._texts.add(),
             "hc_texts_again": lambda event: self._texts.add_again(event.text),
@@ -88,13 +85,10 @@ class DocumentsPart(PanelPart):
     def _look_at_files(self, event: PageEvent) -> None:
         folder = event.folder_of_files()
         try:
-            self._texts.look_at_files(folder, event.text, self._written_for(event))
+            self._texts.look_at_files(folder, event.text)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-    def _written_for(self, event: PageEvent) -> LastReplies:
-        return partial(self._service.last_replies, event.user)
 
     def _ask(self, event: PageEvent) -> None:
         event.session.removing = event.text
@@ -126,21 +120,6 @@ def _added(now: Addition) -> str:
     )  # fmt: skip
 
 
-def _brings(gain: Gain) -> str:
-    share = gain.after / gain.before - 1
-    if share < _WORTH_TELLING:
-        return plural(
-            "Tried on your last reply: it would not have come faster with these texts.",
-            "Tried on your last {n} replies: they would not have come faster with these texts.",
-            gain.replies,
-        )
-    return plural(
-        "Tried on your last reply: {after:.2f} tokens at a time in place of {before:.2f}, {share:.0%} more.",
-        "Tried on your last {n} replies: {after:.2f} tokens at a time in place of {before:.2f}, {share:.0%} more.",
-        gain.replies, after=gain.after, before=gain.before, share=share,
-    )  # fmt: skip
-
-
 def _kinds(left: Mapping[str, int], most: int) -> list[str]:
     return [f"{count:,} {what if count > 1 else what.replace('files', 'file').replace('folders', 'folder')}"
             for what, count in list(left.items())[:most]]  # fmt: skip
@@ -148,6 +127,6 @@ def _kinds(left: Mapping[str, int], most: int) -> list[str]:
 
 _drawn = Macros(
     "documents.html", KNOWN=KNOWN, MOST_FILES=MOST_FILES, gigabytes=gigabytes, facts_of=_facts, added=_added,
-    brings=_brings, kinds=_kinds, two_digits=lambda tokens: round(tokens, -max(len(str(tokens)) - 2, 0)),
+    kinds=_kinds, two_digits=lambda tokens: round(tokens, -max(len(str(tokens)) - 2, 0)),
 )  # fmt: skip
 listing, progress = _drawn.listing, _drawn.progress
