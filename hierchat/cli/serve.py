@@ -8,11 +8,10 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from hierchat.store import Access, Store
 
 log = logging.getLogger(__name__)
-F = TypeVar("F", bound=Callable[..., Any])
 _END_SECONDS = 10.0
 _EARLIER = "me"
 """Whose the chats of everybody with the password were up to version 0.1."""

@@ -105,10 +105,6 @@ class LocalEngine:
                 rows = sequence.forward(segment.tokens, segment.parents)
                 yield rows, reply.take(rows)
 
-    def lend(self, user: int | None = None) -> AbstractContextManager[CachedSequence]:
-        """Lend a sequence to what is no reply, empty; replies go on beside it. Raises TooManySequences."""
-        return self.pool.sequence((), user)
-
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
         return self.pool.shared(prompt_ids, user)
 

@@ -63,7 +63,6 @@ FINISHED = """
     WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
 """
 """The replies of a user that count: neither hidden nor copies."""
-_LOGGED = f"{FINISHED} AND model_key = ? AND length(ids) > 0"
 _WRITTEN = """
     SELECT message_id, ids FROM messages
     JOIN turns ON turns.message_id = messages.id

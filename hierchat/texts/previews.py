@@ -74,7 +74,6 @@ _SAMPLE, _JSON_SAMPLE = 1 << 16, 1 << 19
 """Characters of each: of JSON more, since it is read in large pieces."""
 _SMALL = 1 << 23
 """Bytes of a file that is read to its end to find its charset without anybody noticing."""
-"""Roughly, of any text."""
 
 
 @dataclass(frozen=True, slots=True)
