@@ -58,7 +58,7 @@ def test_a_port_in_use_is_named(places: Path, capsys: pytest.CaptureFixture[str]
         assert f"Port {port} of 127.0.0.1 is in use" in refused(capsys, "--port", str(port))
 
 
-@pytest.mark.parametrize("command", [[], ["models", "list"], ["stats"], ["corpus", "list"]])
+@pytest.mark.parametrize("command", [[], ["models", "list"], ["keys", "list"], ["corpus", "list"]])
 @pytest.mark.parametrize("variable", ["CACHE", "CONFIG", "DATA"])
 def test_a_file_in_place_of_a_folder(
     command: list[str],
@@ -82,7 +82,7 @@ def test_folders_that_cannot_be_written(
     assert "set HIERCHAT_CACHE to another folder" in refused(capsys, "models", "list")
 
 
-@pytest.mark.parametrize("command", [[], ["stats"]])
+@pytest.mark.parametrize("command", [[], ["keys", "list"]])
 def test_a_folder_is_no_database(
     command: list[str], places: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
