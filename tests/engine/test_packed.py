@@ -149,7 +149,7 @@ def test_the_kernel_compiles(capability: int, names: tuple[str, ...]) -> None:
     for name in names:
         fixed = triton_blocks.constants(FORMATS[name], name)
         kinds = {"x": "bf16", "codes": "bf16" if name == "PLAIN" else "u8", "above": "i32", "halves": "i16"}
-        kinds |= {"words": "i32", "levels": "i8", "sums": "fp32"}
+        kinds |= {"words": "i32", "levels": "i8", "plain": "fp32", "sums": "fp32"}
         kernel = triton_blocks._multiply
         signature = {
             one: "constexpr" if one in fixed else f"*{kinds[one]}" if one in kinds else "i32"

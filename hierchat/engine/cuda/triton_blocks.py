@@ -32,9 +32,13 @@ def multiply(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) 
     spans = triton.cdiv(steps, SPAN // form.step)
     each = 1 if rows <= FEW else spans
     parts = triton.cdiv(spans, each)
+    x, lifts = x.contiguous(), form.scale in (LIFTED, SIX_BITS)
+    plain = torch.empty(inputs // form.group if lifts else 0, rows, dtype=torch.float32, device=x.device)
+    if lifts:
+        _add[rows, triton.cdiv(inputs, JOINED)](x, plain, inputs, GROUP=form.group, JOINED=JOINED)
     sums = torch.empty(parts, rows, outputs, dtype=torch.float32, device=x.device)
     _multiply[triton.cdiv(rows, ROWS), triton.cdiv(outputs, OUT), parts](
-        x.contiguous(), matrix.codes, matrix.above, matrix.halves, matrix.words, matrix.levels, sums,
+        x, plain, matrix.codes, matrix.above, matrix.halves, matrix.words, matrix.levels, sums,
         rows, each, outputs, inputs, steps, spans,
         **constants(form, matrix.name),
     )  # fmt: skip
@@ -100,9 +104,23 @@ def _scale(  # type: ignore[no-untyped-def]
     return scale, lift
 
 
+@triton.jit
+def _add(  # type: ignore[no-untyped-def]
+    x, plain, inputs,
+    GROUP: tl.constexpr, JOINED: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """Add the inputs of each group of a row, which what lifts its weights is multiplied by."""
+    row, begin, rows = tl.program_id(0), tl.program_id(1) * JOINED, tl.num_programs(0)
+    place = begin + tl.arange(0, JOINED)
+    given = tl.load(x + row * inputs + place, mask=place < inputs, other=0.0).to(tl.float32)
+    group = begin // GROUP + tl.arange(0, JOINED // GROUP)
+    found = tl.sum(tl.reshape(given, [JOINED // GROUP, GROUP]), 1)
+    tl.store(plain + group * rows + row, found, mask=group < inputs // GROUP)
+
+
 @triton.jit(do_not_specialize=["rows", "each"])
 def _multiply(  # type: ignore[no-untyped-def]
-    x, codes, above, halves, words, levels, sums,
+    x, plain, codes, above, halves, words, levels, sums,
     rows, each, outputs, inputs, steps, spans,
     SCALE: tl.constexpr, STEP: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, ABOVE: tl.constexpr,  # noqa: N803
     OFFSET: tl.constexpr, HALVES: tl.constexpr, WORDS: tl.constexpr, LEVELS: tl.constexpr,  # noqa: N803
@@ -149,8 +167,11 @@ def _multiply(  # type: ignore[no-untyped-def]
                     # Said outright, so that no compiler decides whether a product is rounded before it is added
                     sum_of_span = tl.fma(product, tl.broadcast_to(scale[:, None], [OUT, ROWS]), sum_of_span)
                     if LIFTS:
-                        plain = tl.broadcast_to(tl.sum(given.to(tl.float32), 0)[None, :], [OUT, ROWS])
-                        sum_of_span = tl.fma(plain, tl.broadcast_to(lift[:, None], [OUT, ROWS]), sum_of_span)
+                        added = tl.load(
+                            plain + (step * (STEP // GROUP) + at) * rows + row, mask=seen, other=0.0
+                        )
+                        added = tl.broadcast_to(added[None, :], [OUT, ROWS])
+                        sum_of_span = tl.fma(added, tl.broadcast_to(lift[:, None], [OUT, ROWS]), sum_of_span)
         total += sum_of_span
     out = sums + (part * rows + row).to(tl.int64)[None, :] * outputs + n[:, None]
     tl.store(out, total, mask=there[:, None] & seen[None, :])
