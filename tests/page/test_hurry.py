@@ -21,7 +21,7 @@ from tests.testing.visitor import Visitor
 
 STEPS = {
     "#hc-new": "New chat",
-    "[data-act=hc_open]:text-is('B')": "B",
+    "#hc-list [data-act=hc_open]:text-is('B')": "B",
     "[data-act=hc_project_new]": "New chat in Garden",
     "#hc-links [data-text=settings]": "Settings",
     "#hc-links [data-text=models]": "Models",
