@@ -6,10 +6,10 @@ when('#hc-cue', (cue) => {
   let last = '';
   const look = () => {
     const given = cue.querySelector('[data-cue]');
-    const now = given ? `${given.dataset.cue} ${given.dataset.number}` : '';
+    const now = given ? `${given.dataset.cue} ${given.dataset.state}` : '';
     if (now && now !== last) trigger(CUES[given.dataset.cue], {});
     last = now;
   };
   look();
-  changes(cue, look, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-cue', 'data-number'] });
+  changes(cue, look, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-cue', 'data-state'] });
 });

@@ -1,7 +1,6 @@
 """Handle events that only show or keep: opening, searching, putting chats in order, projects, settings of a chat."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -108,9 +107,10 @@ class PageHandlers(HandlerGroup):
             return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
         if (reply := self._views.now(session)) and reply not in session.following:
             return {self._parts.cue: cue("reply", reply.number)}
-        count = self._service.changes.count(session.user)
-        current = session.list_seen == count and session.picked == self._service.model_status.name
-        return {} if current else {self._parts.cue: cue("news", time.time_ns())}
+        count, model = self._service.changes.count(session.user), self._service.model_status.name
+        if session.list_seen == count and session.picked == model:
+            return {}
+        return {self._parts.cue: cue("news", f"{count} {model}")}
 
     def watch(self, event: PageEvent) -> Update:
         """Redraw the parts of the page that were changed elsewhere."""

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
+from html import escape
 from typing import Any, Literal
 
 import gradio as gr
@@ -376,9 +377,9 @@ def deleted(kept: bool) -> str:
     return _("This chat was deleted in another tab.{more}").format(more=more)
 
 
-def cue(kind: Literal["reply", "news"], number: int) -> str:
-    """Return HTML on which assets/page/going_on.js acts, once for each number."""
-    return f'<i data-cue="{kind}" data-number="{number}"></i>'
+def cue(kind: Literal["reply", "news"], state: int | str) -> str:
+    """Return HTML on which assets/page/going_on.js acts, once for each state."""
+    return f'<i data-cue="{kind}" data-state="{escape(str(state))}"></i>'
 
 
 def _context(line: str) -> str:
