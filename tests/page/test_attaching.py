@@ -81,7 +81,8 @@ def test_files_are_attached_and_pasted_sent_in_order_shown_and_stay_with_their_c
     expect(chat.box).to_be_focused()
     chat.drop("#hc-main", ("report.pdf", pdf("A page of the report")))
     expect(files(chat).nth(2)).to_contain_text("tokens", timeout=driving.PATIENCE_MS)
-    assert [file.name for file in service.read[-1].files] == ["notes.md", "code.py", "report.pdf"]
+    names = ["notes.md", "code.py", "report.pdf"]
+    chat.until(lambda: [file.name for file in service.read[-1].files] == names)
     chat.press("Remove code.py")
     expect(files(chat)).to_have_count(2)
     chat.page.evaluate(FIRST_IS_SLOW)
@@ -102,10 +103,10 @@ def test_files_are_attached_and_pasted_sent_in_order_shown_and_stay_with_their_c
 
     open_one = service.store.chats.find(service.user)[0].id
     chat.new()
-    assert service.read[-1] == NextQuestion(service.user, None, None, [])
+    chat.until(lambda: service.read[-1] == NextQuestion(service.user, None, None, []))
     chat.page.go_back()
     expect(sent).to_have_count(4)
-    assert service.read[-1].chat == open_one
+    chat.until(lambda: service.read[-1].chat == open_one)
     chat.new()
     paste(chat, "short")
     assert files(chat).count() == 0
