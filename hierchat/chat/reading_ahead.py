@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class NextQuestion:
     chat: int | None
     """None: a new one."""
     project: int | None = None
-    """Of a new chat."""
+    """The project in which a new chat begins; None: in none."""
     files: Sequence[Attachment] = ()
 
 
@@ -43,6 +44,8 @@ class ReadingAhead:
     def __init__(self, slot: ModelSlot, beginning: Beginning, kept: PrefixKeeper) -> None:
         self._slot, self._beginning, self._kept = slot, beginning, kept
         self._next: NextQuestion | None = None
+        self._stop = threading.Event()
+        """Ends what is being read."""
         self._off = os.environ.get("HIERCHAT_READ_AHEAD") == "0"
         self._thread = SpareTimeThread("reading-ahead", SECONDS, self._look, self._failed)
 
@@ -50,12 +53,14 @@ class ReadingAhead:
         """Read the beginning of this question's prompt, and no longer that of an earlier one."""
         if not self._off:
             self._next = wanted
+            self._stop.set()
             self._thread.wake()
 
     def close(self) -> None:
         """Stop the thread."""
         self._next = None
         self._thread.closed.set()
+        self._stop.set()
         self._thread.wait()
 
     def _look(self) -> bool:
@@ -81,6 +86,9 @@ class ReadingAhead:
         self._kept.attach(served)
         with self._slot.scheduler.spare() as asked:
             if asked is None or self._slot.model is not served:
+                return False
+            self._stop = asked
+            if self._next is not wanted:  # another was wanted, or it was closed, before it could be stopped
                 return False
             return not ids or engine.read_ahead(ids, wanted.user, wanted.chat, asked)
 

@@ -9,6 +9,7 @@ import pytest
 
 from hierchat.chat import reading_ahead
 from hierchat.chat.reading_ahead import NextQuestion
+from hierchat.engine.local import LocalEngine
 from hierchat.store import Store
 from hierchat.store.records import Attachment
 from tests.chat.conftest import Talk, talk_on
@@ -96,3 +97,27 @@ def test_it_can_be_switched_off(store: Store, monkeypatch: pytest.MonkeyPatch) -
     talk = talk_on(store, ready_slot())
     assert read_ahead(talk, FILE) == 0
     talk.service.close()
+
+
+@pytest.mark.parametrize("end", ["closed", "another"])
+def test_a_long_text_is_left_if_it_is_not_wanted_any_more(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    begun, stopped = threading.Event(), list[bool]()
+
+    def read(self: object, ids: object, user: int, chat: int | None, stop: threading.Event) -> bool:
+        if stopped:
+            return True
+        begun.set()
+        stopped.append(stop.wait(60))  # a text that takes a minute
+        return False
+
+    monkeypatch.setattr(LocalEngine, "read_ahead", read)
+    talk.service.read_ahead(NextQuestion(talk.user, talk.conversation, files=[FILE]))
+    assert begun.wait(60)
+    if end == "closed":
+        talk.service.close()
+    else:
+        talk.service.read_ahead(NextQuestion(talk.user, None))
+        talk.service._reading._thread.wait()
+    assert stopped == [True]
