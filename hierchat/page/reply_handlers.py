@@ -27,14 +27,7 @@ from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.conversation import GrowingReply
 from hierchat.page.event_data import PageEvent, fields, of_type, parsed, whole
 from hierchat.page.guard import HandlerGroup, Remark
-from hierchat.page.page_sessions import (
-    PAGE,
-    PASTED,
-    Attached,
-    Session,
-    open_conversation,
-    read_ahead,
-)
+from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, open_conversation, read_ahead
 from hierchat.page.panels import comparisons_panel
 from hierchat.page.views import Update, deleted
 from hierchat.runtime.model_slot import PLACES

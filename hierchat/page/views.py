@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
-from html import escape
 from typing import Any, Literal
 
 import gradio as gr
+from markupsafe import escape
 
 from hierchat.chat.chat_documents import DocumentReading
 from hierchat.chat.frames import Arm, Frame
@@ -379,7 +379,7 @@ def deleted(kept: bool) -> str:
 
 def cue(kind: Literal["reply", "news"], state: int | str) -> str:
     """Return HTML on which assets/page/going_on.js acts, once for each state."""
-    return f'<i data-cue="{kind}" data-state="{escape(str(state))}"></i>'
+    return f'<i data-cue="{kind}" data-state="{escape(state)}"></i>'
 
 
 def _context(line: str) -> str:
