@@ -1,5 +1,5 @@
-"""Check the promises over a model and a database of its own, as a program that `prove` starts. It leaves the network
-first, so this module imports nothing that starts threads."""
+"""Check the promises with a model and a new database. `prove` starts this module as a program. The program leaves the
+network first, so the module imports nothing that starts threads."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ NAMES = (WORDS, LEAVES, LOST, GONE, SPEED)
 
 @dataclass
 class Proofs:
-    """Runs the checks, each of which returns its line. `folder`: data of the program; what the checks themselves write
-    is beside it. `tell` gets what is done now. `cut_off`: whether this process has no network."""
+    """Runs the checks, each of which returns its line. `folder`: the data folder of the program; the checks
+    write their own files into its parent. `tell` is called with what is checked now. `cut_off`: whether this process
+    has no network."""
 
     service: ChatService
     folder: Path

@@ -114,7 +114,7 @@ class Proving:
         self._file = file
         self._lock = threading.Lock()
         self.doing = ""
-        """What the run does now; empty while none goes on."""
+        """What is checked now; empty if no check runs."""
         self.trouble = ""
         """Why the last run has no result."""
 
@@ -141,7 +141,7 @@ class Proving:
             proof = prove(model or None, tell)
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(self._file, json.dumps(proof.as_dict()).encode())
-        except Exception as error:  # in a thread of its own nothing else would report it
+        except Exception as error:  # nobody waits for this thread
             self.trouble = logs.error_message(error)
         finally:
             self.doing = ""

@@ -1,4 +1,4 @@
-"""Define `hierchat serve`, which is `hierchat` alone and `python app.py`, too."""
+"""Define `hierchat serve`. `hierchat` without a command and `python app.py` do the same."""
 
 import ctypes
 import errno

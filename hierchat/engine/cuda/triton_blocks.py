@@ -20,7 +20,7 @@ OUT = 64
 SPAN = 1024
 """Inputs that are summed by themselves before they are added to those before: by another program if rows are few."""
 FEW = 4 * ROWS
-"""Rows up to which each span has a program of its own; with more rows there are programs enough."""
+"""With at most so many rows, each span is computed by its own program; more rows need more programs anyway."""
 JOINED = 256
 
 
@@ -98,7 +98,7 @@ def _scale(  # type: ignore[no-untyped-def]
         scale = _half(halves, half, there) * ((low | high << 4) - 32).to(tl.float32)
     else:
         power = tl.load(halves + half, mask=there, other=0).to(tl.int32) >> 8 * AT & 255
-        # 2 ** (power - 128), below 2 ** -126 without an exponent of its own
+        # 2 ** (power - 128) as bits of a float32; subnormal below 2 ** -126
         bits = tl.where(power < 2, 0x00200000 << power, (power - 1) << 23)
         scale = bits.to(tl.float32, bitcast=True)
     return scale, lift

@@ -127,7 +127,7 @@ def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 
 def convert_description(gguf: Path, gguf_sha256: str, report: Report) -> Path:
-    """Make the folder with configuration and tokenizer alone. Raises as convert_blocks."""
+    """Write the configuration and the tokenizer, but no weights. Raises what `convert_blocks` raises."""
     return _made(described_folder(gguf_sha256), gguf_sha256, report, lambda part: describe(gguf, part))
 
 

@@ -1,4 +1,4 @@
-"""Run the checks of `hierchat prove` from Settings, and list connections to other machines: for the owner alone."""
+"""Run the checks of `hierchat prove` from Settings, and list connections to other machines, for the owner only."""
 
 from typing import Any
 
