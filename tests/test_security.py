@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from tokenizers import Tokenizer, models
 
+from benchmarks.makers import hub_check
 from hierchat import child_process
 from hierchat.access import files, limits
 from hierchat.api.chat_request import ChatRequest
@@ -34,7 +35,7 @@ from hierchat.engine.scheduler import MOST_WAITING, QueueFull, Scheduler
 from hierchat.models.catalogue import Hub
 from hierchat.models.fetch import hub
 from hierchat.models.formats.gguf_head import MOST_LAYERS, head_in
-from hierchat.models.load import add, tokenizer_files
+from hierchat.models.load import tokenizer_files
 from hierchat.models.progress import BrokenFileError
 from hierchat.page import event_data, reply_handlers
 from hierchat.page.markdown.drawing import render
@@ -309,10 +310,10 @@ def test_markdown_beyond_its_bounds_stays_text() -> None:
 
 
 def test_of_a_configuration_on_the_hub_so_much_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(add, "fetch_beginning", lambda repo, revision, file, most: b'{"a": "' + b"x" * most)
-    monkeypatch.setattr(add, "_JSON", 100)
+    monkeypatch.setattr(hub_check, "fetch_beginning", lambda repo, revision, file, most: b'{"a": "' + b"x" * most)
+    monkeypatch.setattr(hub_check, "_JSON", 100)
     with pytest.raises(BrokenFileError, match=r"config\.json of a/b is no JSON"):
-        add._json(Hub(repo="a/b"), "config.json")
+        hub_check._json(Hub(repo="a/b"), "config.json")
 
 
 def test_tools_beyond_those_that_are_taken_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ def test_files_are_attached_and_pasted_sent_in_order_shown_and_stay_with_their_c
     open_one = service.store.chats.find(service.user)[0].id
     chat.new()
     chat.until(lambda: service.read[-1] == NextQuestion(service.user, None, None, []))
+    expect(chat.page).not_to_have_url(re.compile("c="))  # Back would lead past the chat
     chat.page.go_back()
     expect(sent).to_have_count(4)
     chat.until(lambda: service.read[-1].chat == open_one)

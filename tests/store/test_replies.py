@@ -155,6 +155,8 @@ def test_totals(store: Store, user: int) -> None:
 
 
 def test_two_threads_write_and_read_at_once(store: Store, user: int) -> None:
+    store.connection._busy_seconds = 5.0  # as the program has it: each waits until the other has written
+
     def write(number: int) -> None:
         message = reply(store, user)
         for count in range(1, 26):

@@ -25,7 +25,7 @@ from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import corpora
 from hierchat.texts.build import Recipe
 from hierchat.texts.corpora import add, corpora_dir, listed, require_readable, statistics, stored_for
-from hierchat.texts.previews import preview, sample
+from hierchat.texts.previews import preview
 from hierchat.texts.text_files import CorpusError, Reader
 from tests.testing import tiny_chat as tiny
 from tests.testing.fake_hub import REPO, FakeHub
@@ -303,7 +303,6 @@ def notes(tmp_path: Path) -> Path:
 
 
 def test_what_is_read_and_what_is_not(notes: Path, tokenizer: Any) -> None:
-    """And a sample is of all files and of no closed one."""
     found = preview([notes], tokenizer)
     assert (found.files, found.closed, found.passed_over) == (3, 1, ())
     assert found.tokens == 4000  # a byte each
@@ -313,13 +312,6 @@ def test_what_is_read_and_what_is_not(notes: Path, tokenizer: Any) -> None:
     }  # fmt: skip
     with pytest.raises(CorpusError, match="no such file or folder"):
         preview([notes / "none"], tokenizer)
-    assert sum(map(len, sample([notes], tokenizer, 10_000))) == 4000
-    assert sum(map(len, sample([notes], tokenizer, 700))) == 700
-    for number in range(100):
-        (notes / "deep" / f"{number:02}.txt").write_text(f"{number:02}" * 500)
-    (notes / "deep" / "b.py").unlink()
-    read = [tokenizer.decode(ids[:2]) for ids in sample([notes / "deep"], tokenizer, 5_000)]
-    assert read == ["00", "05", "10", "15", "20"]
 
 
 def test_tokens_are_roughly_those_that_come(tmp_path: Path, tokenizer: Any) -> None:
