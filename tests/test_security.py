@@ -310,7 +310,9 @@ def test_markdown_beyond_its_bounds_stays_text() -> None:
 
 
 def test_of_a_configuration_on_the_hub_so_much_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_check, "fetch_beginning", lambda repo, revision, file, most: b'{"a": "' + b"x" * most)
+    monkeypatch.setattr(
+        hub_check, "fetch_beginning", lambda repo, revision, file, most: b'{"a": "' + b"x" * most
+    )
     monkeypatch.setattr(hub_check, "_JSON", 100)
     with pytest.raises(BrokenFileError, match=r"config\.json of a/b is no JSON"):
         hub_check._json(Hub(repo="a/b"), "config.json")

@@ -154,21 +154,23 @@ def test_totals(store: Store, user: int) -> None:
     assert store.figures.totals(user) == Totals(3, 9, {"history": 4, "context": 0})
 
 
-def test_two_threads_write_and_read_at_once(store: Store, user: int) -> None:
-    store.connection._busy_seconds = 5.0  # as the program has it: each waits until the other has written
+def test_two_threads_write_and_read_at_once(path: Path) -> None:
+    """Each waits until the other has written, for as long as in the program."""
+    with new_store(path) as store:
+        user = store.users.ensure("ann")
 
-    def write(number: int) -> None:
-        message = reply(store, user)
-        for count in range(1, 26):
-            store.replies.append(message, f"{number} " * count, [number], ["target"])
-            assert len(store.replies.tokens(user, message)) == count
-            store.chats.find(user, "q")
-        store.replies.finish(message, str(number), "complete", FIGURES)
+        def write(number: int) -> None:
+            message = reply(store, user)
+            for count in range(1, 26):
+                store.replies.append(message, f"{number} " * count, [number], ["target"])
+                assert len(store.replies.tokens(user, message)) == count
+                store.chats.find(user, "q")
+            store.replies.finish(message, str(number), "complete", FIGURES)
 
-    with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(write, (1, 2))) == [None, None]
-    log = [store.replies.tokens(user, message) for message in last_replies(store, user, "k1", 9)]
-    assert sorted(log) == [[1] * 25, [2] * 25]
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(write, (1, 2))) == [None, None]
+        log = [store.replies.tokens(user, message) for message in last_replies(store, user, "k1", 9)]
+        assert sorted(log) == [[1] * 25, [2] * 25]
 
 
 def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
