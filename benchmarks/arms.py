@@ -232,16 +232,11 @@ class Carried:
             self._published.forget()
 
 
-class RightDrafts:
+class RightDrafts(Proposer):
     """Propose what the target will write. `reply`: the tokens that it writes."""
-
-    top = 0
 
     def __init__(self, reply: Sequence[int], width: int) -> None:
         self._left, self._most = list(reply), width - 1
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        pass
 
     def observe(self, tokens: Sequence[int], top: Any = None) -> None:
         del self._left[: len(tokens)]

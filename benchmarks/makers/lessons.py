@@ -18,8 +18,9 @@ from benchmarks.record import Trace, read_traces
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import RECENT_RATE, SAMPLING_FEATURES, sampling_features
 from hierchat.drafting.drafter import RECENT_PRIOR, databases, runs_of
-from hierchat.drafting.growing.evidence import gumbel, look_far, look_near
+from hierchat.drafting.growing.evidence import look_far, look_near
 from hierchat.drafting.growing.grow import TAIL, first_choices, read, read_around
+from hierchat.drafting.growing.gumbel import gumbel_of_one
 from hierchat.drafting.growing.kernel_arrays import (
     CANDIDATES,
     HISTORY,
@@ -87,7 +88,7 @@ class Chance:
         weights /= weights.sum()
         weights[np.cumsum(weights) - weights >= settings.top_p] = 0.0
         weights[weights < settings.min_p * weights[0]] = 0.0
-        noise = [gumbel(self.key, token) for token in tokens]
+        noise = [gumbel_of_one(self.key, token) for token in tokens]
         with np.errstate(divide="ignore"):
             scores = np.log(weights) + np.append(noise, self._generator.gumbel())
         best = int(scores.argmax())
@@ -167,7 +168,7 @@ def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, 
     for i in range(count):
         read(places.seen[0, i], places.known[0], inputs[i])
         if places.keys[0]:
-            noise[i] = gumbel(places.keys[0], places.tokens[0, i])
+            noise[i] = gumbel_of_one(places.keys[0], places.tokens[0, i])
     around = np.empty(SLOTS * KNOWN, np.float32)
     read_around(places.known[0], around)
     found = np.flatnonzero(places.tokens[0, :count] == token)

@@ -22,7 +22,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from benchmarks.peers.environment import ArmError, Packages, python_with, run
-from benchmarks.published.common import SortedTexts
+from benchmarks.published.common import Published, SortedTexts
 from benchmarks.published.suffix import DEPTH, FACTOR, LEAST, WIDTH
 from hierchat.config import cache_dir
 from hierchat.drafting.draft_tree import DraftTree
@@ -94,10 +94,8 @@ def _unpack(folder: Path) -> None:
                 archive.extract(member, folder, filter="data")
 
 
-class Arctic:
+class Arctic(Published):
     """Draft a tree whose size follows the length of the match. Raises ArmError where it cannot be built."""
-
-    top = 0
 
     def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1

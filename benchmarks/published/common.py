@@ -29,17 +29,15 @@ class SortedTexts(Protocol):
         ...
 
 
-class Published(Proposer, Protocol):
+class Published(Proposer):
     """Draft in a published way. One object serves an arm's replies one after the other and carries what the method
     keeps between them."""
 
     def learn(self, reply: Sequence[int]) -> None:
         """Add a finished reply to the history."""
-        ...
 
     def forget(self) -> None:
         """Empty the history; the corpus stays."""
-        ...
 
 
 def chain(tokens: Sequence[int], source: str, limit: int | None) -> DraftTree:

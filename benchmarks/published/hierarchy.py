@@ -22,7 +22,7 @@ from heapq import nlargest
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.published.common import SortedTexts, merged
+from benchmarks.published.common import Published, SortedTexts, merged
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.texts.corpora import SEED_NAME
@@ -37,10 +37,8 @@ LOOKED_AT = 1024
 Branch = tuple[int, ...]
 
 
-class HierarchyDrafting:
+class HierarchyDrafting(Published):
     """Draft branches of four tokens from three databases."""
-
-    top = 0
 
     def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.published.common import SortedTexts, chain
+from benchmarks.published.common import Published, SortedTexts, chain
 from hierchat.drafting.draft_tree import DraftTree
 
 WIDTH = 17
@@ -29,10 +29,8 @@ Counts = dict[int, int]
 Cache = dict[tuple[int, ...], Counts]
 
 
-class LlamaCache:
+class LlamaCache(Published):
     """Draft one chain by counts of n-grams, as llama.cpp does."""
-
-    top = 0
 
     def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1

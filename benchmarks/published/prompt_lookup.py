@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.published.common import SortedTexts, chain
+from benchmarks.published.common import Published, SortedTexts, chain
 from hierchat.drafting.draft_tree import DraftTree
 
 WIDTH = 11
@@ -21,10 +21,8 @@ LONGEST = 2
 _SPARE = 4096
 
 
-class PromptLookup:
+class PromptLookup(Published):
     """Draft the chain that followed the last tokens' earliest occurrence."""
-
-    top = 0
 
     def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1
@@ -52,9 +50,3 @@ class PromptLookup:
                 begin = int(same.argmax()) + size
                 return chain(text[begin : begin + self._most].tolist(), "context", limit)
         return DraftTree()
-
-    def learn(self, reply: Sequence[int]) -> None:
-        pass
-
-    def forget(self) -> None:
-        pass

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.published.common import SortedTexts
+from benchmarks.published.common import Published, SortedTexts
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.jit import Kernels
@@ -189,10 +189,8 @@ DEPTH = 64
 """`max_tree_depth`: of an ending and its draft together."""
 
 
-class Suffix:
+class Suffix(Published):
     """Draft a tree whose size follows the length of the match."""
-
-    top = 0
 
     def __init__(
         self, width: int | None, statistics: Sequence[SortedTexts] = (), factor: float = FACTOR

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.published.common import SortedTexts
+from benchmarks.published.common import Published, SortedTexts
 from hierchat.drafting.draft_tree import DraftTree
 
 PUBLISHED = """
@@ -31,7 +31,7 @@ WIDTH = 32
 """Where nothing else is asked for: what a CPU can afford of it."""
 
 
-class TokenRecycling:
+class TokenRecycling(Published):
     """Draft a static tree of the target's likeliest successors."""
 
     top = 8
@@ -68,9 +68,6 @@ class TokenRecycling:
             tokens.append(known[rank])
             parents.append(parent)
         return DraftTree(tuple(tokens), tuple(parents), ("successors",) * len(tokens), (1.0,) * len(tokens))
-
-    def learn(self, reply: Sequence[int]) -> None:
-        pass
 
     def forget(self) -> None:
         self._successors: dict[int, list[int]] = {}

@@ -31,11 +31,9 @@ WIDEST = 24
 """Positions per forward where no width is asked for."""
 
 
-class Trial:
+class Trial(Proposer):
     """Proposer that puts verification to the test, by trees of 0 to width - 1 nodes, at random but the same
     each time. `seed` separates replies."""
-
-    top = 0
 
     def __init__(self, vocabulary: int, width: int | None, seed: int) -> None:
         self._vocabulary = vocabulary

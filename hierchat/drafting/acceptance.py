@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.growing.evidence import reply_key
+from hierchat.drafting.growing.gumbel import reply_key
 from hierchat.drafting.growing.kernel_arrays import (
     HIDDEN,
     INPUTS,

@@ -359,8 +359,8 @@ def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
 
 def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:
     """Return how many nodes of each tree go through a shared forward: those that bring most, as long as the next one
-    pays for its row. A tree without probabilities stays whole."""
-    kept = [0 if tree.probabilities else len(tree) for tree in trees]
+    pays for its row. A tree without probabilities gets at most its share of the rows."""
+    kept = [0 if tree.probabilities else min(len(tree), cost.most // len(trees)) for tree in trees]
     rows = sum(kept)
     following = [(-tree.probabilities[0], at) for at, tree in enumerate(trees) if tree.probabilities]
     heapq.heapify(following)

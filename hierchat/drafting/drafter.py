@@ -25,6 +25,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     Scorer,
     make_growth,
 )
+from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import TOP, Context, Source, Successors, quoted
 from hierchat.drafting.suffix_index import Arrays
 
@@ -38,7 +39,7 @@ LOOKUP_RATE = 0.02
 _NO_SUCCESSORS = (np.empty((0, TOP), np.int32), np.empty(0, np.int64), np.empty((0, TOP), np.int32))
 
 
-class Drafter:
+class Drafter(Proposer):
     """Draft from the context, always, and any other databases. `successors`, if given, learn the target's next tokens.
     The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
     `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost. `settings` of the reply:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,76 +20,69 @@ from hierchat.drafting.payoff import RATE, Payoff
 log = logging.getLogger(__name__)
 
 
-class Proposer(Protocol):
-    """Propose a tree of drafts for every forward, and observe what was committed."""
-
-    @property
-    def top(self) -> int:
-        """Return how many of the target's top tokens `observe` is to get for each position; 0: none."""
-        ...
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Begin a new reply after `prompt`."""
-        ...
-
-    def propose(self, limit: int | None = None) -> DraftTree:
-        """Return a tree of at most `limit` nodes that continues what was observed."""
-        ...
-
-    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added. Of
-        steps in which nothing was proposed, the tokens of several may come together; `top` is None then.
-
-        `top` [tokens, self.top]: the tokens of the highest raw logits where the target chose each of them, highest
-        first, the lower id first among equals, -1 beyond the vocabulary. None where `self.top` is 0.
-        """
-        ...
-
-
 PROMPT_STATES = 64
-"""Tokens at a prompt's end whose hidden states are brought: what stands before is in them."""
-
-
-@runtime_checkable
-class ReadsHidden(Protocol):
-    """Propose drafts from the target's hidden states, such as a learned head does."""
-
-    @property
-    def reads_hidden(self) -> bool: ...
-
-    def see(self, hidden: NDArray[np.float32], position: int) -> None:
-        """Take hidden states behind the target's last norm, [tokens, hidden]: of the text's tokens from `position` on,
-        where the target chose what `observe` gets next; valid until then. Before `begin` they are of the prompt's
-        tokens that had to be read, of the last PROMPT_STATES at most. Not called where the runner brings none."""
-        ...
-
-
-@runtime_checkable
-class Shares(Protocol):
-    """Draft for a forward that other replies share."""
-
-    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """Propose drafts for a batched forward, at its prices. The tree has probabilities, the highest first."""
-        ...
-
-    def cut(self, nodes: int) -> None:
-        """Keep the first `nodes` of the tree: the others do not go through the forward."""
-        ...
-
+"""Number of final prompt tokens whose hidden states are passed to `Proposer.see`; their states depend on all earlier
+tokens."""
 
 Drafting = Generator[Any, Any, DraftTree]
-"""Drafts of one reply in the making: they yield what is wanted of a forward of a draft head, in which other replies may
-share (`head`, whose `forward` computes several of them), and are sent what it brought (`ms`: the reply's share of its
-time)."""
+"""Coroutine that drafts for one reply. It yields each forward that it needs of a draft head (HeadForward), is sent the
+result (HeadRows), and returns the tree. So the forwards of several replies can be computed together."""
 
 
-@runtime_checkable
-class DraftsTogether(Protocol):
-    """Draft by forwards of its own, which replies that share a forward of the target share, too."""
+class Proposer(ABC):
+    """Base class of whatever drafts: proposes a tree before every forward, and observes the tokens committed after it.
+
+    A subclass needs `propose` alone; all other methods have defaults.
+    """
+
+    top: int = 0
+    """Number of the target's top tokens that `observe` gets for each position; 0 if it needs none."""
+    reads_hidden: bool = False
+    """Whether `see` gets the target's hidden states."""
+    shares_forwards: bool = False
+    """Whether `drafting` yields forwards that replies of a batch share. Other secondary proposers rest in a batch."""
+    blend: Blend | None = None
+    """Weights that combine its estimates with those of the databases; None if `probability` estimates nothing."""
+    payoffs: Payoffs | None = None
+    """Cost and gain of earlier replies, as a secondary proposer; None to measure them anew in each reply."""
+
+    def begin(self, prompt: Sequence[int]) -> None:  # noqa: B027
+        """Begin a new reply after `prompt`."""
+
+    @abstractmethod
+    def propose(self, limit: int | None = None) -> DraftTree:
+        """Return a tree of at most `limit` nodes that continues the observed text."""
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:  # noqa: B027
+        """Observe committed tokens, in order: the accepted drafts and one token that the target added. After steps
+        without a proposal, the tokens of several steps may come together; `top` is None then.
+
+        `top` [tokens, self.top]: the tokens with the highest raw logits at each position, highest first, the lower id
+        first among equals, -1 beyond the vocabulary. None if `self.top` is 0.
+        """
+
+    def see(self, hidden: NDArray[np.float32], position: int) -> None:  # noqa: B027
+        """Read hidden states after the target's last norm, [tokens, hidden], of the text's tokens from `position` on.
+        They are valid until `observe` gets the tokens that the target chose there. Before `begin` they belong to the
+        last PROMPT_STATES tokens of the prompt, without those that were cached. Runners without hidden states never
+        call it."""
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """Propose drafts for a batched forward, at its prices. If the tree has probabilities, they fall from node to
+        node."""
+        return self.propose(limit)
 
     def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
-        """Propose drafts for a batched forward, at its prices, as Shares.propose_beside does."""
-        ...
+        """Propose as `propose_beside` does, by a coroutine that yields its own forwards."""
+        return self.propose_beside(cost, limit)
+        yield  # makes it a generator
+
+    def cut(self, nodes: int) -> None:  # noqa: B027
+        """Note that only the first `nodes` of the latest tree go through the forward."""
+
+    def probability(self, node: int, token: int) -> float | None:
+        """Return the probability of a token after a node of the latest tree, -1 for the root; None if unknown."""
+        return None
 
 
 def drafted(drafting: Sequence[Drafting]) -> list[DraftTree]:
@@ -111,20 +105,6 @@ def drafted(drafting: Sequence[Drafting]) -> list[DraftTree]:
             except Exception as error:
                 answers |= dict.fromkeys(mine, error)
     return trees
-
-
-@runtime_checkable
-class Judges(Protocol):
-    """Tell how likely any token is, beside proposing some: what others propose is judged by it, too."""
-
-    blend: Blend
-    payoffs: Payoffs
-    """What asking it brought in earlier replies."""
-
-    def probability(self, node: int, token: int) -> float | None:
-        """Return the probability of a token behind a node of its latest tree, -1 at the root; None where it did not
-        look."""
-        ...
 
 
 @dataclass(slots=True)
@@ -226,11 +206,6 @@ class Partner:
     """Whether it was not asked in the step before: then it has to catch up, which costs more than asking each time."""
     tree: DraftTree | None = None
     """Its draft tree for this step."""
-    together: DraftsTogether | None = field(init=False)
-    """The proposer, where it can be asked in a batch."""
-
-    def __post_init__(self) -> None:
-        self.together = self.proposer if isinstance(self.proposer, DraftsTogether) else None
 
     def asks(self, first: DraftTree, token_ms: float, batched: bool = False) -> bool:
         """Decide whether to ask now, beside the first proposer's tree. `token_ms`: what a token is worth."""
@@ -243,9 +218,9 @@ class Partner:
         began = time.perf_counter()
         return self._asked(self.proposer.propose(limit), (time.perf_counter() - began) * 1e3)
 
-    def drafting(self, proposer: DraftsTogether, cost: DraftCost, limit: int | None) -> Drafting:
-        """Return what `ask` does, for a batched forward."""
-        drafting, answer, ms = proposer.drafting(cost, limit), None, 0.0
+    def drafting(self, cost: DraftCost, limit: int | None) -> Drafting:
+        """Return the tree that `ask` returns, for a batched forward."""
+        drafting, answer, ms = self.proposer.drafting(cost, limit), None, 0.0
         while True:
             began = time.perf_counter()
             try:
@@ -281,7 +256,7 @@ class Partner:
             self.scale = self.now.moved(self.scale, accepted / chances)
 
 
-class JointDrafter:
+class JointDrafter(Proposer):
     """Join proposers. `first` is always asked, `others` where they pay; `cost` has the prices of rows and tokens.
 
     A draft stands in the merged tree once, if it pays its row: with the highest chance of all trees, or with what the
@@ -291,7 +266,8 @@ class JointDrafter:
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
         self.first = first
         self._all = [first, *others]
-        self._readers = [one for one in self._all if isinstance(one, ReadsHidden) and one.reads_hidden]
+        self._readers = [one for one in self._all if one.reads_hidden]
+        self.top = max(one.top for one in self._all)
         self.reads_hidden = bool(self._readers)
         self._others = others
         self._cost = self._priced = cost
@@ -301,19 +277,12 @@ class JointDrafter:
         self._expected: float | None = None
         """Tokens that the joint tree is expected to bring more than the first one's, where one other judged it."""
 
-    @property
-    def top(self) -> int:
-        return max(proposer.top for proposer in self._all)
-
     def see(self, hidden: NDArray[np.float32], position: int) -> None:
         for reader in self._readers:
             reader.see(hidden, position)
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._partners = [
-            Partner(proposer, proposer.payoffs) if isinstance(proposer, Judges) else Partner(proposer)
-            for proposer in self._others
-        ]
+        self._partners = [Partner(proposer, proposer.payoffs or Payoffs()) for proposer in self._others]
         for proposer in self._all:
             proposer.begin(prompt)
 
@@ -334,18 +303,17 @@ class JointDrafter:
         return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """Return the first one's drafts, if it can share a forward."""
+        """Return the first one's drafts."""
         self._judged = {}
-        self._tree = self.first.propose_beside(cost, limit) if isinstance(self.first, Shares) else DraftTree()
-        self._joint = self._tree
+        self._joint = self._tree = self.first.propose_beside(cost, limit)
         return self._tree
 
     def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
         """Propose for a batched forward: also by those of the others that share forwards of their own."""
         first, trees = self.propose_beside(cost, limit), list[DraftTree]()
         for partner in self._partners:
-            if partner.together and (partner.asks(first, cost.token_ms, True) or cost.free):
-                trees.append((yield from partner.drafting(partner.together, cost, limit)))
+            if partner.proposer.shares_forwards and (partner.asks(first, cost.token_ms, True) or cost.free):
+                trees.append((yield from partner.drafting(cost, limit)))
         return self._join(trees, cost, limit)
 
     def _join(self, trees: Sequence[DraftTree], cost: DraftCost, limit: int | None) -> DraftTree:
@@ -353,12 +321,9 @@ class JointDrafter:
         self._priced, tree, self._expected = cost, self._tree, None
         if any(trees):
             most = cost.most if limit is None else min(limit, cost.most)
-            judge = next(
-                (one.proposer for one in self._partners if one.tree and isinstance(one.proposer, Judges)),
-                None,
-            )
-            if judge and len(trees) == 1:
-                self._judged, tree, alone = judged(tree, trees[0], judge)
+            judge = next((one.proposer for one in self._partners if one.tree and one.proposer.blend), None)
+            if judge and judge.blend and len(trees) == 1:
+                self._judged, tree, alone = judged(tree, trees[0], judge.blend, judge.probability)
                 tree = pruned(tree, cost.onward, cost.token_ms, most)
                 self._expected = sum(tree.probabilities) - alone
             else:
@@ -371,8 +336,7 @@ class JointDrafter:
         alone, self._joint = self._joint is self._tree, self._joint.cut(nodes)
         if alone:
             self._tree = self._joint
-            if isinstance(self.first, Shares):
-                self.first.cut(nodes)
+            self.first.cut(nodes)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         if any(partner.tree is not None for partner in self._partners):
@@ -384,7 +348,7 @@ class JointDrafter:
                 partner.rest()
                 continue
             partner.learn(tokens, without, brought, self._expected, rows_ms)
-            if self._judged and isinstance(partner.proposer, Judges):
+            if self._judged and partner.proposer.blend:
                 self._teach(partner.proposer.blend, tokens)
         for proposer in self._all:
             proposer.observe(tokens, None if top is None or not proposer.top else top[:, : proposer.top])
@@ -402,7 +366,10 @@ class JointDrafter:
 
 
 def judged(
-    first: DraftTree, other: DraftTree, judge: Judges
+    first: DraftTree,
+    other: DraftTree,
+    blend: Blend,
+    probability: Callable[[int, int], float | None],
 ) -> tuple[dict[int, list[tuple[int, int, float | None, float]]], DraftTree, float]:
     """Join the databases' tree and a model's into one, each node with the chance that both together give it.
 
@@ -420,11 +387,11 @@ def judged(
     chances: list[float] = []
     for (parent, token), node in links.items():
         database = first.chance(own[0][node]) if node in own[0] else None
-        model = judge.probability(own[1][parent], token) if parent in own[1] else None
+        model = probability(own[1][parent], token) if parent in own[1] else None
         if model is None:
             chance = database or 0.0
         else:
-            chance = judge.blend.chance(database, model)
+            chance = blend.chance(database, model)
             places.setdefault(parent, []).append((node, token, database, model))
         chances.append(chance * (chances[parent] if parent >= 0 else 1.0))
     parents, tokens = zip(*links, strict=True) if links else ((), ())

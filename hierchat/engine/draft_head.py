@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
-from hierchat.drafting.proposer import PROMPT_STATES, Blend, Drafting, Payoffs, drafted, logit
+from hierchat.drafting.growing import gumbel
+from hierchat.drafting.proposer import PROMPT_STATES, Blend, Drafting, Payoffs, Proposer, drafted, logit
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
-from hierchat.engine.sampling import gumbel
 from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
 from hierchat.engine.verification import Rows
 from hierchat.language import later
@@ -180,14 +180,14 @@ class MtpLayerHead(DraftHead):
         return self._multiply(self._joining, np.concatenate(both, axis=1), len(tokens))
 
 
-class HeadDrafter:
+class HeadDrafter(Proposer):
     """Propose trees of drafts for one reply by a DraftHead: several first tokens, and chains behind them.
 
     A cell of the head's cache holds a token and the target's state before it, as far as those were brought; cells of a
     tree have the head's own states in their place. `cost` has the prices of rows and tokens."""
 
-    top = 0
     reads_hidden = True
+    shares_forwards = True
 
     def __init__(self, head: DraftHead, cost: DraftCost, settings: GenerationSettings | None = None) -> None:
         self._head, self._cost = head, cost
@@ -274,7 +274,7 @@ class HeadDrafter:
         return self._tree
 
     def probability(self, node: int, token: int) -> float | None:
-        """Return the probability of a token after a node of the latest tree; see Judges."""
+        """Return the probability of a token after a node of the latest tree, -1 for the root; None if unknown."""
         likely = self._likely.get(self._order[node])
         return None if likely is None else likely.get(token, 0.0)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, LatencyCurve
 from hierchat.drafting.payoff import DraftingGate
-from hierchat.drafting.proposer import PROMPT_STATES, Drafting, DraftsTogether, Proposer, ReadsHidden, Shares
+from hierchat.drafting.proposer import PROMPT_STATES, Drafting, Proposer
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
@@ -150,10 +149,7 @@ class Generation:
         self.position = len(prompt)
         """Tokens of the text so far."""
         self._drafter = drafter = request.drafter
-        # Asked once: looking for a protocol's members takes a tenth of a millisecond.
-        self._reader = drafter if isinstance(drafter, ReadsHidden) and drafter.reads_hidden else None
-        self._together = drafter if isinstance(drafter, DraftsTogether) else None
-        self._shares = drafter if isinstance(drafter, Shares) else None
+        self._reader = drafter if drafter and drafter.reads_hidden else None
         self._latency = latency
         self._gate = DraftingGate(request.payoff if latency else None)
         self._rested = False
@@ -260,18 +256,9 @@ class Generation:
         began = time.perf_counter()
         self._drafts, self._step_ms = NO_DRAFTS, cost.steps_ms
         if self._drafter and self._opens(self._step_ms[0] / replies):
-            yield from self._propose_beside(cost, most, replies)
+            self._drafts = yield from self._drafter.drafting(cost, min(self._room, most))
         self._proposed_ms = (time.perf_counter() - began) * 1e3
         return self._drafts
-
-    def _propose_beside(self, cost: DraftCost, most: int, replies: int) -> Generator[Any, Any, None]:
-        limit = min(self._room, most)
-        if self._together:
-            self._drafts = yield from self._together.drafting(cost, limit)
-        elif self._shares:
-            self._drafts = self._shares.propose_beside(cost, limit)
-        elif self._drafter:
-            self._drafts = self._drafter.propose(min(limit, most // replies))
 
     def root(self) -> Segment:
         """Return the last committed token alone, for a plain forward."""
@@ -281,8 +268,8 @@ class Generation:
         """Return the segment of the next forward: the last committed token and the first `kept` of the drafts."""
         if kept is not None and kept < len(self._drafts):
             self._drafts = self._drafts.cut(kept)
-            if self._shares:
-                self._shares.cut(kept)
+            if self._drafter:
+                self._drafter.cut(kept)
         drafts = self._drafts
         self._drafted = time.perf_counter()
         parents = (-1, *(parent + 1 for parent in drafts.parents))

@@ -6,13 +6,13 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.draft_model import CachedDraftModel
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.hierarchy.plan import Found, Plan, Provenance
@@ -77,11 +77,10 @@ class Ending:
 
 
 @dataclass(eq=False)
-class Level:
+class Level(Proposer):
     """Write drafts of at least `least` tokens by a draft model, if nothing ends them sooner; the level or the databases
     below draft for it. A Proposer to the level above."""
 
-    top: ClassVar = 0
     model: CachedDraftModel
     below: Drafter | Level | None
     least: int
@@ -162,7 +161,7 @@ class Level:
         self._draft = []
 
 
-class HierarchicalDrafter:
+class HierarchicalDrafter(Proposer):
     """Propose drafts by a stack of draft models and databases. `retrieval` drafts for the target. `stacked` [level] has
     each draft model, and what drafts for it from databases of the same kind. `plan` fixes what `hierarchy` would
     choose."""

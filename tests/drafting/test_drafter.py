@@ -23,7 +23,7 @@ from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, DraftCost, DraftTr
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, PROMPTS, SUCCESSORS
 from hierchat.drafting.payoff import PAUSE, TRIALS, TRIALS_AGAIN, Payoff
-from hierchat.drafting.proposer import JointDrafter, merge, path_of
+from hierchat.drafting.proposer import JointDrafter, Proposer, merge, path_of
 from hierchat.drafting.source import TOP, Source, Successors, quoted
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import Steps, followers, paths_of
@@ -215,7 +215,7 @@ def test_drafting_imports_no_torch() -> None:
 FREE = np.zeros(64)
 
 
-class Told:
+class Told(Proposer):
     """A proposer that says what it is given, and notes what it is told."""
 
     def __init__(self, tree: DraftTree, top: int = 0, seconds: float = 0.0) -> None:

@@ -16,8 +16,9 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance, chosen, fitted
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.evidence import gumbel, place_key, reply_key
 from hierchat.drafting.growing.grow import LEAST, TAIL, grow, learn, score
+from hierchat.drafting.growing.gumbel import gumbel as sampler_gumbel
+from hierchat.drafting.growing.gumbel import gumbel_of_one, place_key, reply_key, stream
 from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
     CORPUS,
@@ -36,8 +37,6 @@ from hierchat.drafting.growing.kernel_arrays import (
     make_growth,
 )
 from hierchat.drafting.source import Source
-from hierchat.engine.sampling.gumbel import gumbel as sampler_gumbel
-from hierchat.engine.sampling.gumbel import stream
 from tests.drafting.databases import World, source, worlds
 
 PATIENT = settings(max_examples=40)
@@ -321,8 +320,8 @@ def test_noise_is_the_samplers_noise(seed: int) -> None:
     for position in (0, 1, 77, 8191):
         key = np.uint64(place_key(reply, position))
         assert int(key) == stream(seed, position)
-        ours = [gumbel(key, token) for token in tokens]
-        np.testing.assert_allclose(ours, sampler_gumbel(int(key), tokens), rtol=1e-5, atol=1e-6)
+        ours = [gumbel_of_one(key, token) for token in tokens]
+        np.testing.assert_allclose(ours, sampler_gumbel(key, tokens), rtol=1e-5, atol=1e-6)
 
 
 def test_of_equally_likely_drafts_the_luckier_ones_are_chosen() -> None:

@@ -11,8 +11,8 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.growing.gumbel import PAGE, gumbel, stream
 from hierchat.engine.sampling import sampler
-from hierchat.engine.sampling.gumbel import PAGE, gumbel, stream
 from hierchat.engine.sampling.sampler import BrokenLogits, Counts, choose, defined, processed, race
 from tests.engine.test_sampler_distribution import ALONE, LOGITS, PENALTIES, TOGETHER, exact
 

@@ -14,9 +14,7 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.source import Source
-from hierchat.engine.sampling import sampler
-from hierchat.engine.sampling.gumbel import (
+from hierchat.drafting.growing.gumbel import (
     WIDTH,
     earliest,
     gumbel,
@@ -25,6 +23,8 @@ from hierchat.engine.sampling.gumbel import (
     members,
     stream,
 )
+from hierchat.drafting.source import Source
+from hierchat.engine.sampling import sampler
 from hierchat.engine.sampling.sampler import Counts, choose, processed
 from hierchat.engine.verification import ArrayRows, Sampler, verify
 

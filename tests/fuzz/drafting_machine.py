@@ -3,17 +3,14 @@ texts that are there, and what is committed of it is what is observed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree
 from hierchat.drafting.drafter import Drafter, in_order
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, SUCCESSORS
-from hierchat.drafting.proposer import JointDrafter
+from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import TOP, Source, Successors
 from tests.drafting.databases import Steps, paths_of
 from tests.fuzz.machines import Machine
@@ -25,17 +22,11 @@ MARK = 10
 """From here on each token marks one text."""
 
 
-class Scripted:
+class Scripted(Proposer):
     """A proposer that knows a few tokens by lot."""
-
-    top = 0
 
     def __init__(self) -> None:
         self.dice = np.random.default_rng(0)
-
-    def begin(self, prompt: Sequence[int]) -> None: ...
-
-    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None: ...
 
     def propose(self, limit: int | None = None) -> DraftTree:
         count = int(self.dice.integers(0, 8 if limit is None else min(limit, 7) + 1))

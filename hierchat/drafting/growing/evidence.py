@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.gumbel import gumbel_of_one
 from hierchat.drafting.growing.kernel_arrays import (
     BREAK,
     CANDIDATES,
@@ -32,47 +33,6 @@ from hierchat.drafting.source import find_pair
 
 LUCKY = 2.0
 """Noise from which on a token that was seen once in a sample is a candidate by that alone: one token in eight."""
-
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_27, _30, _31, _12 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(12)
-_MEMBER = np.uint64(63)
-
-
-@kernel
-def _hash(key, counter):  # type: ignore[no-untyped-def]
-    bits = np.uint64(counter) * _GAMMA + np.uint64(key)
-    bits = (bits ^ (bits >> _30)) * _FIRST
-    bits = (bits ^ (bits >> _27)) * _SECOND
-    return bits ^ (bits >> _31)
-
-
-@kernel
-def _log(bits):  # type: ignore[no-untyped-def]
-    return np.log((np.float64(bits >> _12) + 0.5) * 2.0**-52)
-
-
-@kernel
-def reply_key(seed):  # type: ignore[no-untyped-def]
-    """Return the key with which all noise of a seed begins."""
-    return _hash(_GAMMA, seed)
-
-
-@kernel
-def place_key(reply, position):  # type: ignore[no-untyped-def]
-    """Return the key of all noise at a position. 0 stands for no noise, and never comes out."""
-    return _hash(reply, position)
-
-
-@kernel
-def gumbel(key, token):  # type: ignore[no-untyped-def]
-    """Draw the noise of one token: the numbers of engine/sampling/gumbel.py, which the sampler will use."""
-    token = np.int64(token)
-    bits = _hash(key, 2 * (token >> 15 << 9 | token & 511))
-    arrival = -_log(bits) / 64.0
-    if bits & _MEMBER != np.uint64(token >> 9 & 63):
-        arrival -= _log(_hash(key, 2 * token + 1))
-    return np.float32(-np.log(arrival))
 
 
 @intrinsic
@@ -231,7 +191,7 @@ def _count(at, slot, follow, suffix, population):  # type: ignore[no-untyped-def
     key = places.keys[place]
     known[Known.SUFFIX], known[Known.SAMPLE], known[Known.POPULATION] = suffix, total, population
     for j in range(number):
-        new = counts[j] > 1 or (key != 0 and gumbel(key, sampled[j]) > LUCKY)
+        new = counts[j] > 1 or (key != 0 and gumbel_of_one(key, sampled[j]) > LUCKY)
         i = _candidate(places, place, np.int64(sampled[j]), new)
         if i >= 0:
             places.seen[place, i, slot, Seen.SAMPLED] = counts[j]

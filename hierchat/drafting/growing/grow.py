@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.evidence import gumbel, look_far, look_near, place_key, trace
+from hierchat.drafting.growing.evidence import look_far, look_near, trace
+from hierchat.drafting.growing.gumbel import gumbel_of_one, place_key
 from hierchat.drafting.growing.kernel_arrays import (
     HIDDEN,
     INPUTS,
@@ -127,7 +128,7 @@ def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
             score += unit[h] * model.score[h]
             worth += unit[h] * noise_weight[h]
         if places.keys[place] != 0:
-            places.noise[place, i] = gumbel(places.keys[place], places.tokens[place, i])
+            places.noise[place, i] = gumbel_of_one(places.keys[place], places.tokens[place, i])
             score += max(worth, np.float32(0.0)) * places.noise[place, i]
         copy(places.hidden[place, i], unit, HIDDEN)
         scores[i] = score

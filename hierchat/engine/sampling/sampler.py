@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.sampling import gumbel as noise
-from hierchat.engine.sampling.gumbel import MEMBERS, PAGE, WIDTH, Floats, Ids, members
+from hierchat.drafting.growing import gumbel as noise
+from hierchat.drafting.growing.gumbel import MEMBERS, PAGE, WIDTH, Floats, Ids, members
 from hierchat.jit import Kernels
 
 FloatArray = NDArray[np.floating]
@@ -124,7 +124,7 @@ CHUNK, RUN = 32_768, 8_192
 BLAS takes on one thread."""
 
 
-def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) -> int | None:
+def race(values: FloatArray, best: int, settings: GenerationSettings, key: np.uint64) -> int | None:
     """Find the token that the definition chooses, or None in the rare case that only the definition can tell. `values`:
     logits after penalties and bias, the largest at `best`. Temperature is above 0."""
     field = PerturbedLogits(values, best, settings, key)
@@ -146,7 +146,7 @@ def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) 
 class PerturbedLogits:
     """Hold a row of logits with Gumbel noise; a score is a scaled logit plus noise."""
 
-    def __init__(self, values: FloatArray, best: int, settings: GenerationSettings, key: int) -> None:
+    def __init__(self, values: FloatArray, best: int, settings: GenerationSettings, key: np.uint64) -> None:
         self.values = values
         self.peaks = block_maxima(values)
         self.best = best
@@ -272,7 +272,7 @@ def choose(
         return defined(logits, settings, counts, key) if token is None else token
 
 
-def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: int) -> int:
+def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: np.uint64) -> int:
     """Choose the token by the definition of the rule, for temperatures above 0."""
     return int((processed(logits, settings, counts) + noise.gumbel_of_first(key, len(logits))).argmax())
 

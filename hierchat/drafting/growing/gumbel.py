@@ -7,21 +7,23 @@ tells the largest noise of 64 tokens, and the race (sampler.py) looks only into 
 construction of Maddison, Tarlow and Minka, "A* Sampling", NeurIPS 2014).
 
 Bits are SplitMix64's (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): its output
-function over counters that start where seed and position say."""
+function over counters that start where seed and position say.
+
+The sampler draws many tokens at once with numpy, and drafting draws single tokens in kernels. A draft is accepted only
+if both draw the same numbers."""
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.growing import kernel
+
 Ids = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
-Token = TypeVar("Token", int, Ids)
 
 MEMBERS = 64
 WIDTH = 512
@@ -31,35 +33,63 @@ PAGE = MEMBERS * WIDTH
 
 _ROWS = np.arange(MEMBERS) * WIDTH
 _MEMBER = MEMBERS - 1
-_WORD = 2**64 - 1
-_GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_12, _27, _30, _31 = np.uint64(12), np.uint64(27), np.uint64(30), np.uint64(31)
 
 
-def stream(seed: int, position: int) -> int:
+@kernel
+def _hash(key, counter):  # type: ignore[no-untyped-def]
+    bits = np.uint64(counter) * _GAMMA + np.uint64(key)
+    bits = (bits ^ (bits >> _30)) * _FIRST
+    bits = (bits ^ (bits >> _27)) * _SECOND
+    return bits ^ (bits >> _31)
+
+
+@kernel
+def _log(bits):  # type: ignore[no-untyped-def]
+    return np.log((np.float64(bits >> _12) + 0.5) * 2.0**-52)
+
+
+@kernel
+def reply_key(seed):  # type: ignore[no-untyped-def]
+    """Return the key with which all noise of a seed begins."""
+    return _hash(_GAMMA, seed)
+
+
+@kernel
+def place_key(reply, position):  # type: ignore[no-untyped-def]
+    """Return the key of all noise at a position. Kernels write 0 for no noise, which is never a key."""
+    return _hash(reply, position)
+
+
+@kernel
+def gumbel_of_one(key, token):  # type: ignore[no-untyped-def]
+    """Draw the noise of one token. It equals that of `gumbel` except for rounding."""
+    token = np.int64(token)
+    bits = _hash(key, 2 * (token >> 15 << 9 | token & 511))
+    arrival = -_log(bits) / MEMBERS
+    if bits & np.uint64(_MEMBER) != np.uint64(token >> 9 & _MEMBER):
+        arrival -= _log(_hash(key, 2 * token + 1))
+    return -np.log(arrival)
+
+
+def stream(seed: int, position: int) -> np.uint64:
     """Hash seed and position to the key of all noise there."""
-    return _hash(_hash(_GAMMA, seed), position)
+    return np.uint64(place_key(np.uint64(reply_key(np.uint64(seed))), position))
 
 
-def gumbel(key: int, tokens: Ids) -> Floats:
+def gumbel(key: np.uint64, tokens: Ids) -> Floats:
     """Draw the standard Gumbel noise of each of `tokens`."""
     return _gumbel(key, *_places(tokens))
 
 
-def gumbel_of_first(key: int, size: int) -> Floats:
+def gumbel_of_first(key: np.uint64, size: int) -> Floats:
     """Draw the noise of the tokens 0 to size - 1; quicker than gumbel for few."""
     return _gumbel(key, *_first_places(size))
 
 
-def gumbel_of_one(key: int, token: int) -> float:
-    """Draw the noise of one token, but for rounding; quicker than gumbel."""
-    bits = _hash(key, 2 * _block(token))
-    arrival = -_log(bits) / MEMBERS
-    if bits & _MEMBER != _row(token):
-        arrival -= _log(_hash(key, 2 * token + 1))
-    return -math.log(arrival)
-
-
-def earliest(key: int, blocks: Ids) -> tuple[Floats, Ids]:
+def earliest(key: np.uint64, blocks: Ids) -> tuple[Floats, Ids]:
     """Draw the largest noise in each block, and the token that has it (it may lie beyond the vocabulary)."""
     bits = _hashes(key, 2 * blocks.view(np.uint64))
     noise = _minus_log(_logs(bits) * (-1 / MEMBERS))
@@ -71,7 +101,7 @@ def members(blocks: Ids) -> Ids:
     return _first_member(blocks)[:, None] + _ROWS
 
 
-def _gumbel(key: int, counters: Words, rows: Words) -> Floats:
+def _gumbel(key: np.uint64, counters: Words, rows: Words) -> Floats:
     bits = _hashes(key, counters)
     logs = _logs(bits)
     arrivals = logs[0] * (-1 / MEMBERS)
@@ -90,12 +120,12 @@ def _first_places(size: int) -> tuple[Words, Words]:
     return _places(np.arange(size))
 
 
-def _block(token: Token) -> Token:
-    return token >> 15 << 9 | token & 511
+def _block(tokens: Ids) -> Ids:
+    return tokens >> 15 << 9 | tokens & 511
 
 
-def _row(token: Token) -> Token:
-    return token >> 9 & _MEMBER
+def _row(tokens: Ids) -> Ids:
+    return tokens >> 9 & _MEMBER
 
 
 def _first_member(blocks: Ids) -> Ids:
@@ -104,13 +134,9 @@ def _first_member(blocks: Ids) -> Ids:
 
 def _logs(bits: Words) -> Floats:
     """Take logarithms of uniforms from the upper 52 bits: the middle of one of 2^52 cells, never 0 or 1."""
-    uniforms = (bits >> 12) + 0.5
+    uniforms = (bits >> _12) + 0.5
     uniforms *= 2.0**-52
     return np.log(uniforms, out=uniforms)
-
-
-def _log(bits: int) -> float:
-    return math.log(((bits >> 12) + 0.5) * 2.0**-52)
 
 
 def _minus_log(values: Floats) -> Floats:
@@ -118,19 +144,12 @@ def _minus_log(values: Floats) -> Floats:
     return np.negative(values, out=values)
 
 
-def _hashes(key: int, counters: Words) -> Words:
+def _hashes(key: np.uint64, counters: Words) -> Words:
     bits = counters * _GAMMA
-    bits += np.uint64(key)
-    bits ^= bits >> 30
+    bits += key
+    bits ^= bits >> _30
     bits *= _FIRST
-    bits ^= bits >> 27
+    bits ^= bits >> _27
     bits *= _SECOND
-    bits ^= bits >> 31
+    bits ^= bits >> _31
     return bits
-
-
-def _hash(key: int, counter: int) -> int:
-    bits = counter * _GAMMA + key & _WORD
-    bits = (bits ^ bits >> 30) * _FIRST & _WORD
-    bits = (bits ^ bits >> 27) * _SECOND & _WORD
-    return bits ^ bits >> 31
