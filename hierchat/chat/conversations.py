@@ -11,7 +11,7 @@ from typing import Any
 from hierchat.chat.in_progress import InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import NotFound, Store, StoreError
-from hierchat.store.connection import ChangeEvents
+from hierchat.store.change_events import ChangeEvents
 from hierchat.store.records import ChatSettings, Conversation, Message, Project
 
 NOTES = "Notes about the user, in the user's own words:\n"

@@ -17,7 +17,7 @@ from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Frame
 from hierchat.language import here
 from hierchat.store import NotFound, Store, StoreError, title_of
-from hierchat.store.connection import ChangeEvents
+from hierchat.store.change_events import ChangeEvents
 from hierchat.store.records import Attachment, NewMessage
 
 State = Frame | CompareFrame

@@ -29,8 +29,8 @@ from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import Store
 from hierchat.store.chats import Untitled
-from hierchat.store.connection import TITLE_CHARACTERS
 from hierchat.store.records import Attachment, Message
+from hierchat.store.stored_text import TITLE_CHARACTERS
 from hierchat.texts.attachments import with_files
 
 Said = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]

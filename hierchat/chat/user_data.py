@@ -10,7 +10,7 @@ from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.served_model import counted
 from hierchat.store import GeneratedDrafts, GeneratedSize, Store
-from hierchat.store.connection import ChangeEvents
+from hierchat.store.change_events import ChangeEvents
 from hierchat.store.records import HistorySize, OverTimeFigures
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown, export_zip
 from hierchat.texts.importing import Import

@@ -34,7 +34,7 @@ from hierchat.models.formats.layouts import LAYOUTS
 from hierchat.models.load.check import require_memory, require_runnable
 from hierchat.models.progress import BrokenFileError, ModelError
 from hierchat.runtime.costs import processor
-from hierchat.store.connection import examine
+from hierchat.store.health import examine
 
 
 @dataclass(frozen=True, slots=True)

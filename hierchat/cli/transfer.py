@@ -15,7 +15,7 @@ from hierchat.language import _, error_words
 from hierchat.models.cache import gigabytes
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.backups import backups_of, require_whole, restore
-from hierchat.store.connection import examine
+from hierchat.store.health import examine
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import KNOWN, Import

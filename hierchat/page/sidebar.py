@@ -16,8 +16,8 @@ from hierchat.chat.conversations import ConversationList
 from hierchat.language import _, later
 from hierchat.page.templates import Macros
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
-from hierchat.store.connection import NUMBER, split_tags
 from hierchat.store.records import Conversation
+from hierchat.store.stored_text import NUMBER, split_tags
 
 MONTHS = (
     later("January"), later("February"), later("March"), later("April"), later("May"), later("June"), later("July"),

@@ -9,7 +9,8 @@ from typing import Self
 
 from hierchat.store.backups import Backups
 from hierchat.store.chats import Chats
-from hierchat.store.connection import FOUND_BEGINS, FOUND_ENDS, Connection, NotFound, StoreError, title_of
+from hierchat.store.connection import Connection
+from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.figures import Comparisons, ReplyFigures, StoredComparison
 from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedText, GeneratedTexts
 from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
@@ -18,6 +19,7 @@ from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
 from hierchat.store.prefix_folders import PrefixFolders
 from hierchat.store.projects import Presets, Projects
 from hierchat.store.replies import Replies
+from hierchat.store.stored_text import FOUND_BEGINS, FOUND_ENDS, title_of
 from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, Key, Keys, Users
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from hierchat.store.chats import delete_conversation
-from hierchat.store.connection import Connection, StoreError, corrupt, drop_words, examine, log_of, translated
+from hierchat.store.connection import Connection, drop_words, log_of
+from hierchat.store.errors import StoreError, corrupt, translated
+from hierchat.store.health import examine
 
 KEPT = 7
 SPARE_BYTES, SPARE_SHARE = 1 << 30, 0.05

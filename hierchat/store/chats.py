@@ -9,30 +9,24 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import (
+from hierchat.store.connection import Connection, add_row, drop_words
+from hierchat.store.documents import copy_documents
+from hierchat.store.errors import NotFound
+from hierchat.store.history import forget_learned, forget_texts
+from hierchat.store.messages import PATH
+from hierchat.store.processes import is_running, this_process
+from hierchat.store.projects import copy_settings, put_settings, require_project, settings_of
+from hierchat.store.records import ChatSettings, Conversation
+from hierchat.store.repository import Repository, owned_conversation, owned_message, require_user
+from hierchat.store.stored_text import (
     FOUND_BEGINS,
     FOUND_ENDS,
     NUMBER,
-    Connection,
-    NotFound,
-    Repository,
-    add_row,
-    drop_words,
-    is_running,
     match_expression,
-    owned_conversation,
-    owned_message,
-    require_user,
     split_tags,
     storable,
-    this_process,
     title_of,
 )
-from hierchat.store.documents import copy_documents
-from hierchat.store.history import forget_learned, forget_texts
-from hierchat.store.messages import PATH
-from hierchat.store.projects import copy_settings, put_settings, require_project, settings_of
-from hierchat.store.records import ChatSettings, Conversation
 
 _ABANDONED_SECONDS = 86_400.0
 """A conversation that waited so long for its first message was left behind by a crash."""

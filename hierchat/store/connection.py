@@ -3,162 +3,30 @@
 import json
 import logging
 import os
-import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
-import psutil
 from sqlite_utils import Database
 
+from hierchat.store.change_events import ChangeEvents
+from hierchat.store.errors import (
+    DatabaseCorrupt,
+    DatabaseLocked,
+    DatabaseNewer,
+    DatabaseUnwritable,
+    StoreError,
+    corrupt,
+    translated,
+)
 from hierchat.store.migrations import is_foreign, is_newer, migrations
+from hierchat.store.new_file import new_file
+from hierchat.store.processes import is_running, this_process
 
-# What can go wrong with the database, each with a sentence that says what to do.
 log = logging.getLogger(__name__)
-_WHY = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "the disk reports an error",
-    sqlite3.SQLITE_READONLY: "it is read-only",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
-    sqlite3.SQLITE_PERM: "the system does not allow it",
-    sqlite3.SQLITE_AUTH: "the system does not allow it",
-}
-"""What SQLite's codes mean to somebody who does not know SQLite."""
-
-
-class StoreError(Exception):
-    """Raised for any failure of the store; the message is fit to be shown to the user."""
-
-
-class NotFound(StoreError):
-    """Raised if a conversation or message does not exist, or belongs to another user."""
-
-
-class DatabaseNewer(StoreError):
-    """Raised if a newer hierchat wrote this file. It was not touched."""
-
-
-class DatabaseLocked(StoreError):
-    """Raised if another program held the file for longer than the busy timeout."""
-
-
-class DatabaseCorrupt(StoreError):
-    """Raised if the file is damaged or no hierchat database. It was not touched by opening it."""
-
-
-class DatabaseUnwritable(StoreError):
-    """Raised if the file or its folder cannot be written: permissions, a read-only disk, a full disk."""
-
-
-def corrupt(path: Path, what: str = "it is damaged, or no database") -> DatabaseCorrupt:
-    return DatabaseCorrupt(
-        f"{path} cannot be read: {what}. It was left as it is: restore a backup, or choose another file with --db."
-    )
-
-
-def unwritable(path: Path, what: object) -> DatabaseUnwritable:
-    return DatabaseUnwritable(
-        f"{path} cannot be written ({what}). Free some disk space or make the file and its folder writable, "
-        "or choose another place with --db."
-    )
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite about the file, and of the file system, into StoreErrors; let bugs through."""
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(path, error.strerror or error) from error
-    except sqlite3.Error as error:
-        # The low byte is the primary code; the rest tells e.g. the kinds of SQLITE_IOERR apart.
-        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
-            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                raise DatabaseLocked(
-                    f"{path} is locked by another program. Close that program, then try again."
-                ) from error
-            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                log.error("the database is damaged", exc_info=error)
-                raise corrupt(path) from error
-            case code if code in _WHY:
-                log.error("the database cannot be written", exc_info=error)
-                raise unwritable(path, _WHY[code]) from error
-        raise
-
-
-# Which process writes a reply, and whether it still runs.
-def this_process() -> tuple[int, float]:
-    """Return this process's id and when it was started: together they name it, for ids are used again."""
-    return os.getpid(), _began(psutil.Process())
-
-
-def _began(process: psutil.Process) -> float:
-    """Return when a process was started, by a clock that nobody sets: on Linux the boot and the ticks since
-    then, else the Unix time."""
-    try:
-        ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        boot = int(Path("/proc/sys/kernel/random/boot_id").read_text()[:5], 16)
-    except (OSError, ValueError, IndexError):
-        return process.create_time()
-    return (boot + 10) * 1e9 + ticks
-
-
-def is_running(pid: int, started: float) -> bool:
-    """Return whether that process still runs. One that was killed but not yet reaped by its parent does not."""
-    try:
-        process = psutil.Process(pid)
-        # Earlier versions noted the Unix time on Linux, too, which derives it from the clock.
-        now = _began(process) if started > 1e10 else process.create_time()
-        return abs(now - started) < 2 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
-
-
-class ChangeEvents:
-    """Numbers each user's changes, so that a page learns from one number whether it shows the present. One count for
-    all users would tell how busy others are. Of each conversation the number of the last change is known."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._messages: dict[tuple[int, int], int] = {}
-        self._settings: dict[tuple[int, int], int] = {}
-        self._lock = threading.Lock()
-
-    def notify(self, user_id: int, conversation_id: int | None = None) -> None:
-        """Note a change of the user's list of chats; with a conversation, of its messages, too."""
-        with self._lock:
-            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
-            if conversation_id is not None:
-                self._messages[user_id, conversation_id] = number
-
-    def notify_settings(self, user_id: int, conversation_id: int | None = None) -> int:
-        """Note a change of a conversation's settings; without one, of the user's presets. Returns its number."""
-        with self._lock:
-            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
-            self._settings[user_id, conversation_id or 0] = number
-            return number
-
-    def count(self, user_id: int) -> int:
-        """Return the number of the user's last change; 0 if nothing changed since the program began."""
-        with self._lock:
-            return self._counts.get(user_id, 0)
-
-    def changed(self, user_id: int, conversation_id: int | None) -> int:
-        """Return the number of the last change of that conversation's messages; 0 if there was none."""
-        with self._lock:
-            return self._messages.get((user_id, conversation_id or 0), 0)
-
-    def settings_changed(self, user_id: int, conversation_id: int | None = None) -> int:
-        """Return the number of the last change of that conversation's settings, or of the presets; 0 if none."""
-        with self._lock:
-            return self._settings.get((user_id, conversation_id or 0), 0)
 
 
 SYNCHRONOUS = "NORMAL"
@@ -249,7 +117,7 @@ class Connection:
             if db is None:
                 # Then it stays so, also when the rights are back.
                 reads_only = not os.access(self.path, os.W_OK)
-                db = _connect(self.path, "rw", self._busy_seconds)
+                db = connect(self.path, "rw", self._busy_seconds)
                 db.execute("PRAGMA foreign_keys = ON")
                 db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
                 db.execute("PRAGMA secure_delete = ON")
@@ -401,23 +269,6 @@ class Connection:
             self._pool.wait_for(lambda: not self._used, CLOSE_SECONDS)
 
 
-class Repository:
-    """Base of the classes that read and write one kind of thing."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._changes = connection.changes
-
-    def _rows(self, query: str, values: Any = ()) -> list[Any]:
-        with self._connection.read() as db:
-            return db.execute(query, values).fetchall()
-
-    def _run(self, statement: str, values: Any = ()) -> int:
-        """Run a statement in a transaction of its own, and return how many rows it changed."""
-        with self._connection.write() as db:
-            return db.execute(statement, values).rowcount
-
-
 def add_row(db: Database, table: str, **values: object) -> int:
     """Insert a row, as part of a transaction, and return its id."""
     places = ", ".join("?" * len(values))
@@ -457,7 +308,8 @@ def _left_out(db: Database) -> Iterator[str]:
         yield "users WHERE name IN (SELECT name FROM guests)"
 
 
-def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
+def connect(path: Path, mode: str, busy_seconds: float) -> Database:
+    """Connect to a file that exists; `mode`: "ro" or "rw"."""
     conn = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
         uri=True,
@@ -498,7 +350,7 @@ def _check(path: Path, busy_seconds: float) -> None:
     """Raise a StoreError if a file is damaged, foreign or newer, on a connection that cannot change it."""
     # But that of a program that died within a transaction without a log is undone first, and only who may write can.
     died = Path(f"{path.resolve()}-journal").exists()
-    with closing(_connect(path, "rw" if died else "ro", busy_seconds)) as db:
+    with closing(connect(path, "rw" if died else "ro", busy_seconds)) as db:
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise corrupt(path)
@@ -512,153 +364,3 @@ def _check(path: Path, busy_seconds: float) -> None:
             )
         if is_foreign(db):
             raise corrupt(path, "it is another program's database")
-
-
-# How a database is, found out without changing it and without reading a word of what it holds.
-TABLES = (
-    "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "suffix_runs", "self_texts",
-    "learned", "latency", "comparisons", "accounts", "documents", "passages",
-)  # fmt: skip
-"""Whose rows are counted."""
-BUSY_SECONDS = 2.0
-
-State = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Result of examining a file; `schema`: last step of the schema, `detail`: a code of SQLite or the system."""
-
-    state: State
-    size: int = 0
-    schema: str = ""
-    rows: dict[str, int] = field(default_factory=dict)
-    detail: str = ""
-
-
-def examine(path: Path) -> Health:
-    """Examine a database file without changing it. Never raises."""
-    if not path.exists():
-        return Health("missing")
-    try:
-        if not path.is_file():
-            return Health("unreadable", detail="no file")
-        sides = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
-        size = sum(side.stat().st_size for side in sides if side.exists())
-        with closing(_connect(path.absolute(), "ro", BUSY_SECONDS)) as db:
-            verdicts = db.execute("PRAGMA quick_check(10)").fetchall()
-            if verdicts != [("ok",)]:
-                return Health("damaged", size, detail=f"{len(verdicts)} findings or more")
-            if size and not db.execute("PRAGMA page_count").fetchone()[0]:
-                return Health("damaged", size, detail="no database")
-            if is_newer(db):
-                return Health("newer", size)
-            if is_foreign(db):
-                return Health("foreign", size)
-            steps = [step.name for step in migrations.applied(db)]
-            there = set(db.table_names())
-            rows = {name: db[name].count for name in TABLES if name in there}
-            return Health("well", size, steps[-1] if steps else "none", rows)
-    except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorname", type(error).__name__)
-        broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
-            sqlite3.SQLITE_CORRUPT,
-            sqlite3.SQLITE_NOTADB,
-        )
-        return Health("damaged" if broken else "unreadable", path.stat().st_size, detail=code)
-    except OSError as error:
-        return Health("unreadable", detail=error.strerror or type(error).__name__)
-
-
-# A file that is written whole or not at all, and replaces no other.
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """Create an empty file beside `path`, readable by its owner only, which gets that name when the block has ended.
-    Raises StoreError where `path` exists, DatabaseUnwritable where it cannot be written."""
-    path = path.absolute()
-    part = path.with_name(path.name + ".part")
-    _require_free(path)
-    with translated(path):
-        part.unlink(missing_ok=True)  # of one that was killed
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    try:
-        yield part
-        _require_free(path)
-        with translated(path):
-            part.rename(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def _require_free(path: Path) -> None:
-    if path.exists() or path.is_symlink():
-        raise StoreError(f"{path} already exists. Choose another name.")
-
-
-# Text on its way into the database.
-TITLE_CHARACTERS = 60
-NUMBER = re.compile(r" \(\d+\)$")
-"""Behind the title of a fork."""
-SEARCH_WORDS = 16
-FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
-"""Around the words of a snippet that were searched for. A text may hold them itself: trust no pairing."""
-
-_TAG = re.compile(r'(?<!\S)tag:(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
-
-
-def storable(text: str) -> str:
-    """Return a text with lone surrogates, which UTF-8 cannot hold and a browser may send, replaced by "?"."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def title_of(text: str) -> str:
-    """Return one line of a text for the list of conversations, cut between words if it can be."""
-    line = " ".join(storable(text).split())
-    if len(line) <= TITLE_CHARACTERS:
-        return line
-    cut = line[:TITLE_CHARACTERS]
-    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"
-
-
-def match_expression(query: str) -> str:
-    """Return an FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word. Each
-    word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further."""
-    words = storable(query).replace("\0", " ").split()
-    words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
-    quoted = ['"' + word.replace('"', '""') + '"' for word in words]
-    return " ".join(quoted) + "*" if quoted else ""
-
-
-def split_tags(query: str) -> tuple[str, list[str]]:
-    """Split a query into its words, and the names behind its tag:"""
-    tags = [quoted or bare for quoted, bare in _TAG.findall(query)]
-    return _TAG.sub(" ", query), tags
-
-
-# The one place that decides whether a user may see a conversation or a message.
-def require_user(db: Database, user_id: int) -> None:
-    """Raise StoreError if the user was deleted."""
-    if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
-        raise StoreError("All chats of this user were deleted. Reload the page.")
-
-
-def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:
-    """Return a conversation's row. Raises NotFound if it is missing, hidden or another user's, the same for all."""
-    for row in db.query(
-        "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
-        [conversation_id, user_id],
-    ):
-        return row
-    raise NotFound(f"There is no conversation {conversation_id}. It may have been deleted.")
-
-
-def owned_message(db: Database, user_id: int, message_id: int) -> dict[str, Any]:
-    """Return a message's row. Raises NotFound as owned_conversation does."""
-    for row in db.query(
-        "SELECT messages.* FROM messages JOIN conversations ON conversations.id = conversation_id"
-        " WHERE messages.id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
-        [message_id, user_id],
-    ):
-        return row
-    raise NotFound(f"There is no message {message_id}. Its conversation may have been deleted.")

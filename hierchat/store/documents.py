@@ -9,16 +9,12 @@ from itertools import accumulate, islice
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import (
-    NotFound,
-    Repository,
-    StoreError,
-    drop_words,
-    owned_conversation,
-    storable,
-)
+from hierchat.store.connection import drop_words
+from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.projects import require_project
 from hierchat.store.records import Document, Passage
+from hierchat.store.repository import Repository, owned_conversation
+from hierchat.store.stored_text import storable
 
 BATCH = 500
 """Passages that are stored at once: replies are stored between two."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import NotFound, Repository, add_row, owned_conversation
+from hierchat.store.connection import add_row
+from hierchat.store.errors import NotFound
 from hierchat.store.records import (
     BUSY_SHARE,
     DraftingFigures,
@@ -23,6 +24,7 @@ from hierchat.store.records import (
     Totals,
 )
 from hierchat.store.replies import FINISHED, TOKEN
+from hierchat.store.repository import Repository, owned_conversation
 
 _OWNED = (
     "SELECT comparisons.* FROM comparisons JOIN conversations ON conversations.id = conversation_id"

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hierchat.store.connection import Repository, drop_words
+from hierchat.store.connection import drop_words
 from hierchat.store.replies import FINISHED, TOKEN
+from hierchat.store.repository import Repository
 
 LONGEST = 400
 """Characters of a question from which others are made."""

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlite_utils import Database
 
-from hierchat.store.connection import Repository, add_row, owned_message
+from hierchat.store.connection import add_row
 from hierchat.store.replies import TOKEN
+from hierchat.store.repository import Repository, owned_message
 
 # Orders of suffixes as they are stored: which texts one covers, and what of it stays when some of them go.
 TEXT, POSITION = np.dtype("<i8"), np.dtype("<i4")

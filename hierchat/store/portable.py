@@ -8,10 +8,13 @@ from typing import Any, Literal
 from sqlite_utils import Database
 
 from hierchat.store.chats import add_tags, show_again, tags_of
-from hierchat.store.connection import NotFound, Repository, add_row, owned_conversation, storable, title_of
+from hierchat.store.connection import add_row
+from hierchat.store.errors import NotFound
 from hierchat.store.messages import attach, attachments_of, call_of, put_summary, stored_call
 from hierchat.store.projects import import_project, preset_name, put_settings, settings_of
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
+from hierchat.store.repository import Repository, owned_conversation
+from hierchat.store.stored_text import storable, title_of
 
 HERE = "hierchat:"
 """How the source of a conversation begins that was written in a hierchat."""

@@ -2,7 +2,8 @@
 
 import shutil
 
-from hierchat.store.connection import Connection, StoreError
+from hierchat.store.connection import Connection
+from hierchat.store.errors import StoreError
 
 _KEPT = (
     "SELECT conversations.user_id, conversations.id FROM conversations JOIN users ON users.id = conversations.user_id"

@@ -7,16 +7,11 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import (
-    NotFound,
-    Repository,
-    StoreError,
-    add_row,
-    owned_conversation,
-    require_user,
-    storable,
-)
+from hierchat.store.connection import add_row
+from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.records import ChatSettings, Preset, Project
+from hierchat.store.repository import Repository, owned_conversation, require_user
+from hierchat.store.stored_text import storable
 
 
 class Presets(Repository):

@@ -12,18 +12,12 @@ from typing import Any, Literal
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import (
-    Connection,
-    Repository,
-    StoreError,
-    add_row,
-    drop_words,
-    is_running,
-    owned_conversation,
-    storable,
-    this_process,
-)
+from hierchat.store.connection import Connection, add_row, drop_words
+from hierchat.store.errors import StoreError
+from hierchat.store.processes import is_running, this_process
 from hierchat.store.records import DraftsFrom, IdleSettings
+from hierchat.store.repository import Repository, owned_conversation
+from hierchat.store.stored_text import storable
 
 LONGEST_NOTES = 4_000
 """Characters of a user's notes about themselves."""

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from hierchat.store.connection import storable
 from hierchat.store.records import Attachment
+from hierchat.store.stored_text import storable
 from hierchat.texts.pdf import OLE, PAGE, PdfError, text_of
 
 MOST_BYTES = 20_000_000

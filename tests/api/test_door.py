@@ -16,7 +16,7 @@ import pytest
 from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.source import Successors
 from hierchat.store import Access, Key, Store
-from hierchat.store.connection import DatabaseUnwritable
+from hierchat.store.errors import DatabaseUnwritable
 from hierchat.store.records import NewMessage
 from tests.api.scripted import Script, Served, make_slot, serving
 from tests.testing.deleting import on_disk

@@ -19,7 +19,7 @@ from hierchat.api.text_completions import CompletionRequest, Detokenize, Tokeniz
 from hierchat.chat.completions import NoModel
 from hierchat.config import cache_dir, data_dir
 from hierchat.models.progress import BrokenFileError
-from hierchat.store.connection import DatabaseCorrupt
+from hierchat.store.errors import DatabaseCorrupt
 from tests.api.scripted import Script, Served
 from tests.testing.raw import Answer
 from tests.testing.raw import ask_endpoint as ask

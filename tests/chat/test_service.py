@@ -29,7 +29,7 @@ from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import NotFound, Store
-from hierchat.store.connection import DatabaseUnwritable
+from hierchat.store.errors import DatabaseUnwritable
 from hierchat.store.records import NewMessage, NewTurn, Origin
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny_chat import (

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from hierchat.store import Chat, GeneratedText, Mark, NotFound, Store, StoreError
-from hierchat.store.connection import Repository
 from hierchat.store.records import (
     ChatSettings,
     Document,
@@ -21,6 +20,7 @@ from hierchat.store.records import (
     Project,
     ToolCall,
 )
+from hierchat.store.repository import Repository
 from tests.testing.secrets import SECRET, fill, rows_of
 
 PUBLIC = {

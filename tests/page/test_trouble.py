@@ -20,7 +20,8 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.page.page_app import build_app, serve
 from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.store.connection import Connection, translated
+from hierchat.store.connection import Connection
+from hierchat.store.errors import translated
 from tests.isolation.visitor import Visitor as RequestVisitor
 from tests.page.stored import stored_chat
 from tests.testing import browser as driving

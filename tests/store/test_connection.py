@@ -22,8 +22,8 @@ from hierchat import logs
 from hierchat.config import shipped
 from hierchat.store import Store, StoreError, connection
 from hierchat.store.backups import backups_of
-from hierchat.store.connection import (
-    IDLE,
+from hierchat.store.connection import IDLE
+from hierchat.store.errors import (
     DatabaseCorrupt,
     DatabaseLocked,
     DatabaseNewer,
@@ -308,8 +308,8 @@ def test_a_backup_is_a_whole_database_or_none(store: Store, user: int, path: Pat
 def test_threads_share_a_few_connections(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread is begun for each reply. One connection each stayed open until the garbage collector came, and SQLite
     kept their files open even then: 120 of them after some hundred replies."""
-    connect, opened = connection._connect, list[Database]()
-    monkeypatch.setattr(connection, "_connect", lambda *args: opened.append(connect(*args)) or opened[-1])
+    connect, opened = connection.connect, list[Database]()
+    monkeypatch.setattr(connection, "connect", lambda *args: opened.append(connect(*args)) or opened[-1])
     with Store.open(path) as store:
         opened.clear()
         for _ in range(20):

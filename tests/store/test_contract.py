@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from hierchat.store import Store, StoreError
-from hierchat.store.connection import DatabaseLocked, DatabaseUnwritable, Repository
+from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable
+from hierchat.store.repository import Repository
 from tests.isolation.test_store import METHODS, PARTS, calls, part_of
 from tests.testing.secrets import Secrets, fill, rows_of
 

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.store import NotFound, Store, StoreError
-from hierchat.store.connection import DatabaseUnwritable, interrupt
+from hierchat.store.connection import interrupt
+from hierchat.store.errors import DatabaseUnwritable
 from hierchat.store.records import NewTurn, Origin, SourceCount, SourceSpan, Totals, TurnFigures, Whereabouts
 from tests.testing.deleting import delete_for_good
 from tests.testing.stores import chat_of, child, last_replies, new_store, replied

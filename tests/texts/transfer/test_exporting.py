@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.reasoning import join_reasoning
 from hierchat.store import Chat, Store, StoreError
-from hierchat.store.connection import DatabaseUnwritable
+from hierchat.store.errors import DatabaseUnwritable
 from hierchat.store.records import (
     Attachment,
     ChatSettings,

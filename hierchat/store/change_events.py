@@ -1,0 +1,43 @@
+"""Number the changes of each user's chats."""
+
+import threading
+
+
+class ChangeEvents:
+    """Numbers each user's changes, so that a page learns from one number whether it shows the present. One count for
+    all users would tell how busy others are. Of each conversation the number of the last change is known."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._messages: dict[tuple[int, int], int] = {}
+        self._settings: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+
+    def notify(self, user_id: int, conversation_id: int | None = None) -> None:
+        """Note a change of the user's list of chats; with a conversation, of its messages, too."""
+        with self._lock:
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
+            if conversation_id is not None:
+                self._messages[user_id, conversation_id] = number
+
+    def notify_settings(self, user_id: int, conversation_id: int | None = None) -> int:
+        """Note a change of a conversation's settings; without one, of the user's presets. Returns its number."""
+        with self._lock:
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
+            self._settings[user_id, conversation_id or 0] = number
+            return number
+
+    def count(self, user_id: int) -> int:
+        """Return the number of the user's last change; 0 if nothing changed since the program began."""
+        with self._lock:
+            return self._counts.get(user_id, 0)
+
+    def changed(self, user_id: int, conversation_id: int | None) -> int:
+        """Return the number of the last change of that conversation's messages; 0 if there was none."""
+        with self._lock:
+            return self._messages.get((user_id, conversation_id or 0), 0)
+
+    def settings_changed(self, user_id: int, conversation_id: int | None = None) -> int:
+        """Return the number of the last change of that conversation's settings, or of the presets; 0 if none."""
+        with self._lock:
+            return self._settings.get((user_id, conversation_id or 0), 0)

@@ -1,0 +1,41 @@
+"""Prepare text for the database: titles, search expressions, tags."""
+
+import re
+
+TITLE_CHARACTERS = 60
+NUMBER = re.compile(r" \(\d+\)$")
+"""Behind the title of a fork."""
+SEARCH_WORDS = 16
+FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
+"""Around the words of a snippet that were searched for. A text may hold them itself: trust no pairing."""
+
+_TAG = re.compile(r'(?<!\S)tag:(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
+
+
+def storable(text: str) -> str:
+    """Return a text with lone surrogates, which UTF-8 cannot hold and a browser may send, replaced by "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def title_of(text: str) -> str:
+    """Return one line of a text for the list of conversations, cut between words if it can be."""
+    line = " ".join(storable(text).split())
+    if len(line) <= TITLE_CHARACTERS:
+        return line
+    cut = line[:TITLE_CHARACTERS]
+    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"
+
+
+def match_expression(query: str) -> str:
+    """Return an FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word. Each
+    word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further."""
+    words = storable(query).replace("\0", " ").split()
+    words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
+    quoted = ['"' + word.replace('"', '""') + '"' for word in words]
+    return " ".join(quoted) + "*" if quoted else ""
+
+
+def split_tags(query: str) -> tuple[str, list[str]]:
+    """Split a query into its words, and the names behind its tag:"""
+    tags = [quoted or bare for quoted, bare in _TAG.findall(query)]
+    return _TAG.sub(" ", query), tags
