@@ -19,7 +19,7 @@ from hierchat.store.documents import Documents
 from hierchat.store.records import Document, Passage
 from hierchat.texts.attachments import with_files
 from hierchat.texts.passages import BUDGET, cut, fitting
-from hierchat.texts.text_files import Reader, kind
+from hierchat.texts.text_files import TextReader, kind
 
 DOCS = Path("docs")
 WRITTEN = Path(__file__).with_suffix(".tsv")
@@ -64,7 +64,7 @@ def measure(args: argparse.Namespace) -> int:
     files = sorted(DOCS.glob("*.md"))
     if not files:
         raise RequestError("There are no docs/*.md here: run it in a checkout.")
-    passages = [one for file in files for one in cut(file.name, kind(file), Reader([file]))]
+    passages = [one for file in files for one in cut(file.name, kind(file), TextReader([file]))]
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "h.db")) as store:
         user = store.users.ensure("retrieval")
         chat, documents = store.chats.create(user), Documents(store.connection)

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from hierchat.chat.comparison import CompareFrame, Verdict
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.checks import runs
 from hierchat.checks.runs import RequestError, machine, read_questions, settings_of
@@ -129,7 +129,7 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
     for number, text in enumerate(asked, 1):
         last: CompareFrame | None = None
         try:
-            question = Question(conversation, parent, text)
+            question = NewQuestion(conversation, parent, text)
             for frame in service.compare(user, question, settings, threading.Event()):
                 last = frame
         except (MessageTooLong, NotBegun) as error:

@@ -86,12 +86,12 @@ def _service() -> Any:
 
 def _ask(service: Any) -> None:
     """Send the first message of a new user, and wait for the first token of the reply."""
-    from hierchat.chat.in_progress import Question
+    from hierchat.chat.in_progress import NewQuestion
 
     user = service.store.users.ensure("bench")
     chat = service.store.chats.create(user)
     settings = service.slot.settings(service.slot.status.name)
-    for frame in service.send(user, Question(chat, None, QUESTION), settings, threading.Event()):
+    for frame in service.send(user, NewQuestion(chat, None, QUESTION), settings, threading.Event()):
         if frame.text or frame.phase == "done":
             if frame.notice:
                 raise RuntimeError(frame.notice)

@@ -30,7 +30,7 @@ INSTRUCTION_SETS = tuple(_NEEDS)
 LANES_OF = {name: 16 if name.startswith("avx512") else 8 for name in INSTRUCTION_SETS}
 """Rows of weights that are computed side by side, and lie interleaved in memory."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class InstructionsError(Exception):
@@ -70,7 +70,7 @@ class Kernels:
         """Tell whether this version's code of a function, as "module.function", is on disk and need not be compiled."""
         return self.folder.exists() and any(self.folder.rglob(f"{function}-*.nbc"))
 
-    def __call__(self, function: Function) -> Function:
+    def __call__(self, function: _Function) -> _Function:
         """Compile at the first call, keep the code on disk, release the interpreter's lock while it runs. No fast-math:
         the order of sums as written is what makes a row's bits the same in every segment."""
         numba.config.CACHE_DIR = str(self.folder)

@@ -127,6 +127,28 @@ def test_what_runs_inside_other_engines_needs_drafting_alone() -> None:
             assert others <= {"drafting", "config", "jit", "__init__"}, f"{module} imports {others}"
 
 
+def named(module: str) -> Iterator[tuple[str, str]]:
+    """The classes and aliases of types of a module, each with what makes it different from others."""
+    for one in parsed(MODULES[module]).body:
+        if isinstance(one, ast.ClassDef):
+            yield one.name, f"a class of {module}"
+        elif isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
+            yield one.targets[0].id, ast.unparse(one.value)
+
+
+def test_a_name_of_a_class_stands_for_one_thing() -> None:
+    found: dict[str, dict[str, str]] = {}
+    for module in MODULES:
+        for name, thing in named(module):
+            if name[0].isupper() and not name.isupper() and name not in EXCEPTIONS:
+                found.setdefault(name, {}).setdefault(thing, module)
+    assert {name: things for name, things in found.items() if len(things) > 1} == {}
+
+
+EXCEPTIONS = {"Line", "Tell"}
+"""A line of a chart and one of `hierchat prove`; how that reports, and how a run does."""
+
+
 def test_no_cycle() -> None:
     graph = {name: set(imported(path, start=True)) - {name} for name, path in MODULES.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError

@@ -129,7 +129,7 @@ def test_pages_beyond_those_that_are_remembered_are_forgotten(monkeypatch: pytes
 def test_a_large_pdf_drafts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(text_files, "LARGEST_PDF", 1 << 20)
     (tmp_path / "a.pdf").write_bytes(b"%PDF-" + bytes(1 << 20))
-    reader = text_files.Reader([tmp_path / "a.pdf"])
+    reader = text_files.TextReader([tmp_path / "a.pdf"])
     assert list(reader) == []
     assert "a PDF file of more than 1 MB; split it" in " ".join(reader.passed_over)
 

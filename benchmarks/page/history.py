@@ -27,7 +27,7 @@ import psutil
 
 from benchmarks.page.browser import browser
 from benchmarks.page.measure import BUSY_PERCENT, BUSY_SECONDS, WIDTH
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.chat.wording import against_plain
 from hierchat.checks.runs import RequestError, say
@@ -104,7 +104,7 @@ def _play(service: ChatService, args: argparse.Namespace) -> None:
             notes.write_text(json.dumps(played))
         conversation, below, turns = played[key]
         for turn, text in enumerate(chat["turns"][turns:], start=turns + 1):
-            question = Question(conversation, below or None, text)
+            question = NewQuestion(conversation, below or None, text)
             *_, frame = service.send(user, question, settings, threading.Event())
             if frame.finish == "error" or frame.message_id is None:
                 raise RequestError(frame.notice or "A reply failed.")

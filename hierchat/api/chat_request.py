@@ -46,7 +46,7 @@ class CalledFunction(Strict):
     arguments: str
 
 
-class ToolCall(Strict):
+class RequestToolCall(Strict):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
@@ -55,7 +55,7 @@ class ToolCall(Strict):
 class AssistantMessage(Strict):
     role: Literal["assistant"]
     content: Content = ""
-    tool_calls: list[ToolCall] = Field(default_factory=list)
+    tool_calls: list[RequestToolCall] = Field(default_factory=list)
     reasoning_content: str = ""
     # A reply that a client sends back as it came
     annotations: list[Any] = Field(default_factory=list, max_length=0)
@@ -71,16 +71,16 @@ class ToolMessage(Strict):
 RequestMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-class Function(Strict):
+class RequestFunction(Strict):
     name: str = Field(min_length=1, max_length=64)
     description: str = ""
     parameters: Schema = Field(default_factory=lambda: {"type": "object", "properties": {}})
     strict: Literal[False] = False
 
 
-class Tool(Strict):
+class RequestTool(Strict):
     type: Literal["function"]
-    function: Function
+    function: RequestFunction
 
 
 class NamedFunction(Strict):
@@ -134,7 +134,7 @@ class ChatRequest(Sampled):
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
     response_format: ResponseFormat = ResponseFormat()
-    tools: list[Tool] = Field(default_factory=list)
+    tools: list[RequestTool] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] = Field(default_factory=list)
@@ -235,7 +235,7 @@ def _prompt_message(message: PlainMessage | AssistantMessage | ToolMessage) -> M
     return Message(role, text, calls=tuple(_call(call) for call in message.tool_calls))
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: RequestToolCall) -> dict[str, Any]:
     try:
         arguments = parse_json(call.function.arguments.encode() or b"{}")
     except InvalidJson as error:

@@ -30,13 +30,13 @@ _MIDDLES = (
     ("<|fim▁begin|>", "<|fim▁hole|>", "<|fim▁end|>"),
 )
 """Control tokens before the text, before what follows the gap, and before what fills it."""
-Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+PromptIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class CompletionRequest(Sampled):
     """Body of a request to /v1/completions."""
 
-    prompt: str | Ids | list[str] | list[Ids]
+    prompt: str | PromptIds | list[str] | list[PromptIds]
     suffix: str = ""
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=20)

@@ -15,7 +15,7 @@ from hierchat.store import Connection, StoreError
 from hierchat.store.documents import Documents
 from hierchat.store.records import Attachment, Document, Message, Passage
 from hierchat.texts.passages import cut, fitting
-from hierchat.texts.text_files import CorpusError, Reader, find, kind, size_of
+from hierchat.texts.text_files import CorpusError, TextReader, find, kind, size_of
 
 MOST_DRAFTED = 200
 """Passages that draft a reply, beside those that its prompt holds."""
@@ -48,7 +48,7 @@ class DocumentReading:
         """Read and cut files into passages. Raises InterruptedError once it shall stop, StoreError if hierchat ends."""
         for file in files:
             self.name, before = path.name if file == path else str(file.relative_to(path)), self.done
-            reader = Reader([file], pages_as_text=True)
+            reader = TextReader([file], pages_as_text=True)
             for passage in cut(self.name, kind(file), reader):
                 if self.closing:
                     raise StoreError(

@@ -9,7 +9,7 @@ from hierchat.store.records import Measured, NewTurn
 
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
-Phase = Literal["waiting", "reading", "writing", "done", "calling", "summarising"]
+ReplyPhase = Literal["waiting", "reading", "writing", "done", "calling", "summarising"]
 """The last ones: the tool that the reply called waits for the user, or works; old turns are being summarised."""
 Arm = Literal["first", "second"]
 """A side of a comparison; the second one stays in the chat."""
@@ -63,7 +63,7 @@ class Figures(Measured):
 class Frame:
     """State of a reply at one moment. Every frame is complete: a view needs only the latest."""
 
-    phase: Phase
+    phase: ReplyPhase
     text: str = ""
     figures: Figures = Figures()
     prompt_read: int = 0

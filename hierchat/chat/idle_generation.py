@@ -210,7 +210,7 @@ INDEX_SECONDS = 30.0
 PATIENCE_SECONDS = 0.1
 """Between two tries to end it."""
 
-Phase = Literal["off", "refused", "no model", "full", "not now", "waiting", "writing"]
+IdlePhase = Literal["off", "refused", "no model", "full", "not now", "waiting", "writing"]
 
 _log = logging.getLogger("hierchat.chat")
 
@@ -219,7 +219,7 @@ _log = logging.getLogger("hierchat.chat")
 class IdleState:
     """State of idle generation for one user. Tokens are counted in those of the loaded model."""
 
-    phase: Phase
+    phase: IdlePhase
     chosen: IdleSettings
     tokens: int = 0
     """That there are, what is being written with them."""

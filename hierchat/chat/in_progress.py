@@ -38,7 +38,7 @@ def places_ahead(state: State) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class NewQuestion:
     """New message of a user, and its place in a chat."""
 
     conversation_id: int
@@ -102,10 +102,10 @@ class ReplyInProgress:
         return self.latest.above if isinstance(self.latest, Frame) else None
 
     @property
-    def question(self) -> Question:
+    def question(self) -> NewQuestion:
         """Return the question as ChatService.send takes it when its turn comes."""
         waited = time.monotonic() - self.sent if self.waited else 0.0
-        return Question(self.conversation_id, self.below, self.text, self.files, self.held, waited)
+        return NewQuestion(self.conversation_id, self.below, self.text, self.files, self.held, waited)
 
     @property
     def title(self) -> str:

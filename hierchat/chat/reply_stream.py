@@ -11,7 +11,7 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from hierchat import logs
-from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
+from hierchat.chat.frames import DESERVED_TOKENS, Frame, ReplyPhase
 from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.statistics import ReplyStatistics, plan_of
 from hierchat.config import GenerationSettings
@@ -161,7 +161,7 @@ class ReplyStream:
         if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
             self.statistics.set_baseline(fmean(plain), "measured")
 
-    def frame(self, phase: Phase = "done") -> Frame:
+    def frame(self, phase: ReplyPhase = "done") -> Frame:
         statistics = self.statistics
         prompt = self.prompt_tokens
         text = statistics.text

@@ -17,7 +17,7 @@ from hierchat.chat.conversations import Conversations, reply_settings
 from hierchat.chat.deleted_texts import DeletedTexts
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
-from hierchat.chat.in_progress import InProgress, Question
+from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reading_ahead import NextQuestion, ReadingAhead
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
@@ -136,7 +136,7 @@ class ChatService:
         return whole
 
     def send(
-        self, user_id: int, question: Question, settings: GenerationSettings, stop: threading.Event
+        self, user_id: int, question: NewQuestion, settings: GenerationSettings, stop: threading.Event
     ) -> Generator[Frame, None, None]:
         """Store a user's question and answer it. Raises NotFound at once. Also raises what keeps it from being
         answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored then, nor where it was stopped before
@@ -192,7 +192,7 @@ class ChatService:
     def compare(
         self,
         user_id: int,
-        question: Question,
+        question: NewQuestion,
         settings: GenerationSettings,
         stop: threading.Event,
         pair: Pair = USUAL,
@@ -363,7 +363,7 @@ class ChatService:
             return served.prompts.build(said, room, served.end_ids).dropped_turns
         return 0
 
-    def _outgrows(self, user_id: int, asked: Question, settings: GenerationSettings) -> bool:
+    def _outgrows(self, user_id: int, asked: NewQuestion, settings: GenerationSettings) -> bool:
         """Return whether this question's prompt leaves turns out; False if that is not known before its turn."""
         served = self.slot.model
         if served is None or asked.parent_id is None:
@@ -375,7 +375,7 @@ class ChatService:
             return bool(served.prompts.build(said, settings.max_new_tokens, served.end_ids).dropped_turns)
         return False
 
-    def _ask(self, asked: Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
+    def _ask(self, asked: NewQuestion, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         """Prepare the reply to a new message, which is stored once nothing more can keep it from being answered."""
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)

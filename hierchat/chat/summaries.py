@@ -33,7 +33,7 @@ from hierchat.store.records import Attachment, Message
 from hierchat.store.stored_text import TITLE_CHARACTERS
 from hierchat.texts.attachments import with_files
 
-Said = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
+ToPrompt = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
 """Turns a user's messages into those of the prompt."""
 IDLE_SECONDS = 4.0
 """So long nobody must have wanted the model."""
@@ -225,7 +225,7 @@ class _Part:
 class Compaction:
     """Writes summaries of chats."""
 
-    def __init__(self, store: Store, completions: Completions, said: Said) -> None:
+    def __init__(self, store: Store, completions: Completions, said: ToPrompt) -> None:
         self._store = store
         self._completions = completions
         self._said = said

@@ -122,7 +122,7 @@ class Proofs:
 
     def speed(self) -> Line:
         """Measure replies with and without drafts, in turn."""
-        from hierchat.chat.in_progress import Question
+        from hierchat.chat.in_progress import NewQuestion
 
         pairs = list[tuple[float, float]]()
         for number, text in enumerate(QUESTIONS, 1):
@@ -130,7 +130,7 @@ class Proofs:
             chat = self.service.chats.create(self.user)
             settings = GenerationSettings(max_new_tokens=2 * TOKENS)
             *_, last = self.service.compare(
-                self.user, Question(chat, None, text), settings, threading.Event()
+                self.user, NewQuestion(chat, None, text), settings, threading.Event()
             )
             if (verdict := last.verdict) is None:
                 return Line(
@@ -273,10 +273,10 @@ class Proofs:
         )
 
     def _ask(self, chat: int, text: str, below: int | None = None, **more: Any) -> Frame:
-        from hierchat.chat.in_progress import Question
+        from hierchat.chat.in_progress import NewQuestion
 
         settings = GenerationSettings(max_new_tokens=TOKENS)
-        question = Question(chat, below, text, **more)
+        question = NewQuestion(chat, below, text, **more)
         *_, last = self.service.send(self.user, question, settings, threading.Event())
         if last.finish in (None, "error"):
             raise RuntimeError(last.notice or "a reply did not come to its end")

@@ -18,18 +18,18 @@ from hierchat.models.fetch.hub import endpoint, search
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
 from hierchat.models.progress import BrokenFileError, terminal_progress
-from hierchat.models.runnable import Step
+from hierchat.models.runnable import ComputePath
 from hierchat.texts import corpora
 from hierchat.texts.build import PREFIX, Recipe, fetch
 from hierchat.texts.corpora import Stored, name_of, require_free_name
-from hierchat.texts.text_files import CorpusError, Reader, find
+from hierchat.texts.text_files import CorpusError, TextReader, find
 
 models_command = Group("models")
 corpus_command = Group("corpus")
 ORIGINS = ("wheel", "hub", "folder", "gguf")
 _NAMED = 10
 """Files that are named at most, of those that were not read as usual."""
-_BRIEFLY: dict[Step, str] = {
+_BRIEFLY: dict[ComputePath, str] = {
     "kernels": "own engine",
     "slots": "transformers",
     "plain": "transformers, no drafts",
@@ -164,7 +164,7 @@ def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, repl
             tokenizer = load_tokenizer(entry, report)
             require_free_name(name, tokens_sha256(tokenizer), replace)
             fetched = [fetch(path, report) for path in paths if path.startswith(PREFIX)]
-            reader = Reader([*here, *find(fetched, passed_over)], passed_over)
+            reader = TextReader([*here, *find(fetched, passed_over)], passed_over)
             sources = [path if path.startswith(PREFIX) else str(Path(path).absolute()) for path in paths]
             recipe = Recipe(name, reader, tokenizer, entry.name, sources)
             made = corpora.add(recipe, report, replace)

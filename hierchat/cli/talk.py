@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.chat.statistics import SourceRun
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
@@ -190,7 +190,7 @@ class Talk:
         settings, user = self.settings, self.kept.user
         number = self.number = self.kept.hold(text, files, self.number)
         self._service.chats.keep_settings(user, number, settings)
-        question = Question(number, self.kept.end_of(number), text, files, self.kept.held)
+        question = NewQuestion(number, self.kept.end_of(number), text, files, self.kept.held)
         sampling = reply_settings({**settings.sampling, "tools": False})  # nobody could allow a call here
         with closing(self._service.send(user, question, sampling, stop)) as frames:
             for frame in frames:

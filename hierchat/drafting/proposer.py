@@ -24,7 +24,7 @@ PROMPT_STATES = 64
 """Number of final prompt tokens whose hidden states are passed to `Proposer.see`; their states depend on all earlier
 tokens."""
 
-Drafting = Generator[Any, Any, DraftTree]
+DraftCoroutine = Generator[Any, Any, DraftTree]
 """Coroutine that drafts for one reply. It yields each forward that it needs of a draft head (HeadForward), is sent the
 result (HeadRows), and returns the tree. So the forwards of several replies can be computed together."""
 
@@ -72,7 +72,7 @@ class Proposer(ABC):
         node."""
         return self.propose(limit)
 
-    def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
+    def drafting(self, cost: DraftCost, limit: int | None = None) -> DraftCoroutine:
         """Propose as `propose_beside` does, by a coroutine that yields its own forwards."""
         return self.propose_beside(cost, limit)
         yield  # makes it a generator
@@ -85,7 +85,7 @@ class Proposer(ABC):
         return None
 
 
-def drafted(drafting: Sequence[Drafting]) -> list[DraftTree]:
+def drafted(drafting: Sequence[DraftCoroutine]) -> list[DraftTree]:
     """Run what several replies draft, and return the tree of each; their forwards of one head are one."""
     trees = [DraftTree()] * len(drafting)
     answers: dict[int, Any] = dict.fromkeys(range(len(drafting)))
@@ -218,7 +218,7 @@ class Partner:
         began = time.perf_counter()
         return self._asked(self.proposer.propose(limit), (time.perf_counter() - began) * 1e3)
 
-    def drafting(self, cost: DraftCost, limit: int | None) -> Drafting:
+    def drafting(self, cost: DraftCost, limit: int | None) -> DraftCoroutine:
         """Return the tree that `ask` returns, for a batched forward."""
         drafting, answer, ms = self.proposer.drafting(cost, limit), None, 0.0
         while True:
@@ -308,7 +308,7 @@ class JointDrafter(Proposer):
         self._joint = self._tree = self.first.propose_beside(cost, limit)
         return self._tree
 
-    def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
+    def drafting(self, cost: DraftCost, limit: int | None = None) -> DraftCoroutine:
         """Propose for a batched forward: also by those of the others that share forwards of their own."""
         first, trees = self.propose_beside(cost, limit), list[DraftTree]()
         for partner in self._partners:

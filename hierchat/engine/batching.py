@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from hierchat.drafting.draft_tree import WIDEST, DraftCost, DraftTree, Latency, LatencyCurve, divided
-from hierchat.drafting.proposer import Drafting, drafted
+from hierchat.drafting.proposer import DraftCoroutine, drafted
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix
 from hierchat.engine.runner import CachedSequence, Runner, TooManySequences
@@ -89,7 +89,7 @@ class _Running:
         except Exception as error:
             self.error = error
 
-    def drafting(self, cost: DraftCost, most: int, replies: int) -> Drafting:
+    def drafting(self, cost: DraftCost, most: int, replies: int) -> DraftCoroutine:
         """Draft as Generation.drafting does; what fails ends this reply alone."""
         with self.failing():
             return (yield from self.reply.drafting(cost, most, replies))

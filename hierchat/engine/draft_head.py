@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.growing import gumbel
-from hierchat.drafting.proposer import PROMPT_STATES, Blend, Drafting, Payoffs, Proposer, drafted, logit
+from hierchat.drafting.proposer import PROMPT_STATES, Blend, DraftCoroutine, Payoffs, Proposer, drafted, logit
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
@@ -254,7 +254,7 @@ class HeadDrafter(Proposer):
         """Return a tree of at most `limit` nodes; empty where no states were brought, or it would not pay."""
         return drafted([self.drafting(self._cost, limit)])[0]
 
-    def drafting(self, cost: DraftCost, limit: int | None = None) -> Drafting:
+    def drafting(self, cost: DraftCost, limit: int | None = None) -> DraftCoroutine:
         """Propose as `propose` does, at the prices of a batch; each forward of the head is left to the caller."""
         self._tree, self._likely, self._order = DraftTree(), {}, [-1]
         most = cost.most if limit is None else min(limit, cost.most)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, LatencyCurve
 from hierchat.drafting.payoff import DraftingGate
-from hierchat.drafting.proposer import PROMPT_STATES, Drafting, Proposer
+from hierchat.drafting.proposer import PROMPT_STATES, DraftCoroutine, Proposer
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
@@ -251,7 +251,7 @@ class Generation:
             missed.clear()
         return not self._rested
 
-    def drafting(self, cost: DraftCost, most: int, replies: int) -> Drafting:
+    def drafting(self, cost: DraftCost, most: int, replies: int) -> DraftCoroutine:
         """Propose drafts for a forward that `replies` share, at costs of that batch; at most `most` for all of them."""
         began = time.perf_counter()
         self._drafts, self._step_ms = NO_DRAFTS, cost.steps_ms

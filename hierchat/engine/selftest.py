@@ -45,7 +45,7 @@ SWITCHES = (
 """Environment variables by which kernels are chosen."""
 
 
-class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
+class SelfTestResult(BaseModel, frozen=True, extra="forbid", strict=True):
     """Result of a self-test."""
 
     exact: bool
@@ -53,14 +53,14 @@ class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
     widest: int | None = Field(default=None, ge=1, description="rows of the widest forward; None: any")
 
 
-def remembered(key: str | None, test: Callable[[], Proof]) -> Proof:
+def remembered(key: str | None, test: Callable[[], SelfTestResult]) -> SelfTestResult:
     """Return the proof kept under `key` (see cache_key), or what `test` finds now; None: nothing is kept. A damaged
     file counts as none."""
     if key is None:
         return test()
     file = cache_dir() / "selftest" / f"{key}.json"
     with suppress(OSError, ValueError):
-        return Proof.model_validate_json(file.read_bytes())
+        return SelfTestResult.model_validate_json(file.read_bytes())
     proof = test()
     with suppress(OSError):  # then the next start tests again
         write_whole(file, f"{proof.model_dump_json()}\n".encode())

@@ -13,11 +13,11 @@ from filelock import FileLock, Timeout
 
 from hierchat.config import cache_dir
 from hierchat.language import number
-from hierchat.models.progress import BrokenFileError, DiskFullError, Phase, Progress, Report
+from hierchat.models.progress import BrokenFileError, DiskFullError, LoadPhase, Progress, Report
 
 
 @contextmanager
-def locked(target: Path, report: Report, phase: Phase) -> Iterator[None]:
+def locked(target: Path, report: Report, phase: LoadPhase) -> Iterator[None]:
     """Lock `target` against other processes; the lock of a killed process frees itself."""
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")

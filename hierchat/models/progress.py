@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
-Phase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting", "training"]
+LoadPhase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting", "training"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Progress in bytes while downloading or reading, else in tensors: `done` of `total`, None where it is unknown."""
 
-    phase: Phase
+    phase: LoadPhase
     done: int
     total: int | None
     message: str
@@ -30,7 +30,7 @@ def silent(progress: Progress) -> None:
 
 
 def bar_class(
-    report: Report, phase: Phase, message: str, *, unit: str = "it", total: int | None = None
+    report: Report, phase: LoadPhase, message: str, *, unit: str = "it", total: int | None = None
 ) -> type[tqdm]:
     """Make a tqdm class whose bars counting in `unit` report instead of drawing; others are mute."""
     furthest = 0  # of several bars: the hub library counts received and written bytes apart
@@ -53,7 +53,7 @@ def bar_class(
 
 
 @contextmanager
-def transformers_bars(report: Report, phase: Phase, message: str) -> Iterator[None]:
+def transformers_bars(report: Report, phase: LoadPhase, message: str) -> Iterator[None]:
     """Let transformers report its bars, in tensors, instead of drawing them. Holds for the whole process."""
     from transformers.utils import logging
 
@@ -77,7 +77,7 @@ def terminal_progress() -> Iterator[Report]:
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[amount]}"))
     with Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as drawn:
-        tasks: dict[Phase, TaskID] = {}
+        tasks: dict[LoadPhase, TaskID] = {}
 
         def report(now: Progress) -> None:
             said = f"{now.phase} {escape(now.message)}"

@@ -17,10 +17,10 @@ from hierchat.models.formats.gguf_tokenizer import unknown_tokenizer
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import UnsupportedError
 
-Step = Literal["kernels", "slots", "plain"]
+ComputePath = Literal["kernels", "slots", "plain"]
 """What computes a model: our kernels; transformers' modules over our slots; or transformers alone, without drafts."""
 NO_DRAFTS = later("Drafts are not possible for this kind of model yet.")
-STEPS: dict[Step, str] = {
+STEPS: dict[ComputePath, str] = {
     "kernels": later("Runs on hierchat's own engine, with drafts."),
     "slots": later("Runs through transformers, with drafts."),
     "plain": later(
@@ -191,14 +191,14 @@ def graphed(config: Mapping[str, Any], context_length: int) -> bool:
     return not hides and types <= {model_config.FULL} and not text.get("attn_logit_softcapping")
 
 
-def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
+def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> ComputePath:
     """Return the Step that computes a model of this configuration. `own`: our own kernels may."""
     if own and not unsupported(config):
         return "kernels"
     return "slots" if slotted(config, device) else "plain"
 
 
-def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
+def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> ComputePath:
     """Return the Step that computes a model of which only transformers' name of its kind is known."""
     architecture = families.ARCHITECTURES.get(model_config.KINDS.get(kind, kind))
     if own and architecture:
@@ -263,7 +263,7 @@ def stays_in_blocks(head: Head, device: str) -> bool:
     )
 
 
-def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:
+def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> ComputePath:
     """Return the Step that computes a GGUF file's model."""
     if own and not gguf_unsupported(head):
         return "kernels"

@@ -22,7 +22,7 @@ from hierchat.models.device_memory import dtype_on
 from hierchat.models.fetch.bring import block_bytes
 from hierchat.models.load.check import by_engine
 from hierchat.models.load.load_model import LoadedModel
-from hierchat.models.runnable import Step
+from hierchat.models.runnable import ComputePath
 from hierchat.store import StoreError
 from hierchat.store.history import LearnedValues
 
@@ -157,7 +157,7 @@ def expected_speed(
     entry: ModelEntry,
     device: str,
     bandwidth: float | None,
-    step: Step | None,
+    step: ComputePath | None,
     backend: Backend | None = None,
     weights: int | None = None,
 ) -> Speed | None:

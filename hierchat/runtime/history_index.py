@@ -147,7 +147,7 @@ def _stored(run: SortedRun, order: NDArray[np.int32], places: list[tuple[int, in
     return SuffixRun(inside[:, [2, 1]], order)
 
 
-Tokenize = Callable[[str], Sequence[int]]
+TokenizeText = Callable[[str], Sequence[int]]
 
 AT_ONCE = 20_000
 """Characters that are tokenised before a reply; more wait for the thread."""
@@ -177,7 +177,7 @@ class UserHistory:
             Source(HISTORY, self.by_itself.index, origin=SELF),
         ]
 
-    def follow(self, tokenize: Tokenize | None, before: int | None = None) -> None:
+    def follow(self, tokenize: TokenizeText | None, before: int | None = None) -> None:
         """Remove what was deleted, add what is new. Long work is left to a thread."""
         with self._lock:
             more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
@@ -208,7 +208,7 @@ class UserHistory:
     def _tidying(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _tidy(self, tokenize: Tokenize | None, before: int | None) -> None:
+    def _tidy(self, tokenize: TokenizeText | None, before: int | None) -> None:
         """Tokenise what is left, for the next reply; store the suffix orders of what there is."""
         try:
             while tokenize and not self._closed.is_set() and self._tokenise(tokenize, before, None):
@@ -221,7 +221,7 @@ class UserHistory:
             if not self._closed.is_set():
                 _log.warning("The draft index was not stored: %s", error)
 
-    def _tokenise(self, tokenize: Tokenize, before: int | None, most: int | None) -> bool:
+    def _tokenise(self, tokenize: TokenizeText, before: int | None, most: int | None) -> bool:
         """Store the tokens of texts that have none yet, up to `most` characters; return whether there may be more."""
         found = self._store.history.without_tokens(*self._key, self._tokenised, before, _BATCH)
         texts: list[tuple[int, str]] = []
@@ -247,7 +247,7 @@ class Histories:
         self._held: dict[tuple[int, str], UserHistory] = {}
 
     def held(
-        self, user_id: int, model_key: str, tokenize: Tokenize | None = None, before: int | None = None
+        self, user_id: int, model_key: str, tokenize: TokenizeText | None = None, before: int | None = None
     ) -> UserHistory:
         """Return the history of all that the store has of this user and model, and nothing else. Without `tokenize`,
         messages that no model wrote are left out until their tokens are known. The message `before` is to be answered
@@ -268,7 +268,7 @@ class Histories:
             if user == user_id
         )
 
-    def read_in(self, user_id: int, model_key: str, tokenize: Tokenize) -> Iterator[int]:
+    def read_in(self, user_id: int, model_key: str, tokenize: TokenizeText) -> Iterator[int]:
         """Tokenise all that the user wrote or imported, in place of the thread that would do it beside the next reply;
         yields how many tokens of this user's can draft so far. From any thread."""
         total = self._store.history.count_tokens(user_id, model_key)

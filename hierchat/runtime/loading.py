@@ -35,7 +35,7 @@ from hierchat.models.progress import (
     silent,
 )
 from hierchat.runtime.costs import machine_name, measure_costs
-from hierchat.runtime.prompt import Chat, PromptBuilder, PromptMessage, Tools, joined
+from hierchat.runtime.prompt import ChatMessages, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import ChatTemplate, TemplateStopped, ThinkingFormat
 from hierchat.store.history import LearnedValues
@@ -207,7 +207,7 @@ class TextPrompts(PromptBuilder):
         super().__init__(TextTokens(), context_length, system_prompt)
         self.thinking = ThinkingFormat(self.tokenizer, choices(model.owner, model.name))
 
-    def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
+    def _encode(self, chat: ChatMessages, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         # Many templates insist on question and reply in turn, and a server's error names no way out.
         return super()._encode(joined(chat), tools, arguments)
 

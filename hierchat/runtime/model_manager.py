@@ -25,14 +25,14 @@ from hierchat.models.load.check import (
 )
 from hierchat.models.load.tokenizer_files import known_tokens
 from hierchat.models.progress import CatalogueError, ModelError
-from hierchat.models.runnable import Step
+from hierchat.models.runnable import ComputePath
 from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measure_bandwidth
 from hierchat.runtime.downloads import Bring, Download, Downloads, HubSearch, Judged, Search
 from hierchat.runtime.model_slot import CANCELLABLE, ModelSlot
 from hierchat.store.figures import ReplyFigures
 from hierchat.store.records import ModelSpeed
 
-State = Literal["here", "partly", "absent"]
+Presence = Literal["here", "partly", "absent"]
 TINY = 400_000_000
 """Parameters below which a model knows too little to work with."""
 NOBODY = 0
@@ -69,7 +69,7 @@ class ModelRow:
     parameters: int | None
     size: int | None
     have: int
-    state: State
+    state: Presence
     fit: Fit
     speed: Speed | None
     drafts: tuple[Draft, ...] = ()
@@ -78,7 +78,7 @@ class ModelRow:
     default: bool = False
     own: bool = False
     draft_only: bool = False
-    step: Step | None = None
+    step: ComputePath | None = None
     """What will compute it; None where that is not known before it is here."""
     maker: str = ""
     """Who made it, as far as the catalogue or its repository of the hub tells."""

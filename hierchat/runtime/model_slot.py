@@ -19,13 +19,13 @@ from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.load_model import makers_sampling
 from hierchat.models.load.tokenizer_files import read_tokenizer
-from hierchat.models.progress import ModelError, Phase, Progress, Report, silent
+from hierchat.models.progress import LoadPhase, ModelError, Progress, Report, silent
 from hierchat.runtime.loading import LoadOptions, load_remote, load_served_model, require_template
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store.history import LearnedValues
 from hierchat.texts.corpora import kept_seed, seed, seed_files, statistics
 
-SlotPhase = Literal["none", "waiting", "leaving", "measuring", "ready", "failed"] | Phase
+SlotPhase = Literal["none", "waiting", "leaving", "measuring", "ready", "failed"] | LoadPhase
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from hierchat.config import Reasoning
 from hierchat.language import later
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused, ThinkingFormat
+from hierchat.runtime.template import ChatMessages, ChatTemplate, PromptError, TemplateRefused, ThinkingFormat
 
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
@@ -288,7 +288,7 @@ class PromptBuilder:
             return said | {"content": parts.answer, self.thinking.field: parts.thought}
         return said if self.thinking.keeps else said | {"content": parts.answer}
 
-    def _template(self, said: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
+    def _template(self, said: ChatMessages, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         chat = list(said)
         if self.system_prompt and not any(message["role"] == "system" for message in said):
             chat.insert(0, {"role": "system", "content": self.system_prompt})
@@ -309,12 +309,12 @@ class PromptBuilder:
         """Tell whether the template has a place for a system prompt. Some refuse one, others leave it out."""
         return self._shows_mark([{"role": "system", "content": MARK}], [])
 
-    def _shows_mark(self, before: Chat, tools: Tools) -> bool:
+    def _shows_mark(self, before: ChatMessages, tools: Tools) -> bool:
         with suppress(PromptError):
             return MARK in self.template.text([*before, {"role": "user", "content": "?"}], tools)
         return False
 
-    def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
+    def _encode(self, chat: ChatMessages, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)
 
 
@@ -328,7 +328,7 @@ def turns_of(messages: Iterable[Any]) -> list[list[Any]]:
     return turns
 
 
-def _told_in_question(chat: Chat) -> Chat:
+def _told_in_question(chat: ChatMessages) -> ChatMessages:
     told = [message["content"] for message in chat if message["role"] == "system"]
     rest = [dict(message) for message in chat if message["role"] != "system"]
     question = next((message for message in rest if message["role"] == "user"), None)
@@ -339,9 +339,9 @@ def _told_in_question(chat: Chat) -> Chat:
     return rest
 
 
-def joined(chat: Chat) -> Chat:
+def joined(chat: ChatMessages) -> ChatMessages:
     """Join messages of one role in a row, and leave out what stands before the first question."""
-    rows: Chat = [
+    rows: ChatMessages = [
         {"role": role, "content": "\n\n".join(message["content"] for message in row)}
         for role, row in groupby(chat, key=itemgetter("role"))
     ]

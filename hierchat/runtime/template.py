@@ -13,7 +13,7 @@ from hierchat.language import later
 from hierchat.reasoning import CLOSES, OPENS, join_reasoning, nearest_effort, split_reasoning
 from hierchat.runtime import template_program
 
-Chat = list[dict[str, Any]]
+ChatMessages = list[dict[str, Any]]
 """Messages as templates take them."""
 SECONDS = 5
 """Maximum time of the processor for one request, where the system counts it."""
@@ -44,14 +44,14 @@ class ChatTemplate:
         self._control: dict[str, re.Pattern[str]] = {}
         """Patterns of control tokens, by template."""
 
-    def text(self, chat: Chat, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> str:
+    def text(self, chat: ChatMessages, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> str:
         """Render the prompt as text. Raises TemplateRefused, TemplateStopped."""
         if not self._tokenizer.chat_template:
             return str(self._tokenizer.apply_chat_template(chat, tokenize=False))
         given = [{key: value for key, value in message.items() if value is not None} for message in chat]
         return self._render(self._named(tools), given, list(tools), variables)
 
-    def ids(self, chat: Chat, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> list[int]:
+    def ids(self, chat: ChatMessages, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> list[int]:
         """Render the prompt's tokens. A control token in a message, tool or variable is plain text. Raises
         TemplateRefused, TemplateStopped."""
         if not self._tokenizer.chat_template:
@@ -79,7 +79,9 @@ class ChatTemplate:
                 f"None of the chat templates of {self._model} is the default one. Choose another model."
             ) from error
 
-    def _render(self, template: str, chat: Chat, tools: list[Any], variables: Mapping[str, Any]) -> str:
+    def _render(
+        self, template: str, chat: ChatMessages, tools: list[Any], variables: Mapping[str, Any]
+    ) -> str:
         given = {
             **self._tokenizer.special_tokens_map,
             "add_generation_prompt": False,

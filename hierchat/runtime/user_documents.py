@@ -20,9 +20,9 @@ from hierchat.runtime.model_slot import ModelSlot
 from hierchat.texts import corpora, previews
 from hierchat.texts.build import PREFIX, Recipe
 from hierchat.texts.previews import Preview, preview
-from hierchat.texts.text_files import CorpusError, Reader, find, named_path
+from hierchat.texts.text_files import CorpusError, TextReader, find, named_path
 
-Phase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
+DocumentPhase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
 UNDER_WAY = ("looking", "reading", "sorting", "stopping")
 
 
@@ -31,7 +31,7 @@ class Addition:
     """State of texts that are being added. `done` of `total` bytes while they are read."""
 
     name: str
-    phase: Phase = "looking"
+    phase: DocumentPhase = "looking"
     preview: Preview | None = None
     """From phase "looked" on."""
     done: int = 0
@@ -246,7 +246,7 @@ class UserDocuments:
             shutil.move(self._dropped, kept)
             self._dropped, self._paths = None, (kept,)
         named = [file for path in self._paths for file in (path.iterdir() if path == kept else [path])]
-        reader = Reader(find(sorted(named), passed_over), passed_over)
+        reader = TextReader(find(sorted(named), passed_over), passed_over)
         sources = [str(path) for path in self._paths]
         recipe = Recipe(name, reader, self._tokenizer_of(model), model, sources)
         made = corpora.add(recipe, self._report, anew)
@@ -264,7 +264,7 @@ class UserDocuments:
                 raise _Cancelled
             assert self.addition
             if self.addition.phase != "looking":
-                phase: Phase = "sorting" if progress.phase == "sorting" else "reading"
+                phase: DocumentPhase = "sorting" if progress.phase == "sorting" else "reading"
                 self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
 
     def _row(self, name: str, builds: Sequence[corpora.Stored]) -> UserDocument:

@@ -16,14 +16,14 @@ TABLES = (
 """Whose rows are counted."""
 BUSY_SECONDS = 2.0
 
-State = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
+HealthState = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """Result of examining a file; `schema`: last step of the schema, `detail`: a code of SQLite or the system."""
 
-    state: State
+    state: HealthState
     size: int = 0
     schema: str = ""
     rows: dict[str, int] = field(default_factory=dict)

@@ -18,8 +18,8 @@ from hierchat.store.records import (
     Attachment,
     AttachmentHead,
     Message,
+    MessageState,
     NewMessage,
-    State,
     ToolCall,
     Whereabouts,
 )
@@ -253,7 +253,11 @@ class Messages(Repository):
 
     @staticmethod
     def insert(
-        db: Database, user_id: int, conversation_id: int, message: NewMessage, state: State = "complete"
+        db: Database,
+        user_id: int,
+        conversation_id: int,
+        message: NewMessage,
+        state: MessageState = "complete",
     ) -> int:
         """Add a message as part of a transaction, and make its branch current. Raises NotFound."""
         conversation = owned_conversation(db, user_id, conversation_id)

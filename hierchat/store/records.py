@@ -9,7 +9,7 @@ from typing import Any, Literal
 Role = Literal["system", "user", "assistant"]
 FinalState = Literal["complete", "stopped", "interrupted"]
 """How a message ended: by itself, by the user's Stop, or by a crash or an error."""
-State = Literal["complete", "stopped", "interrupted", "writing"]
+MessageState = Literal["complete", "stopped", "interrupted", "writing"]
 Baseline = Literal["measured", "estimated"]
 DraftsFrom = Literal["all", "chat", "none"]
 """All that is stored of this user and all corpora; the chat itself alone, and draft models; nothing."""
@@ -130,7 +130,7 @@ class Message:
     parent_id: int | None
     role: Role
     text: str
-    state: State
+    state: MessageState
     created_at: float
     siblings: tuple[int, ...]
     """Ids of all messages with the same parent, this one among them, oldest first."""

@@ -176,7 +176,7 @@ class Replies(Repository):
             with self._connection.write() as db:
                 interrupt(db, unfinished)
 
-    def _set(self, db: Database, message_id: int, text: str, state: records.State) -> None:
+    def _set(self, db: Database, message_id: int, text: str, state: records.MessageState) -> None:
         changed = (
             message_id in self._writing
             and db.execute(

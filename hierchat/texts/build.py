@@ -26,7 +26,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.fetch.hub import fetch_hub
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import MissingError, Progress, Report
-from hierchat.texts.text_files import CorpusError, Reader
+from hierchat.texts.text_files import CorpusError, TextReader
 
 # How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json, which tells where its files
 # begin; in a folder of its own, whole or not at all.
@@ -187,7 +187,7 @@ class Recipe:
     """What a corpus is built from: a name, files, the tokenizer and its model."""
 
     name: str
-    reader: Reader
+    reader: TextReader
     tokenizer: Any
     model: str
     sources: Sequence[str]
@@ -234,7 +234,7 @@ def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def _batches(reader: Reader) -> Iterator[list[tuple[str, str]]]:
+def _batches(reader: TextReader) -> Iterator[list[tuple[str, str]]]:
     batch: list[tuple[str, str]] = []
     size = 0
     for text in reader:

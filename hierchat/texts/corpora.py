@@ -20,7 +20,7 @@ from hierchat.models.catalogue import ModelEntry, nearest
 from hierchat.models.load.tokenizer_files import note_tokens, tokens_sha256
 from hierchat.models.progress import Report, silent
 from hierchat.texts.build import FORM, Damaged, Meta, Recipe, Statistics, build, read, read_meta
-from hierchat.texts.text_files import CorpusError, Reader, find
+from hierchat.texts.text_files import CorpusError, TextReader, find
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def seed(
         with locked(target, report, "reading"):
             if found := kept_seed(files, tokenizer):
                 return found
-            reader = Reader(files)
+            reader = TextReader(files)
             names = [file.name for file in files]
             made = build(target, Recipe(SEED_NAME, reader, tokenizer, model, names), report)
         for trouble in reader.passed_over:
@@ -288,7 +288,7 @@ def _extra(corpus: Path, tokenizer: Any, model: str, report: Report) -> Statisti
             try:
                 return read(target)
             except Damaged:
-                reader = Reader(files, passed_over)
+                reader = TextReader(files, passed_over)
                 return build(target, Recipe(EXTRA_NAME, reader, tokenizer, model, [str(corpus)]), report)
     except OSError as error:
         raise CorpusError(f"{error.filename or corpus}: {error.strerror}. Check its permissions.") from error

@@ -122,7 +122,7 @@ _MOST_DIRECTORY = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExportedFile:
     """JSON file to import, which may lie in a zip."""
 
     path: Path
@@ -135,7 +135,7 @@ class Source:
         return self.path.name if self.member is None else f"{self.path.name}, {self.member}"
 
 
-class Place(ExitStack):
+class ExportContainer(ExitStack):
     """File that sources lie in. A zip is opened once for all that is read of it."""
 
     def __init__(self, path: Path) -> None:
@@ -144,7 +144,7 @@ class Place(ExitStack):
         self._packed: zipfile.ZipFile | None = None
 
     @contextmanager
-    def opened(self, source: Source) -> Iterator[BinaryIO]:
+    def opened(self, source: ExportedFile) -> Iterator[BinaryIO]:
         """Open a source for reading. Raises TransferError if it cannot be read, from inside the block too."""
         try:
             if source.member is None:
@@ -160,7 +160,7 @@ class Place(ExitStack):
             raise unreadable(self._path, f"no whole zip: {error}") from error
 
 
-def sources(paths: Iterable[Path]) -> list[Source]:
+def sources(paths: Iterable[Path]) -> list[ExportedFile]:
     """Return the JSON files to import in files, zips and folders. Raises TransferError."""
     return [source for path in paths for file in _files(path) for source in _of(file)]
 
@@ -180,17 +180,17 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _of(path: Path) -> list[Source]:
+def _of(path: Path) -> list[ExportedFile]:
     try:
         if not zipfile.is_zipfile(path):
-            return [Source(path, None, path.stat().st_size)]
+            return [ExportedFile(path, None, path.stat().st_size)]
         with path.open("rb") as stream:  # before the list of its files is read, which takes memory
             end = zipfile._EndRecData(stream)  # type: ignore[attr-defined]
         if end and end[zipfile._ECD_SIZE] > _MOST_DIRECTORY:  # type: ignore[attr-defined]
             raise _too_many(path)
         with zipfile.ZipFile(path) as packed:
             found = [
-                Source(path, one.filename, one.file_size)
+                ExportedFile(path, one.filename, one.file_size)
                 for one in packed.infolist()
                 if one.filename.endswith(".json") and one.compress_type in _READABLE
             ]
@@ -264,7 +264,7 @@ class Import:
     def __iter__(self) -> Iterator[None]:
         before = 0
         for path, inside in groupby(self._sources, attrgetter("path")):
-            with Place(path) as place:
+            with ExportContainer(path) as place:
                 for source in inside:
                     for read in self._read(place, source):
                         self.done = before + min(read, source.size)
@@ -273,7 +273,7 @@ class Import:
                             return
                     before += source.size
 
-    def _read(self, place: Place, source: Source) -> Iterator[int]:
+    def _read(self, place: ExportContainer, source: ExportedFile) -> Iterator[int]:
         """Import one source; yield the bytes read so far, again and again, and in the end."""
         number = 0
         try:
@@ -287,7 +287,7 @@ class Import:
             self._pass_over(str(error))
         yield source.size
 
-    def _take(self, source: Source, number: int, value: Any) -> None:
+    def _take(self, source: ExportedFile, number: int, value: Any) -> None:
         which = f"number {number}"
         try:
             if isinstance(value, BadChat):

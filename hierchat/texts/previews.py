@@ -13,7 +13,7 @@ from hierchat.models.cache import write_whole
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.texts.build import encoded
 from hierchat.texts.corpora import corpora_dir
-from hierchat.texts.text_files import LINES, PACKED, PDFS, TABLES, Reader, find, kind, size_of
+from hierchat.texts.text_files import LINES, PACKED, PDFS, TABLES, TextReader, find, kind, size_of
 
 EVERY = 30.0
 """Seconds from one look to the next."""
@@ -125,7 +125,7 @@ def _is_closed(file: Path) -> bool:
 
 def _beginning(file: Path) -> tuple[list[str], int]:
     """Return texts from the beginning of a file, and how many of its bytes they are."""
-    reader = Reader([file])
+    reader = TextReader([file])
     if kind(file) not in LINES | {".json"}:
         text = next(iter(reader), "")[:_SAMPLE]
         return [text], len(text.encode())

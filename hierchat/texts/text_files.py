@@ -60,7 +60,7 @@ _CHARSETS = [
 ]  # fmt: skip
 
 
-class Unreadable(Exception):
+class SkippedFile(Exception):
     """Raised to pass a file over, for the reason that the text gives; the others are read."""
 
 
@@ -130,7 +130,7 @@ def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Itera
 @contextmanager
 def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
     """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended
-    in. Adds to `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text."""
+    in. Adds to `notes` how a file was read that is not UTF-8. Raises SkippedFile for what is no text."""
     try:
         charset = _charset(_unpacked(path, raw), LARGEST_UNPACKED if path.suffix.lower() in PACKED else None)
         raw.seek(0)
@@ -144,7 +144,7 @@ def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
         finally:
             text.detach()
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise Unreadable(f"no whole {path.suffix.lower()[1:]} file ({error})") from error
+        raise SkippedFile(f"no whole {path.suffix.lower()[1:]} file ({error})") from error
 
 
 def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
@@ -157,27 +157,27 @@ def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
 
 
 def _charset(stream: BinaryIO, most: int | None = None) -> str:
-    """Return the charset of a stream, all of which is read. Raises Unreadable if it has more than `most` bytes."""
+    """Return the charset of a stream, all of which is read. Raises SkippedFile if it has more than `most` bytes."""
     beginning = stream.read(_CHUNK)
     for bom, charset in _BOMS:
         if beginning.startswith(bom):
             return charset
     control = len(beginning) - len(beginning.translate(None, _CONTROL))
     if control * _GARBLED > len(beginning):
-        raise Unreadable("binary")
+        raise SkippedFile("binary")
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     size = characters = bad = 0
     sample, chunk = b"", beginning
     while chunk:
         if b"\0" in chunk:
-            raise Unreadable("binary")
+            raise SkippedFile("binary")
         text = decoder.decode(chunk)
         spoilt = max(text.count("\ufffd") - chunk.count(b"\xef\xbf\xbd"), 0)
         sample = sample or (chunk if spoilt else b"")
         bad += spoilt
         size += len(chunk)
         if most is not None and size > most:
-            raise Unreadable(f"it unpacks to more than {most >> 20:,} MB; unpack it and split it")
+            raise SkippedFile(f"it unpacks to more than {most >> 20:,} MB; unpack it and split it")
         characters += len(text)
         chunk = stream.read(_CHUNK)
     if not bad:
@@ -276,7 +276,7 @@ _PDF_CHARACTERS, _PDF_SECONDS = 1 << 26, 120
 _SPACE = re.compile(r"[\s,]*")
 
 
-class Reader:
+class TextReader:
     """Iterates over the texts of files, and records how it went. A file that cannot be read stops nothing."""
 
     def __init__(
@@ -304,7 +304,7 @@ class Reader:
                     for text in self._texts(file, raw):
                         self.done = before + min(raw.tell(), size_of(file))
                         yield from _pieces(text)
-            except Unreadable as reason:
+            except SkippedFile as reason:
                 self.passed_over.append(f"{file}: {reason}")
             except OSError as error:
                 self.passed_over.append(f"{file}: {error.strerror or error}")
@@ -386,16 +386,16 @@ def _values(stream: IO[str]) -> Iterator[Any]:
         try:
             value, end = decoder.raw_decode(text, at)
         except RecursionError:
-            raise Unreadable("its JSON is nested too deep") from None
+            raise SkippedFile("its JSON is nested too deep") from None
         except ValueError as error:
             text, at = text[at:], 0
             if len(text) > LARGEST_VALUE:
-                raise Unreadable(f"one JSON value of more than {LARGEST_VALUE >> 20} MB; split it") from None
+                raise SkippedFile(f"one JSON value of more than {LARGEST_VALUE >> 20} MB; split it") from None
             # Twice as much each time, so that a large value is not parsed often
             if more := stream.read(max(PIECE, len(text))):
                 text += more
             elif text or inside:
-                raise Unreadable(f"no whole JSON ({error})") from None
+                raise SkippedFile(f"no whole JSON ({error})") from None
             else:
                 return
         else:
@@ -406,11 +406,11 @@ def _values(stream: IO[str]) -> Iterator[Any]:
 def _converted(kind: str, raw: BinaryIO) -> str:
     held = raw.read(LARGEST_PDF + 1)
     if len(held) > LARGEST_PDF:
-        raise Unreadable(f"a {kind[1:].upper()} file of more than {LARGEST_PDF >> 20} MB; split it")
+        raise SkippedFile(f"a {kind[1:].upper()} file of more than {LARGEST_PDF >> 20} MB; split it")
     try:
         return text_of(held, _PDF_CHARACTERS, _PDF_SECONDS, kind)
     except PdfError as error:
-        raise Unreadable(f"it {error}".rstrip(".")) from error
+        raise SkippedFile(f"it {error}".rstrip(".")) from error
 
 
 def _rows(raw: BinaryIO) -> Iterator[dict[str, Any]]:
@@ -418,9 +418,9 @@ def _rows(raw: BinaryIO) -> Iterator[dict[str, Any]]:
         pyarrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise Unreadable("Parquet needs `pip install pyarrow`") from None
+        raise SkippedFile("Parquet needs `pip install pyarrow`") from None
     try:
         for batch in parquet.ParquetFile(raw).iter_batches(batch_size=256):
             yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
-        raise Unreadable(f"no whole Parquet file ({error})") from error
+        raise SkippedFile(f"no whole Parquet file ({error})") from error

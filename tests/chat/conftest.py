@@ -10,7 +10,7 @@ import pytest
 
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
@@ -67,7 +67,7 @@ class Talk:
         self, text: str, parent: int | None = None, files: Sequence[Attachment] = (), **settings: Any
     ) -> Any:
         """The generator of frames."""
-        question = Question(self.conversation, parent, text, files)
+        question = NewQuestion(self.conversation, parent, text, files)
         return self.service.send(self.user, question, self._settings(settings), self.stop)
 
     def send(
@@ -84,7 +84,7 @@ class Talk:
         return list(self.service.resume(self.user, reply or 0, more, self.stop))[-1]
 
     def comparing(self, text: str, parent: int | None = None, **settings: Any) -> Iterator[CompareFrame]:
-        question = Question(self.conversation, parent, text)
+        question = NewQuestion(self.conversation, parent, text)
         return self.service.compare(self.user, question, self._settings(settings), self.stop)
 
     def tokens(self, reply: Frame) -> list[int]:

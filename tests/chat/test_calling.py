@@ -13,7 +13,7 @@ import pytest
 
 from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.chat.tools import ANSWER_NOW, MOST_CALLS
 from hierchat.engine.engine import GenerationRequest, Step
@@ -63,7 +63,7 @@ class Talk:
     def send(self, *answers: str, text: str = "Read it.") -> list[Frame]:
         """Send a message; each call is answered in turn."""
         left, frames = list(answers), []
-        question = Question(self.chat, self.store.messages.last(self.user, self.chat), text)
+        question = NewQuestion(self.chat, self.store.messages.last(self.user, self.chat), text)
         for frame in self.service.send(self.user, question, reply_settings({"tools": True}), self.stop):
             frames.append(frame)
             if frame.phase == "calling" and self.calls[-1].state == "asked":
@@ -235,7 +235,7 @@ def test_nobody_else_answers_or_has_tools(start: Start) -> None:
     talk = start(READ, "Well.")
     guest = talk.store.users.ensure("ann")
     assert talk.service.tools.offered(guest, talk.stop) == ({}, [])
-    question = Question(talk.chat, None, "Read it.")
+    question = NewQuestion(talk.chat, None, "Read it.")
     for frame in talk.service.send(talk.user, question, reply_settings({"tools": True}), talk.stop):
         if frame.phase == "calling" and talk.calls[-1].state == "asked":
             talk.service.tools.answer(guest, frame.message_id or 0, "once")

@@ -18,7 +18,7 @@ from hierchat.chat.comparison import (
     Configuration,
 )
 from hierchat.chat.frames import Arm
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.engine.verification import ArrayRows
 from hierchat.models.progress import ModelError
 from hierchat.runtime.model_slot import ModelSlot
@@ -170,7 +170,7 @@ def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[Arm, Configurati
 
 
 def compared(talk: Talk, pair: dict[Arm, Configuration], **settings: Any) -> list[CompareFrame]:
-    question = Question(talk.conversation, None, "hello")
+    question = NewQuestion(talk.conversation, None, "hello")
     return list(talk.service.compare(talk.user, question, talk._settings(settings), talk.stop, pair))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Configuration, Pair
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.statistics import server_runs
 from hierchat.config import GenerationSettings
@@ -167,7 +167,7 @@ BOTH: Pair = {"first": Configuration(), "second": Configuration()}
 def compared(talk: Talk, pair: Pair = USUAL, **settings: Any) -> CompareFrame:
     made = talk._settings(settings)
     *_, last = talk.service.compare(
-        talk.user, Question(talk.conversation, None, "hello"), made, talk.stop, pair
+        talk.user, NewQuestion(talk.conversation, None, "hello"), made, talk.stop, pair
     )
     return last
 

@@ -19,7 +19,7 @@ from hierchat.chat import reply_stream
 from hierchat.chat.completions import NoModel
 from hierchat.chat.conversations import own_sampling, reply_settings
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import NotBegun
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
@@ -438,7 +438,7 @@ def test_waiting_for_the_model_to_load_is_no_waiting_for_replies(talk: Talk) -> 
     assert list(figures.loading) == ["compiling", "measuring", "ready"]
     assert 0 < sum(figures.loading.values()) <= figures.total_seconds
     assert same(talk.service.figures(talk.user, last.message_id), figures)
-    question = Question(talk.conversation, None, "hello", waited=17.0)  # for the reply before it
+    question = NewQuestion(talk.conversation, None, "hello", waited=17.0)  # for the reply before it
     settings = GenerationSettings(max_new_tokens=8)
     figures = list(talk.service.send(talk.user, question, settings, talk.stop))[-1].figures
     assert figures.waited_seconds == 17

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hierchat.engine import selftest
-from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
+from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.engine.verification import Rows
 from tests.testing.tiny import tiny_model
@@ -80,7 +80,7 @@ def test_a_sound_target_passes_and_every_fault_is_found(fault: str | None) -> No
 
 
 def prove(toy: Toy, key: str | None = None) -> bool:
-    return remembered(key, lambda: Proof(exact=invariant(toy))).exact
+    return remembered(key, lambda: SelfTestResult(exact=invariant(toy))).exact
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_damaged_result_is_found_anew(kept: Path, damaged: bytes) -> None:
     kept.mkdir()
     file = kept / "key.json"
     file.write_bytes(damaged)
-    proof = Proof(exact=True, quantum=6, widest=32)
+    proof = SelfTestResult(exact=True, quantum=6, widest=32)
     assert remembered("key", lambda: proof) == proof
     assert remembered("key", lambda: pytest.fail("it was written anew")) == proof
 

@@ -27,7 +27,7 @@ import torch
 from hierchat import logs
 from hierchat.api.endpoint import Endpoint
 from hierchat.chat import conversations, summaries
-from hierchat.chat.in_progress import Question, ReplyInProgress
+from hierchat.chat.in_progress import NewQuestion, ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import Report
@@ -317,7 +317,7 @@ class User:
     def compare(self) -> None:
         chat, settings = self.chat(), GenerationSettings(max_new_tokens=12, logit_bias={END: -100.0})
         self.notes("comparing", chat=chat)
-        question = Question(chat, self.service.chats.last_message(self.user, chat), "Count.")
+        question = NewQuestion(chat, self.service.chats.last_message(self.user, chat), "Count.")
         *_, last = self.service.compare(self.user, question, settings, threading.Event())
         if last.result is not None and last.result.id:
             self.notes("compared", id=last.result.id, chat=chat)
@@ -360,7 +360,7 @@ def warm() -> None:
             service = ChatService(store, settle(slot))
             user = store.users.ensure("ann")
             for _ in range(2):
-                question = Question(store.chats.create(user), None, "Tell me of this")
+                question = NewQuestion(store.chats.create(user), None, "Tell me of this")
                 for _frame in service.send(
                     user, question, GenerationSettings(max_new_tokens=40), threading.Event()
                 ):

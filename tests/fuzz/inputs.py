@@ -138,7 +138,7 @@ def streamed(dice: random.Random, folder: Path) -> None:
 @target
 def corpus(dice: random.Random, folder: Path) -> None:
     """Files to draft from, of every kind: what cannot be read is passed over."""
-    from hierchat.texts.text_files import Reader
+    from hierchat.texts.text_files import TextReader
     from tests.testing.office_files import docx, epub
 
     said = {"messages": [{"role": "assistant", "content": any_text(dice)}]}
@@ -158,7 +158,7 @@ def corpus(dice: random.Random, folder: Path) -> None:
         kinds |= {".docx": docx(any_text(dice)), ".epub": epub(html)}
     kind, raw = dice.choice(list(kinds.items()))
     (folder / f"a{kind}").write_bytes(spoilt(dice, raw) if dice.random() < 0.7 else raw)
-    for text in Reader([folder / f"a{kind}"], pages_as_text=dice.random() < 0.1):
+    for text in TextReader([folder / f"a{kind}"], pages_as_text=dice.random() < 0.1):
         text.encode("utf-8")
 
 

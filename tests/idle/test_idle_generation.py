@@ -19,7 +19,7 @@ import pytest
 from hierchat.chat import idle_generation, prompts
 from hierchat.chat import spare_time as machines
 from hierchat.chat.idle_generation import IdleState, Writer
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.prompts import VARIATIONS, Script, mixed, own_scripts
 from hierchat.chat.service import ChatService
 from hierchat.chat.spare_time import BUSY, ON_BATTERY, Machine
@@ -145,7 +145,7 @@ def ask(service: ChatService, user: int, text: str = "Where does it end?", **set
     chat = service.store.chats.create(user)
     usual = {"max_new_tokens": 12, "logit_bias": {END: -100.0}}
     asked = service.send(
-        user, Question(chat, None, text), GenerationSettings(**{**usual, **settings}), threading.Event()
+        user, NewQuestion(chat, None, text), GenerationSettings(**{**usual, **settings}), threading.Event()
     )
     return chat, list(asked)[-1]
 

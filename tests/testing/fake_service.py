@@ -16,7 +16,7 @@ from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.in_progress import InProgress, Question
+from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView, SourceRun
@@ -187,7 +187,7 @@ class FakeService(ChatService):
         if over > 0:
             raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
 
-    def send(self, user_id, asked: Question, settings, stop) -> Iterator[Frame]:
+    def send(self, user_id, asked: NewQuestion, settings, stop) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
                 raise self.script.raises
@@ -226,7 +226,7 @@ class FakeService(ChatService):
             if turn.model is not None:
                 yield from begin()
 
-    def _stored(self, user_id, asked: Question) -> int:
+    def _stored(self, user_id, asked: NewQuestion) -> int:
         chat, parent, path = asked.conversation_id, asked.parent_id, []
         if parent:
             path = self.store.messages.path(user_id, chat, parent)
@@ -237,7 +237,7 @@ class FakeService(ChatService):
         waited = [] if asked.held is None else [asked.held]
         return self.store.messages.add(user_id, chat, message, waited)
 
-    def compare(self, user_id, asked: Question, settings, stop, pair=USUAL) -> Iterator[CompareFrame]:
+    def compare(self, user_id, asked: NewQuestion, settings, stop, pair=USUAL) -> Iterator[CompareFrame]:
         named = names(pair)
         arms = {arm: Frame("waiting", name=named[arm]) for arm in ARMS}
         with ModelTurn(self.slot, stop) as turn:

@@ -29,7 +29,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.architectures.families import ARCHITECTURES, Name
 from hierchat.models.architectures.model_config import experts_of
-from hierchat.models.formats.assemble import Rows, assemble, whole
+from hierchat.models.formats.assemble import RowOrder, assemble, whole
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, from_floats, pack
 
@@ -83,7 +83,7 @@ def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None
     def tensor(name: Name) -> NDArray[np.float32]:
         return whole(name, experts, lambda said: state[said].numpy())
 
-    def matrix(name: Name, order: Rows | None = None) -> Blocks:
+    def matrix(name: Name, order: RowOrder | None = None) -> Blocks:
         floats = tensor(name) if order is None else tensor(name)[order]
         return pack(floats) if pack and "ffn_gate_inp" not in name.gguf else from_floats(floats)
 

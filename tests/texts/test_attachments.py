@@ -12,7 +12,7 @@ from hierchat.store.records import Attachment
 from hierchat.texts import attachments
 from hierchat.texts.attachments import MOST_BYTES, MOST_CHARACTERS, Unreadable, fenced, read, with_files
 from hierchat.texts.pdf import PdfError, text_of
-from hierchat.texts.text_files import Reader
+from hierchat.texts.text_files import TextReader
 from tests.testing.office_files import docx, epub, packed
 from tests.testing.pdfs import bomb, encrypted, made, page, pdf
 
@@ -184,6 +184,6 @@ def test_they_draft_as_well(tmp_path: Path) -> None:
     for name, raw in {"a.docx": docx("Be quiet."), "b.epub": epub("first"), "c.html": PAGE}.items():
         (tmp_path / name).write_bytes(raw)
     files = sorted(tmp_path.iterdir())
-    assert [one.strip() for one in Reader(files)][:2] == ["Be quiet.", "first"]
-    assert list(Reader(files[2:])) == [PAGE.decode()]
-    assert [one[:7] for one in Reader(files[2:], pages_as_text=True)] == ["# Größe"]
+    assert [one.strip() for one in TextReader(files)][:2] == ["Be quiet.", "first"]
+    assert list(TextReader(files[2:])) == [PAGE.decode()]
+    assert [one[:7] for one in TextReader(files[2:], pages_as_text=True)] == ["# Größe"]

@@ -23,7 +23,7 @@ from hierchat.drafting.growing import kernel
 
 Ids = NDArray[np.int64]
 Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
+Doubles = NDArray[np.float64]
 
 MEMBERS = 64
 WIDTH = 512
@@ -79,17 +79,17 @@ def stream(seed: int, position: int) -> np.uint64:
     return np.uint64(place_key(np.uint64(reply_key(np.uint64(seed))), position))
 
 
-def gumbel(key: np.uint64, tokens: Ids) -> Floats:
+def gumbel(key: np.uint64, tokens: Ids) -> Doubles:
     """Draw the standard Gumbel noise of each of `tokens`."""
     return _gumbel(key, *_places(tokens))
 
 
-def gumbel_of_first(key: np.uint64, size: int) -> Floats:
+def gumbel_of_first(key: np.uint64, size: int) -> Doubles:
     """Draw the noise of the tokens 0 to size - 1; quicker than gumbel for few."""
     return _gumbel(key, *_first_places(size))
 
 
-def earliest(key: np.uint64, blocks: Ids) -> tuple[Floats, Ids]:
+def earliest(key: np.uint64, blocks: Ids) -> tuple[Doubles, Ids]:
     """Draw the largest noise in each block, and the token that has it (it may lie beyond the vocabulary)."""
     bits = _hashes(key, 2 * blocks.view(np.uint64))
     noise = _minus_log(_logs(bits) * (-1 / MEMBERS))
@@ -101,7 +101,7 @@ def members(blocks: Ids) -> Ids:
     return _first_member(blocks)[:, None] + _ROWS
 
 
-def _gumbel(key: np.uint64, counters: Words, rows: Words) -> Floats:
+def _gumbel(key: np.uint64, counters: Words, rows: Words) -> Doubles:
     bits = _hashes(key, counters)
     logs = _logs(bits)
     arrivals = logs[0] * (-1 / MEMBERS)
@@ -132,14 +132,14 @@ def _first_member(blocks: Ids) -> Ids:
     return blocks >> 9 << 15 | blocks & 511
 
 
-def _logs(bits: Words) -> Floats:
+def _logs(bits: Words) -> Doubles:
     """Take logarithms of uniforms from the upper 52 bits: the middle of one of 2^52 cells, never 0 or 1."""
     uniforms = (bits >> _12) + 0.5
     uniforms *= 2.0**-52
     return np.log(uniforms, out=uniforms)
 
 
-def _minus_log(values: Floats) -> Floats:
+def _minus_log(values: Doubles) -> Doubles:
     np.log(values, out=values)
     return np.negative(values, out=values)
 

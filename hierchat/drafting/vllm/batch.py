@@ -21,7 +21,7 @@ NODES = 16
 """Nodes of the tree that a chain is chosen from. More found no better ones (docs/log.md)."""
 NO_DRAFTS = DraftTree()
 
-State = Literal["writing", "ended", "aborted", "forgotten"]
+RequestState = Literal["writing", "ended", "aborted", "forgotten"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class TrackedReply:
     ) -> None:
         """Begin a reply. `longest`: tokens of prompt and reply together."""
         self.asked, self.user, self.drafter = asked, user, drafter
-        self.state: State = "writing"
+        self.state: RequestState = "writing"
         self.steps: list[DraftStep] = []
         self.draft = NO_DRAFTS
         self.drafted = False

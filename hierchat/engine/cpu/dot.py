@@ -12,7 +12,16 @@ from llvmlite import ir
 
 from hierchat.engine.cpu import llvm
 from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, i64, load, loop, store, vector
-from hierchat.engine.cpu.unpacking import HALVED, HIGHEST, LOWERED, MINIMUMS, PLAIN, TOO_HIGH, Isa, Reader
+from hierchat.engine.cpu.unpacking import (
+    HALVED,
+    HIGHEST,
+    LOWERED,
+    MINIMUMS,
+    PLAIN,
+    TOO_HIGH,
+    BlockReader,
+    Isa,
+)
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
@@ -64,7 +73,7 @@ class _Product:
         self.name, self.isa, self.b, self.rows = name, isa, b, rows
         self.layout = LAYOUTS[name]
         self.at = dict(zip(ARGUMENTS[1:], given, strict=True))
-        self.reader = Reader(name, isa, b)
+        self.reader = BlockReader(name, isa, b)
         self.floats = vector(F32, isa.lanes)
         self.zeros = [ir.Constant(self.floats, [0.0] * isa.lanes)] * rows
         self.scratch = (

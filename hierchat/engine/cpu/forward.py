@@ -177,7 +177,7 @@ def forward(  # type: ignore[no-untyped-def]
 ):
     """Compute the logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
-    `run`: phases.Run, with a counter for each phase of each layer and of one more. `shapes` and `slots`: of each kind
+    `run`: phases.ForwardRun, with a counter for each phase of each layer, and one. `shapes` and `slots`: of each kind
     of layers (memory.Shape, memory.KeyValues). `identity` int32 [CHUNK], the numbers from 0 on. `texts` (memory.Texts):
     the sequences that the blocks belong to, one behind the other. `logits` float32 [rows padded to ROWS, vocabulary]:
     those of the first rows. Of the first `wanted` rows, as many or more, the hidden states are left in

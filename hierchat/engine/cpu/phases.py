@@ -64,7 +64,7 @@ PARTS = {
 """What a profile tells apart."""
 
 
-class Run(NamedTuple):
+class ForwardRun(NamedTuple):
     """State of a forward as one thread of the team sees it."""
 
     counters: int

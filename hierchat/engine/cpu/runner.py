@@ -27,13 +27,13 @@ from hierchat.engine.cpu.memory import (
     Texts,
     Weights,
 )
-from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, PARTS, PHASES, Run
+from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, PARTS, PHASES, ForwardRun
 from hierchat.engine.cpu.rows import ROWS, record
 from hierchat.engine.cpu.sequence import CpuSequence, Pages
 from hierchat.engine.cpu.states import lay_paths
 from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import Runner, Segment, TooManySequences
-from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
+from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures import mixers, model_config
@@ -124,7 +124,7 @@ class CpuRunner(Runner):
         self.identity = f"{cache_key(key, name)} {context_length}" if key else ""
         """All that the bits of keys and values depend on; empty if the model has no key."""
         proof = remembered(
-            key and cache_key(key, name), lambda: Proof(exact=invariant(sequence, border=CHUNK))
+            key and cache_key(key, name), lambda: SelfTestResult(exact=invariant(sequence, border=CHUNK))
         )
         self.exact = proof.exact
         sequence.close()
@@ -242,7 +242,7 @@ class CpuRunner(Runner):
         def job(rank: int) -> None:
             cycles = NO_CYCLES if rank else self._cycles
             forward(
-                Run(counters.ctypes.data, self.team.threads, rank, cycles), shapes, self.weights, slots,
+                ForwardRun(counters.ctypes.data, self.team.threads, rank, cycles), shapes, self.weights, slots,
                 work, self._identity, texts, wanted, chosen, self._dense, self._inputs, running, out,
             )  # fmt: skip
 

@@ -62,12 +62,12 @@ class Pages:
         return pages
 
 
-Place = tuple[int, int]
+PageSlot = tuple[int, int]
 """A page and a slot of it."""
 
 
 def copy_slots(
-    source: Sequence[KeyValues], goal: Sequence[KeyValues], one: Place, other: Place, count: int = 1
+    source: Sequence[KeyValues], goal: Sequence[KeyValues], one: PageSlot, other: PageSlot, count: int = 1
 ) -> None:
     """Copy keys and values of `count` slots from one place to another, in every layer."""
     (page, at), (target, to) = one, other

@@ -159,7 +159,7 @@ HIGHEST = {"Q4_0": 15, "Q4_1": 15, "Q4_K": 15, "Q5_0": 31, "Q5_1": 31, "Q5_K": 3
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class BlockReader:
     """Emit code to read blocks of one type. Addresses are i64; `base`: where a panel's block (of the file) begins."""
 
     name: str
@@ -395,7 +395,7 @@ class Reader:
         return b.and_(word, self.all_of(mask))
 
 
-def _fours(reader: Reader, place: ir.Value, fifth: bool) -> Pairs:
+def _fours(reader: BlockReader, place: ir.Value, fifth: bool) -> Pairs:
     """Emit pairs of 4-bit weights: the low halves of four words, then the high ones; with a fifth bit if `fifth`."""
     b, nibbles = reader.b, 0x000F000F
     bits = reader.word(place, 0) if fifth else None
@@ -412,7 +412,7 @@ def _fours(reader: Reader, place: ir.Value, fifth: bool) -> Pairs:
                 at += 1
 
 
-def _stored(reader: Reader, base: ir.Value, block: ir.Value) -> Pairs:
+def _stored(reader: BlockReader, base: ir.Value, block: ir.Value) -> Pairs:
     """Emit pairs of 2-bit weights of words that four blocks share; of Q3_K with a third bit, which eight share."""
     b, lanes, third = reader.b, reader.isa.lanes, reader.name == "Q3_K"
     place = b.add(reader.field(base, 3), b.mul(b.udiv(block, i64(4)), i64(8 * 4 * lanes)))
@@ -429,7 +429,7 @@ def _stored(reader: Reader, base: ir.Value, block: ir.Value) -> Pairs:
         yield from _bytes(reader, word)
 
 
-def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
+def _lean_fours(reader: BlockReader, place: ir.Value) -> Pairs:
     """Emit pairs of 4-bit weights by one instruction each: most keep their place in the word, 4 or 8 bits too high."""
     words = [reader.word(place, number) for number in range(4)]
     for word in words:
@@ -440,7 +440,7 @@ def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
         yield reader.b.lshr(reader.short(word), reader.shorts(12)), 0
 
 
-def _looked_up(reader: Reader, word: ir.Value, raised: int = 0) -> ir.Value:
+def _looked_up(reader: BlockReader, word: ir.Value, raised: int = 0) -> ir.Value:
     """Emit the LEVELS of the numbers from 0 to 15 in the bytes of a word, each raised by `raised`."""
     b, count = reader.b, 4 * reader.isa.lanes
     levels = [level + raised for level in LEVELS[reader.name]]
@@ -458,13 +458,13 @@ def _looked_up(reader: Reader, word: ir.Value, raised: int = 0) -> ir.Value:
     return b.bitcast(found[0], reader.ints)
 
 
-def _bytes(reader: Reader, word: ir.Value) -> Pairs:
+def _bytes(reader: BlockReader, word: ir.Value) -> Pairs:
     """Emit the pairs of the four numbers from 0 to 255 in a word."""
     yield reader.masked(word, 0, 0x00FF00FF), 0
     yield reader.b.lshr(reader.short(word), reader.shorts(8)), 0
 
 
-def _signed(reader: Reader, word: ir.Value) -> Pairs:
+def _signed(reader: BlockReader, word: ir.Value) -> Pairs:
     """Emit the pairs of the four numbers from -128 to 127 in a word."""
     b, short = reader.b, reader.short(word)
     yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0

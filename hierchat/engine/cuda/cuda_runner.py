@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, StaticSlots
 from hierchat.engine.runner import Runner, TooManySequences
-from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
+from hierchat.engine.selftest import BORDER, SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch.slots import SlottedSequence
 from hierchat.engine.torch.torch_runner import KeptStates, forward, gpu, precision
 from hierchat.engine.verification import Rows
@@ -279,17 +279,17 @@ class CudaRunner(Runner):
         found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
         return found
 
-    def _prove(self) -> Proof:
+    def _prove(self) -> SelfTestResult:
         border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
         sequence = self.open()
         try:
             for self.quantum, self.widest in REGIMES:
                 if invariant(sequence, quantum=self.quantum, border=border):
-                    return Proof(exact=True, quantum=self.quantum, widest=self.widest)
+                    return SelfTestResult(exact=True, quantum=self.quantum, widest=self.widest)
                 self._graphs.clear()
         finally:
             sequence.close()
-        return Proof(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
+        return SelfTestResult(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
 
 
 class DeviceRows(Rows):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.growing import gumbel as noise
-from hierchat.drafting.growing.gumbel import MEMBERS, PAGE, WIDTH, Floats, Ids, members
+from hierchat.drafting.growing.gumbel import MEMBERS, PAGE, WIDTH, Doubles, Ids, members
 from hierchat.jit import Kernels
 
 FloatArray = NDArray[np.floating]
@@ -204,7 +204,7 @@ class PerturbedLogits:
         above, total = sums.sum(axis=1).tolist()
         return above, total
 
-    def _allowed(self, tokens: Ids, floor: float, end: int) -> Floats:
+    def _allowed(self, tokens: Ids, floor: float, end: int) -> Doubles:
         """Return the scaled logits of `tokens`; -inf where a token is excluded or beyond the vocabulary."""
         values = self.values.take(tokens, mode="clip")
         scaled = self._scaled(values)
@@ -215,7 +215,7 @@ class PerturbedLogits:
             scaled[(values < floor) | (values == floor) & (tokens >= end)] = -np.inf
         return scaled
 
-    def _scaled(self, values: FloatArray) -> Floats:
+    def _scaled(self, values: FloatArray) -> Doubles:
         return np.subtract(values, self.top, dtype=np.float64) / self.temperature
 
 

@@ -133,7 +133,7 @@ PART = 8 << 20
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class Group(NamedTuple):
+class ExpertRows(NamedTuple):
     """Rows of activations of one expert: so many from `begin` on, and others that fill them up to `height`."""
 
     expert: int
@@ -190,7 +190,7 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
     order = experts.argsort(stable=True)
     active = chosen.shape[1]
     place = torch.empty_like(order)  # where a row's expert puts what it brings
-    groups: list[Group] = []
+    groups: list[ExpertRows] = []
     pieces: list[torch.Tensor] = []
     begin = at = 0
     first, last = "gate_up_proj" if module.has_gate else "up_proj", "down_proj"
@@ -201,7 +201,7 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
             height = -(-count // TILE) * TILE if in_tiles else room(count)
             pieces.append(functional.pad(pairs // active, (0, height - count)))
             place[pairs] = torch.arange(at, at + count)
-            groups.append(Group(expert, at, count, height))
+            groups.append(ExpertRows(expert, at, count, height))
             begin, at = begin + count, at + height
     inner = _product(module, first, groups, rows[torch.cat(pieces)])
     activated = module._apply_gate if module.has_gate else module.act_fn
@@ -215,7 +215,7 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
     return out
 
 
-def _product(module: Any, name: str, groups: list[Group], rows: torch.Tensor) -> torch.Tensor:
+def _product(module: Any, name: str, groups: list[ExpertRows], rows: torch.Tensor) -> torch.Tensor:
     weights = getattr(module, name)
     if isinstance(weights, BlockLinear):
         experts, begins, counts, _ = zip(*groups, strict=True)

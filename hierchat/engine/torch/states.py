@@ -43,7 +43,7 @@ class StateMark:
 class StateLayer(LinearAttentionCacheLayerMixin):
     """Hold one layer's states: behind what is committed, and behind each node of the last segment."""
 
-    def __init__(self, slots: StateSlots) -> None:
+    def __init__(self, slots: TorchStateSlots) -> None:
         super().__init__()
         self.slots = slots
         self.state = LayerState()
@@ -94,7 +94,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self._windows, self._running = None, {}
 
 
-class StateSlots(TorchSlots):
+class TorchStateSlots(TorchSlots):
     """Hold the slots of a text of which some layers keep states. States stand at marks: the beginning of the last piece
     that was read of a prompt, and its end. Taking a text back goes to the last mark before."""
 
@@ -184,7 +184,7 @@ def by_node(model: torch.nn.Module) -> None:
 
 
 def _over_states(kwargs: Mapping[str, Any]) -> bool:
-    return any(isinstance(kwargs.get(name), StateSlots) for name in ("cache_params", "past_key_values"))
+    return any(isinstance(kwargs.get(name), TorchStateSlots) for name in ("cache_params", "past_key_values"))
 
 
 def _row_by_row(

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from hierchat.engine.cuda.packed_modules import is_packed
 from hierchat.engine.runner import Runner
-from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
+from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
 from hierchat.engine.torch.block_linear import Experts, can_pack, multiplier_of, pack
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
-from hierchat.engine.torch.states import StateSlots, by_node, keeps_states
+from hierchat.engine.torch.states import TorchStateSlots, by_node, keeps_states
 from hierchat.engine.verification import ArrayRows, Rows
 
 
@@ -111,7 +111,7 @@ class TorchRunner(Runner):
     def open(self) -> TorchSequence:
         room = min(FIRST_SLOTS, self.context_length)
         if self.keeps_states:
-            return TorchSequence(self, StateSlots(self._keeps, room, self._bucket))
+            return TorchSequence(self, TorchStateSlots(self._keeps, room, self._bucket))
         return TorchSequence(self, TorchSlots(self._layers, room, self._bucket))
 
     @torch.inference_mode()
@@ -161,13 +161,13 @@ class TorchRunner(Runner):
         finally:
             self._threads = threads
 
-    def _find_quantum(self) -> Proof:
+    def _find_quantum(self) -> SelfTestResult:
         """Find the smallest row quantum under which a row's bits do not depend on the segment, if there is one."""
         sequence = self.open()
         for self.quantum in QUANTA:
             if invariant(sequence, quantum=self.quantum, border=self._bucket, one_thread=self._one_thread):
-                return Proof(exact=True, quantum=self.quantum)
-        return Proof(exact=False, quantum=8)
+                return SelfTestResult(exact=True, quantum=self.quantum)
+        return SelfTestResult(exact=False, quantum=8)
 
 
 class TorchSequence(SlottedSequence):

@@ -32,7 +32,7 @@ from hierchat.models.progress import (
 )
 
 Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
+RowOrder = NDArray[np.int64]
 
 
 TRANSFORMERS, GGUF = range(2)
@@ -46,7 +46,7 @@ def row_orders(
     *,
     files: int,
     interleaved_rope: bool,
-) -> dict[str, Rows]:
+) -> dict[str, RowOrder]:
     """Return which rows of a file's tensor make a matrix, where it is not all as they lie there: of a tensor that holds
     several matrices, and of queries and keys from interleaved into half-split rotary order."""
     heads, kv_heads, size = model_config.heads_of(config)
@@ -60,7 +60,7 @@ def row_orders(
     else:
         heights |= dict.fromkeys(("gate", "up"), model_config.expert_width(config, architecture))
         groups = experts if model_config.has_mlp_beside_experts(config, architecture) else 1
-    found: dict[str, Rows] = {}
+    found: dict[str, RowOrder] = {}
     for name in matrices.values():
         # Hybrids may have one tensor for two matrices in files of one kind alone
         same = itemgetter(files) if architecture.mixers else tuple
@@ -83,14 +83,14 @@ def row_orders(
     return found
 
 
-def _grouped(groups: int, *sizes: int) -> list[Rows]:
+def _grouped(groups: int, *sizes: int) -> list[RowOrder]:
     """Return the rows of each part, where each of so many groups has so many rows of every part in turn."""
     begins = np.arange(groups)[:, None] * sum(sizes)
     ends = np.cumsum(sizes)
     return [(begins + np.arange(end - size, end)).reshape(-1) for size, end in zip(sizes, ends, strict=True)]
 
 
-def _key_by_key(mixer: mixers.Mixer, together: list[str]) -> dict[str, Rows]:
+def _key_by_key(mixer: mixers.Mixer, together: list[str]) -> dict[str, RowOrder]:
     """Return the rows of what Qwen3-Next projects at once, with the parts of each key together."""
     each = mixer.values // mixer.keys
     if together == ["beta", "alpha"]:
@@ -105,7 +105,7 @@ ReadTensor = Callable[[families.Name], Floats]
 """A tensor by its name, as float32."""
 
 
-ReadMatrix = Callable[[families.Name, Rows | None], blocks.Blocks]
+ReadMatrix = Callable[[families.Name, RowOrder | None], blocks.Blocks]
 """A tensor by its name, in blocks, and which of its rows where not all as they are."""
 
 
@@ -225,7 +225,7 @@ def with_mtp(
     without, and its configuration has the reason as "mtp_lack"."""
     config = mtp_config(model.config)
 
-    def shared(name: families.Name, order: Rows | None) -> blocks.Blocks:
+    def shared(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
         return model.embedding if name == architecture.embedding else matrix(name, order)
 
     offset = np.float32(norm_offset)
@@ -374,7 +374,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     def tensor(name: families.Name) -> Floats:
         return fitting(name, experts, read, shapes)
 
-    def in_blocks(name: families.Name, order: Rows | None) -> blocks.Blocks:
+    def in_blocks(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
         stem = name.transformers.removesuffix(".weight")
         if fused(name) and f"{stem}_blocks" in places:
             codes, scales = (raw(f"{stem}_{kind}").numpy() for kind in ("blocks", "scales"))
@@ -452,7 +452,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
         return tensor, raw.reshape(math.prod(tensor.shape[1:]), -1)
 
-    def matrix(name: families.Name, order: Rows | None) -> blocks.Blocks:
+    def matrix(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
         tensor, rows = named(name.gguf)
         try:
             return blocks.from_file(tensor.type, rows, order)

@@ -20,7 +20,7 @@ from hierchat.models.formats.gguf_tensors import require_type
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
-Shape = tuple[int, ...]
+TensorShape = tuple[int, ...]
 WIDTH = 4
 """Bytes of a float."""
 _LAYER, _BLOCK = re.compile(r"\.layers\.(\d+)\."), re.compile(r"blk\.(\d+)\.")
@@ -36,7 +36,7 @@ class _Made:
     """Tensor of the module, and the tensors of the file out of which it is made."""
 
     name: str
-    shape: Shape
+    shape: TensorShape
     part: Part
     of: tuple[Tensor, ...]
 
@@ -75,7 +75,7 @@ class GgufModule:
         gguf: Path,
         head: Head,
         config: Config,
-        wanted: Mapping[str, Shape],
+        wanted: Mapping[str, TensorShape],
         family: Family | None = None,
     ) -> None:
         """Take a `family` that is not one of FAMILIES."""
@@ -192,7 +192,7 @@ class GgufModule:
             pieces = [(*of_file[:-1], 1) for of_file in pieces]
         self._put(one, [np.full(of_file, -1, np.float32) for of_file in pieces], shape)
 
-    def _put(self, one: _Made, pieces: Sequence[NDArray[Any]], shape: Shape) -> NDArray[Any]:
+    def _put(self, one: _Made, pieces: Sequence[NDArray[Any]], shape: TensorShape) -> NDArray[Any]:
         """Put the file's tensors in order, as an array of this shape, but for dimensions of one."""
         try:
             found: NDArray[Any] = one.part.make(*pieces)

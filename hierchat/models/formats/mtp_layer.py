@@ -18,7 +18,7 @@ from safetensors import safe_open
 from hierchat.language import later
 from hierchat.models.architectures.model_config import FULL
 from hierchat.models.formats.block_model import Matrix
-from hierchat.models.formats.gguf_module import Shape, filled, matrices_of, stored
+from hierchat.models.formats.gguf_module import TensorShape, filled, matrices_of, stored
 from hierchat.models.progress import BrokenFileError
 
 KINDS = frozenset([
@@ -66,7 +66,7 @@ def own_name(name: str, layers: int) -> str | None:
     return f"{_NAMES[stem]}.{kind}" if stem in _NAMES else f"model.layers.0.{rest}"
 
 
-def tensors_in_file(config: Any) -> tuple[dict[str, Shape], set[str]]:
+def tensors_in_file(config: Any) -> tuple[dict[str, TensorShape], set[str]]:
     """Return the tensors of a model's layer as DeepSeek calls them, with their shapes, and which are matrices; none
     where the configuration says nothing of one."""
     if not _says(config):

@@ -25,7 +25,7 @@ from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import Head, Tensor, read_head, shards, without_number
 from hierchat.models.load.check import by_engine, remote_head, require_runnable_head
 from hierchat.models.progress import NONSENSE, BrokenFileError, CatalogueError, MissingError, UnsupportedError
-from hierchat.models.runnable import Step, gguf_step, refused, step, unsupported
+from hierchat.models.runnable import ComputePath, gguf_step, refused, step, unsupported
 
 # What models.yaml shall say of a model, out of its config.json or the head of its GGUF file.
 
@@ -43,7 +43,7 @@ class Described:
 
     name: str
     fields: Mapping[str, Any]
-    step: Step
+    step: ComputePath
     weights: int | None = None
 
     @property

@@ -213,7 +213,7 @@ def remote_head(gguf: Gguf) -> Head:
 
 
 # Whether a model fits this machine, as a word and a reason. Nothing is fetched to find out.
-Verdict = Literal["yes", "tight", "full", "no", "unknown"]
+FitVerdict = Literal["yes", "tight", "full", "no", "unknown"]
 """full: the machine has the memory, but other programs hold it now."""
 EASY = 0.75
 """Share of the free memory that a model may take without being a tight fit."""
@@ -227,7 +227,7 @@ ROOMY_GPU = 0.85
 class Fit:
     """Result of a check of memory. `why`: a sentence for the page. `needed`: bytes, None where nothing tells."""
 
-    verdict: Verdict
+    verdict: FitVerdict
     why: str
     needed: int | None = None
 
@@ -304,7 +304,9 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
 
 
 # Which step will compute a model, told before anything of it is fetched.
-def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> runnable.Step | None:
+def expected_step(
+    entry: ModelEntry, device: str, backend: Backend | None = None
+) -> runnable.ComputePath | None:
     """Return what will compute a model: from config.json where it is a folder, else from the kind that the catalogue
     names, else from the head of a GGUF file that is here; None where none tells."""
     own, source = by_engine(entry, device, backend), entry.source_on(device)

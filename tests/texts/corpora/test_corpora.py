@@ -26,7 +26,7 @@ from hierchat.texts import corpora
 from hierchat.texts.build import Recipe
 from hierchat.texts.corpora import add, corpora_dir, listed, require_readable, statistics, stored_for
 from hierchat.texts.previews import preview
-from hierchat.texts.text_files import CorpusError, Reader
+from hierchat.texts.text_files import CorpusError, TextReader
 from tests.testing import tiny_chat as tiny
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.pdfs import pdf
@@ -322,7 +322,7 @@ def test_tokens_are_roughly_those_that_come(tmp_path: Path, tokenizer: Any) -> N
     lines = [json.dumps({"text": "some text " * 20, "id": number}) for number in range(300)]
     (folder / "chats.jsonl").write_text("\n".join(lines))
     found = preview([folder], tokenizer)
-    texts = Reader(sorted(folder.iterdir()))
+    texts = TextReader(sorted(folder.iterdir()))
     tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     assert 0.7 * tokens < found.tokens < 1.4 * tokens
 
@@ -351,7 +351,7 @@ def texts_of(tokenizer: Any, found: Any) -> list[str]:
 
 def store(tmp_path: Path, tokenizer: Any, name: str, text: str) -> None:
     (tmp_path / f"{name}.txt").write_text(text)
-    add(Recipe(name, Reader([tmp_path / f"{name}.txt"]), tokenizer, "tiny", [f"{name}.txt"]))
+    add(Recipe(name, TextReader([tmp_path / f"{name}.txt"]), tokenizer, "tiny", [f"{name}.txt"]))
 
 
 def test_seed_stored_and_extra_in_this_order(tmp_path: Path, seeds: Path, tokenizer: Any) -> None:
@@ -448,7 +448,7 @@ def test_every_token_tells_the_file_that_it_is_of(tmp_path: Path, tokenizer: Any
     files[0].write_text("the first file")
     files[1].write_text('{"text": "one"}\n{"text": "two"}\n')
     files[2].write_text("the last file")
-    add(Recipe("mine", Reader(files), tokenizer, "tiny", ["."]))
+    add(Recipe("mine", TextReader(files), tokenizer, "tiny", ["."]))
     (found,) = statistics(entry(), tokenizer)
     of = {"the first file": files[0], "one": files[1], "two": files[1], "the last file": files[2]}
     start = 0

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from hierchat.texts import text_files
-from hierchat.texts.text_files import CorpusError, Reader, find, texts_of
+from hierchat.texts.text_files import CorpusError, TextReader, find, texts_of
 
 
-def read(path: Path, content: bytes | str) -> tuple[list[str], Reader]:
+def read(path: Path, content: bytes | str) -> tuple[list[str], TextReader]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    reader = Reader([path])
+    reader = TextReader([path])
     texts = list(reader)
     assert reader.done == reader.total == path.stat().st_size
     return texts, reader
@@ -170,7 +170,7 @@ def test_permission_denied_is_named(open_folder: Path, request: pytest.FixtureRe
         path.chmod(0)
     request.getfixturevalue("powerless")
     passed_over: list[str] = []
-    reader = Reader(find([open_folder], passed_over), passed_over)
+    reader = TextReader(find([open_folder], passed_over), passed_over)
     assert list(reader) == []
     assert [line.rsplit(": ")[1] for line in reader.passed_over] == ["Permission denied"] * 2
     with pytest.raises(CorpusError, match="Permission denied"):
