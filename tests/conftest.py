@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -215,3 +216,19 @@ def powerless(open_folder: Path) -> Iterator[None]:
     yield
     if root:
         os.seteuid(0)
+
+
+def left_out(skipped: Iterable[Any], marks: str) -> list[str]:
+    """What a run left out: the reasons of its skipped tests, and what the marks that were asked for exclude."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    large = ["all that is marked large: models of people, other programs, screenshots (-m large)"]
+    return (large if "large" not in marks else []) + [f"{reasons[one]} x {one}" for one in sorted(reasons)]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    """Say at the very end what was left out: no green run hides it."""
+    yield
+    if lines := left_out(terminalreporter.stats.get("skipped", ()), config.getoption("-m")):
+        terminalreporter.section("left out")
+        terminalreporter.write_line("\n".join(lines))
