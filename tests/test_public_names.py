@@ -81,6 +81,19 @@ def test_a_proposer_of_another_package_drafts(
     assert isinstance(model.text(plain), str)
 
 
+def test_the_ten_lines_of_the_architecture_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, monkeypatch, "repeats:Repeats")
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert code
+    exec(code[1].replace("smollm2-135m", str(folder)), {})
+    lines = re.findall(r"^\d+ (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert len(lines) == 3
+    assert len(set(lines)) == 1
+
+
 def test_one_that_cannot_be_imported_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
