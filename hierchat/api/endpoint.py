@@ -15,7 +15,7 @@ from hierchat.api.anthropic import messages
 from hierchat.api.chat_completions import chat
 from hierchat.api.keys import CALLER, ApiError, as_api_error, authenticate
 from hierchat.api.requests import Serving, failure, listed
-from hierchat.api.text_completions import complete, detokenize, tokenize
+from hierchat.api.text_completions import complete
 from hierchat.chat.service import ChatService
 from hierchat.store import StoreError
 
@@ -54,8 +54,6 @@ ADDRESSES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/chat/completions", chat),
     ("POST", "/v1/completions", complete),
     ("POST", "/v1/messages", messages),
-    ("POST", "/tokenize", tokenize),
-    ("POST", "/detokenize", detokenize),
 )
 _ALONE = {path for _, path, _ in ADDRESSES if not path.startswith(PREFIX)}
 

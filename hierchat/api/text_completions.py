@@ -1,6 +1,5 @@
 """Serve /v1/completions: continue a text, as editors ask for it."""
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -12,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hierchat.api import requests
-from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
+from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled
 from hierchat.api.keys import ApiError
-from hierchat.chat.completions import NoModel
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.chat.tool_calls import HoldBack
@@ -149,70 +147,3 @@ def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
         before, behind, middle = marks
         text = f"{before}{text}{behind}{suffix}{middle}"
     return list(tokenizer(text, verbose=False)["input_ids"])
-
-
-# /tokenize and /detokenize, as llama.cpp's server has them, with the tokens of the loaded model.
-MOST_BYTES = 2 * 2**20
-"""Bytes of text that one request may have tokenised. Nothing can end it once it began: some seconds' work."""
-
-
-class Tokenize(Strict):
-    content: str
-    add_special: bool = False
-    parse_special: bool = True
-    with_pieces: bool = False
-
-
-class Detokenize(Strict):
-    tokens: list[Annotated[int, Field(ge=0)]]
-
-
-async def tokenize(request: Request, serving: requests.Serving) -> Response:
-    params, served = await requests.fields(request, Tokenize), _served(serving)
-    if len(params.content.encode("utf-8", "replace")) > MOST_BYTES:
-        raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
-    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, served, params)})
-
-
-async def detokenize(request: Request, serving: requests.Serving) -> Response:
-    params, tokenizer = await requests.fields(request, Detokenize), _served(serving).prompts.tokenizer
-    known = len(tokenizer)
-    if beyond := [token for token in params.tokens if token >= known]:
-        raise ApiError(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
-    text = await asyncio.to_thread(tokenizer.decode, params.tokens, clean_up_tokenization_spaces=False)
-    return JSONResponse({"content": text})
-
-
-def _served(serving: requests.Serving) -> ServedModel:
-    served = serving.service.served
-    if served is None:
-        raise NoModel("No model is loaded.")
-    requests.require_tokens(served)
-    return served
-
-
-def _tokens(served: ServedModel, params: Tokenize) -> list[Any]:
-    tokenizer = served.prompts.tokenizer
-    ids = tokenizer(
-        params.content,
-        add_special_tokens=params.add_special,
-        split_special_tokens=not params.parse_special,
-        verbose=False,
-    )["input_ids"]
-    if not params.with_pieces:
-        return list(ids)
-    local = served.is_local
-    pieces = [_piece(served, id) for id in ids] if local else tokenizer.convert_ids_to_tokens(ids)
-    return [{"id": id, "piece": piece} for id, piece in zip(ids, pieces, strict=True)]
-
-
-def _piece(served: ServedModel, token: int) -> str | list[int]:
-    """Return the text of a token; its bytes if they are no valid UTF-8 by themselves."""
-    grammars = served.local.grammars
-    written = grammars.bytes_of(token) if grammars else b""
-    if not written:
-        return str(served.prompts.tokenizer.convert_ids_to_tokens(token))
-    try:
-        return written.decode()
-    except UnicodeDecodeError:
-        return list(written)

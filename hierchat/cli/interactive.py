@@ -9,16 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from io import TextIOWrapper
-from pathlib import Path
 from threading import Event
 from types import FrameType
 
-import click
 from rich.console import Console
 
 from hierchat import logs, shutdown
 from hierchat.chat.frames import Frame
-from hierchat.cli import options
 from hierchat.cli.chat import ChatFlags
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import (
@@ -29,13 +26,10 @@ from hierchat.cli.screen import (
     figures_line,
     record,
     say,
-    show_sources,
 )
 from hierchat.cli.talk import Talk, open_talk
-from hierchat.store import StoreError
 from hierchat.store.records import Attachment
 from hierchat.texts.attachments import MOST_BYTES, read
-from hierchat.texts.exporting import file_name, save_markdown
 
 try:
     import readline
@@ -44,7 +38,6 @@ except ImportError:  # Windows
 
 FIRST, MORE = "> ", ". "
 _AGAIN_SECONDS = 0.05
-_OFF = "off"
 
 
 def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
@@ -158,21 +151,15 @@ def _signals_heard() -> Iterator[None]:
 class Interactive:
     """Runs the loop of the terminal's chat, and its commands such as /new."""
 
-    def __init__(self, talk: Talk, screen: Screen, console: Console, notes: Console) -> None:
-        """`console`: standard output; `notes`: for all that is no reply."""
+    def __init__(self, talk: Talk, screen: Screen, notes: Console) -> None:
+        """`screen` shows replies, `notes` everything else."""
         self._talk = talk
         self._screen = screen
-        self._console = console
         self._notes = notes
         self._goes_on = True
         self._commands: dict[str, tuple[Callable[[str], None], str, str]] = {
             "/new": (self._new, "", "begin another chat"),
             "/model": (self._model, "[NAME]", "let another model answer, or show which there are"),
-            "/system": (self._system, "[TEXT]", "set the system prompt of this chat; `off`: none"),
-            "/temperature": (self._temperature, "[N]", "0 takes the likeliest token each time"),
-            "/seed": (self._seed, "[N]", "same seed, same words; `off`: a new one for each reply"),
-            "/sources": (self._sources, "", "where the words of the last reply came from"),
-            "/save": (self._save, "[FILE]", "write this chat as Markdown"),
             "/help": (self._help, "", "this list"),
             "/exit": (self._exit, "", "leave; Ctrl-D does, too"),
         }
@@ -230,49 +217,6 @@ class Interactive:
         for one in model.names():
             note = model.about(one)
             self._say(f"{'*' if one == model.name else ' '} {one}{f'  ({note})' if note else ''}")
-
-    def _system(self, text: str) -> None:
-        if text:
-            self._talk.changes.system_prompt = "" if text == _OFF else text
-        prompt = self._talk.settings.system_prompt
-        self._say(f"System prompt: {prompt}" if prompt else "This chat sets no system prompt.")
-
-    def _temperature(self, text: str) -> None:
-        if text:
-            self._set("temperature", options.temperature, text)
-        self._say(f"Temperature: {self._talk.settings.sampling['temperature']:g}")
-
-    def _seed(self, text: str) -> None:
-        if text == _OFF:
-            self._talk.changes.sampling["seed"] = None
-        elif text:
-            self._set("seed", options.seed, text)
-        seed = self._talk.settings.sampling.get("seed")
-        self._say("A new seed for each reply." if seed is None else f"Seed: {seed}")
-
-    def _set(self, name: str, read: Callable[[str], float], text: str) -> None:
-        try:
-            self._talk.changes.sampling[name] = read(text)
-        except click.BadParameter as error:
-            raise CommandError(error.message) from error
-
-    def _sources(self, rest: str) -> None:
-        if runs := self._talk.runs():
-            show_sources(runs, self._console)
-        else:
-            self._say("Nothing is known of where the last reply's words came from.")
-
-    def _save(self, name: str) -> None:
-        chat = self._talk.chat()
-        if chat is None or not chat.messages:
-            raise CommandError("Nothing was said yet.")
-        out = Path(name or file_name(chat, set())).expanduser().absolute()
-        if out.is_dir():
-            out /= file_name(chat, set())
-        if not out.parent.is_dir():
-            raise StoreError(f"There is no folder {out.parent}. Make it, or name another file.")
-        save_markdown(chat, out)
-        self._say(f"Written to {out}")
 
     def _help(self, rest: str) -> None:
         for name, (_, takes, does) in self._commands.items():
@@ -350,7 +294,7 @@ def _many(talk: Talk, flags: ChatFlags) -> int:
         notes,
         f"{talk.model.name}{talk.model.place}{about} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
     )
-    loop = Interactive(talk, _screen(talk, flags.plain), console(plain=flags.plain), notes)
+    loop = Interactive(talk, _screen(talk, flags.plain), notes)
     loop.run(Lines([] if flags.no_history else talk.kept.earlier(_EARLIER), loop.completions))
     return 0
 

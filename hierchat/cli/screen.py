@@ -19,9 +19,6 @@ from rich.theme import Theme
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.statistics import SourceRun
-from hierchat.drafting.draft_tree import DOCUMENTS
-from hierchat.engine.engine import TARGET
 from hierchat.language import error_words
 from hierchat.reasoning import split_reasoning
 
@@ -295,42 +292,6 @@ def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
         "chat": chat,
         "figures": figures,
     }
-
-
-# Where the words of a reply came from, in the terminal.
-_STYLES = {
-    TARGET: "",
-    "context": "blue underline",
-    DOCUMENTS: "red underline",
-    "history": "yellow underline",
-    "statistics": "green underline",
-}
-_DRAFT_MODEL = "magenta underline"
-
-
-def show_sources(runs: Sequence[SourceRun], console: Console) -> None:
-    """Print the reply with its words coloured by source of draft, and a legend below it."""
-    reply = Text()
-    for run in runs:
-        reply.append(printable(run.text), _STYLES.get(run.source, _DRAFT_MODEL))
-    console.print(reply)
-    console.print()
-    whole = sum(run.tokens for run in runs)
-    for source in wording.in_order(run.source for run in runs):
-        of_it = [run for run in runs if run.source == source]
-        share = wording.percent(sum(run.tokens for run in of_it) / whole)
-        name = (wording.source_words(source), _STYLES.get(source, _DRAFT_MODEL))
-        console.print(Text.assemble(name, f"  {share}{_where(of_it)}"))
-
-
-def _where(runs: Sequence[SourceRun]) -> str:
-    """Return the names of chats and files in which the runs stand, in the order of the reply."""
-    names = [
-        f"“{printable(run.there.title)}”" if run.there and run.source != "context" else run.origin.corpus
-        for run in runs
-    ]
-    names = list(dict.fromkeys(name for name in names if name))
-    return f": {', '.join(names)}" if names else ""
 
 
 # A model that loads: a line for each phase beside the page, one line in place before a reply

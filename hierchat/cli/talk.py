@@ -14,7 +14,6 @@ from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
-from hierchat.chat.statistics import SourceRun
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
@@ -168,7 +167,6 @@ class Talk:
     kept: KeptChats
     number: int | None = None
     """The number, in the database, of the chat that goes on."""
-    _reply: int | None = field(default=None, init=False)
 
     @property
     def settings(self) -> ChatSettings:
@@ -193,9 +191,7 @@ class Talk:
         question = NewQuestion(number, self.kept.end_of(number), text, files, self.kept.held)
         sampling = reply_settings({**settings.sampling, "tools": False})  # nobody could allow a call here
         with closing(self._service.send(user, question, sampling, stop)) as frames:
-            for frame in frames:
-                self._reply = frame.message_id
-                yield frame
+            yield from frames
 
     def take_back(self) -> None:
         """Remove the stored question, unless the reply has begun: then this changes nothing."""
@@ -204,16 +200,12 @@ class Talk:
 
     def new(self) -> None:
         """Begin another chat with the same overrides of settings."""
-        self.number = self._reply = None
+        self.number = None
 
     def chat(self) -> Chat | None:
         """Return the chat with all its messages; None if it has none."""
         kept = self.kept
         return None if self.number is None else kept.store.transfer.export_chat(kept.user, self.number)
-
-    def runs(self) -> list[SourceRun]:
-        """Return the runs of the last reply by source of draft; empty if that is not known."""
-        return [] if self._reply is None else self._service.runs(self.kept.user, self._reply)
 
 
 # From the flags to a chat that can begin

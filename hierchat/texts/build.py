@@ -1,6 +1,5 @@
 """Build corpora: tokenise texts in batches, with memory for the tokens alone, and sort their suffixes."""
 
-import importlib.util
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from hierchat.models import cache
 from hierchat.models.cache import gigabytes
 from hierchat.models.fetch.hub import fetch_hub
 from hierchat.models.load.tokenizer_files import tokens_sha256
-from hierchat.models.progress import MissingError, Progress, Report
+from hierchat.models.progress import Progress, Report
 from hierchat.texts.text_files import CorpusError, TextReader
 
 # How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json, which tells where its files
@@ -269,15 +268,8 @@ _LINES = ("*.jsonl", "*.jsonl.gz", "*.ndjson")
 
 
 def fetch(source: str, report: Report) -> Path:
-    """Download a dataset of the hub: its JSON lines and, if pyarrow is installed, Parquet files; return their
-    folder. Raises CorpusError or a ModelError."""
+    """Download the JSON lines of a dataset of the hub; return their folder. Raises CorpusError or a ModelError."""
     repo = source.removeprefix(PREFIX)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
         raise CorpusError(f"{source!r} is no dataset: write {PREFIX}owner/name.")
-    parquet = importlib.util.find_spec("pyarrow") is not None
-    try:
-        return fetch_hub(repo, "main", report, (*_LINES, "*.parquet") if parquet else _LINES, "dataset")
-    except MissingError as error:
-        if parquet or " has none of " not in str(error):
-            raise
-        raise MissingError(f"{error} Datasets in Parquet need `pip install pyarrow`.") from error
+    return fetch_hub(repo, "main", report, _LINES, "dataset")

@@ -13,7 +13,7 @@ from hierchat.models.cache import write_whole
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.texts.build import encoded
 from hierchat.texts.corpora import corpora_dir
-from hierchat.texts.text_files import LINES, PACKED, PDFS, TABLES, TextReader, find, kind, size_of
+from hierchat.texts.text_files import LINES, PACKED, PDFS, TextReader, find, kind, size_of
 
 EVERY = 30.0
 """Seconds from one look to the next."""
@@ -79,7 +79,7 @@ _SMALL = 1 << 23
 @dataclass(frozen=True, slots=True)
 class Preview:
     """What files and folders hold. `size`: bytes. `tokens`: roughly, of all files but the `closed` ones,
-    whose size does not tell how much text they hold: PDF, Parquet, packed files."""
+    whose size does not tell how much text they hold: PDF, packed files."""
 
     files: int
     size: int
@@ -120,7 +120,7 @@ def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> P
 
 
 def _is_closed(file: Path) -> bool:
-    return kind(file) in PDFS | TABLES or file.suffix.lower() in PACKED
+    return kind(file) in PDFS or file.suffix.lower() in PACKED
 
 
 def _beginning(file: Path) -> tuple[list[str], int]:

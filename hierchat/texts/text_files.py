@@ -2,7 +2,6 @@
 
 import codecs
 import gzip
-import importlib
 import io
 import json
 import lzma
@@ -14,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
+
+from charset_normalizer import from_bytes
 
 from hierchat.texts.pdf import KINDS, PAGE, PdfError, text_of
 
@@ -29,11 +30,10 @@ _TEXT = (
     " .ini .cfg .cmake .gradle .proto .tf .vim .el .lisp .f90 .m"
 )
 LINES = frozenset((".jsonl", ".ndjson"))
-TABLES = frozenset((".parquet",))
 PDFS = frozenset((".pdf", ".docx", ".epub"))
 """What pdf.py reads: of how much text they hold, their size tells nothing."""
 PACKED = (".gz", ".xz")
-KNOWN = LINES | TABLES | PDFS | {".json"} | set(_TEXT.split())
+KNOWN = LINES | PDFS | {".json"} | set(_TEXT.split())
 """What is read of a folder; a file that is named is read whatever it is called."""
 PASSED_OVER = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 """Folders that nobody wrote, beside the hidden ones."""
@@ -185,13 +185,8 @@ def _charset(stream: BinaryIO, most: int | None = None) -> str:
     if size - characters > bad and size > _FEW * bad:  # characters of several bytes are no accident
         return _SPOILT
     # By the letters that the bytes would be, else Western European
-    with suppress(ImportError):
-        from charset_normalizer import from_bytes
-
-        best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best()
-        if best is not None and "cp1252" not in best.could_be_from_charset:  # as likely as any other
-            return best.encoding
-    return "cp1252"
+    best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best()
+    return "cp1252" if best is None or "cp1252" in best.could_be_from_charset else best.encoding
 
 
 # What of a JSON value is text: fields that hold text, and conversations in the forms that are about.
@@ -263,7 +258,7 @@ def _long(value: Any) -> Iterator[str]:
             yield from _long(inner) if not isinstance(inner, dict) else texts_of(inner)
 
 
-# The texts of files: plain text in pieces, and out of JSON, Parquet and PDF what holds text. Nothing but a
+# The texts of files: plain text in pieces, and out of JSON and PDF what holds text. Nothing but a
 # PDF is held whole.
 
 PIECE = 1 << 18
@@ -312,10 +307,6 @@ class TextReader:
             self.done = before
 
     def _texts(self, file: Path, raw: BinaryIO) -> Iterator[str]:
-        if kind(file) in TABLES:
-            for row in _rows(raw):
-                yield from texts_of(row)
-            return
         if kind(file) in PDFS or (self._pages_as_text and kind(file) in KINDS):
             text = _converted(kind(file), raw)
             yield text if self._pages_as_text else text.replace(PAGE, "")
@@ -411,16 +402,3 @@ def _converted(kind: str, raw: BinaryIO) -> str:
         return text_of(held, _PDF_CHARACTERS, _PDF_SECONDS, kind)
     except PdfError as error:
         raise SkippedFile(f"it {error}".rstrip(".")) from error
-
-
-def _rows(raw: BinaryIO) -> Iterator[dict[str, Any]]:
-    try:
-        pyarrow: Any = importlib.import_module("pyarrow")
-        parquet: Any = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise SkippedFile("Parquet needs `pip install pyarrow`") from None
-    try:
-        for batch in parquet.ParquetFile(raw).iter_batches(batch_size=256):
-            yield from batch.to_pylist()
-    except pyarrow.ArrowException as error:
-        raise SkippedFile(f"no whole Parquet file ({error})") from error

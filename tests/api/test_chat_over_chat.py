@@ -16,14 +16,9 @@ def test_the_words_are_those_of_the_other_one_and_what_needs_tokens_is_refused(
     said = [{"role": "user", "content": "hello"}]
     asked = {"messages": said, "max_tokens": 8, "temperature": 1, "seed": 7}
     with serving(tmp_path, slot_over(OpenAI(url=tiny_served.base))) as served:
-        for path, body in (
-            ("/v1/completions", {"prompt": "Once"}),
-            ("/tokenize", {"content": "Once"}),
-            ("/detokenize", {"tokens": [1]}),
-        ):
-            answer = ask(served.address, "POST", path, body)
-            assert answer.status == 400
-            assert answer.error["message"].startswith("far is computed by another server")
+        answer = ask(served.address, "POST", "/v1/completions", {"prompt": "Once"})
+        assert answer.status == 400
+        assert answer.error["message"].startswith("far is computed by another server")
         near, far = (
             ask(one.address, "POST", "/v1/chat/completions", asked).json for one in (tiny_served, served)
         )

@@ -15,7 +15,7 @@ from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.anthropic import MessagesRequest
 from hierchat.api.chat_request import ChatRequest
 from hierchat.api.keys import as_api_error
-from hierchat.api.text_completions import CompletionRequest, Detokenize, Tokenize
+from hierchat.api.text_completions import CompletionRequest
 from hierchat.chat.completions import NoModel
 from hierchat.config import cache_dir, data_dir
 from hierchat.models.progress import BrokenFileError
@@ -42,8 +42,6 @@ BODIES: list[tuple[str, type[BaseModel], Json]] = [
             {"type": "tool_use", "id": "a", "name": "f", "input": {"a": 1}}]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}],
         "max_tokens": 1, "tools": [{"name": "f", "input_schema": {"type": "object"}}]}),
-    ("/tokenize", Tokenize, {"content": "hello"}),
-    ("/detokenize", Detokenize, {"tokens": [5]}),
 ]  # fmt: skip
 
 
@@ -148,7 +146,7 @@ def test_no_schema_ends_the_server(tiny_served: Served, schema: Json) -> None:
     ):
         answer = ask(tiny_served.address, "POST", path, body)
         assert (answer.status, "A schema may have at most" in answer.text) == (400, True), answer.text
-    assert ask(tiny_served.address, "POST", "/tokenize", {"content": "x"}).status == 200
+    assert ask(tiny_served.address, "GET", "/health").status == 200
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,6 @@ def test_what_is_no_request_and_what_is_too_large(
     monkeypatch.setattr("hierchat.api.requests.MOST_BYTES", 1000)
     long = {"messages": [{"role": "user", "content": "x" * 2000}]}
     assert ask(tiny_served.address, "POST", CHAT, long).status == 413
-    monkeypatch.setattr("hierchat.api.text_completions.MOST_BYTES", 500)
-    for count, status in ((500, 200), (501, 413)):
-        assert ask(tiny_served.address, "POST", "/tokenize", {"content": "x" * count}).status == status
 
 
 def test_stop_strings_never_come_out_in_part(endpoint: Served, script: Script) -> None:
@@ -101,25 +98,6 @@ def test_stop_strings_never_come_out_in_part(endpoint: Served, script: Script) -
         assert "one" in stream
         assert '"content": "S' not in stream
         assert "STO" not in stream
-
-
-def test_tokens_as_llama_cpp_has_them(tiny_served: Served) -> None:
-    def tokens(**asked: object) -> list:
-        return ask(tiny_served.address, "POST", "/tokenize", asked).json["tokens"]
-
-    def detokenize(ids: list[int]) -> Answer:
-        return ask(tiny_served.address, "POST", "/detokenize", {"tokens": ids})
-
-    text = "What is the longest river? <|im_end|>ü"
-    plain = tokens(content=text)
-    assert 2 in plain  # <|im_end|>
-    assert 2 not in tokens(content=text, parse_special=False)
-    assert detokenize(plain).json["content"] == text
-    pieces = tokens(content=text, with_pieces=True)
-    assert [one["id"] for one in pieces] == plain
-    raw = [one["piece"] for one in pieces]
-    assert b"".join(bytes(one) if isinstance(one, list) else one.encode() for one in raw).decode() == text
-    assert detokenize([10**9]).status == 400
 
 
 def test_without_a_model_and_with_a_full_queue(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +116,6 @@ def test_without_a_model_and_with_a_full_queue(tiny_served: Served, monkeypatch:
     answer = ask(tiny_served.address, "POST", CHAT, ASKED)
     assert (answer.status, answer.error["code"]) == (503, "model_not_loaded")
     assert ask(tiny_served.address, "GET", "/health").status == 503
-    assert ask(tiny_served.address, "POST", "/tokenize", {"content": "x"}).status == 503
 
 
 def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,19 +30,10 @@ def stored(folder: Path) -> list[tuple[str, str]]:
 
 
 COMMANDS = {
-    "/help": r"/temperature \[N\]",
+    "/help": r"/model \[NAME\]",
     "/model": r"\* scripted\n  other\n",
     "/model nobody": r"No model is called 'nobody'\. There are: scripted, other\.",
     "/model other": r"other answers from now on\.",
-    "/system": r"This chat sets no system prompt\.",
-    "/system You are [bold]": r"System prompt: You are \[bold\]",
-    "/temperature": r"Temperature: 0",
-    "/temperature warm": r"A temperature is a number from 0 to 10, not 'warm'\.",
-    "/temperature 0.5": r"Temperature: 0\.5",
-    "/seed": r"A new seed for each reply\.",
-    "/seed 7": r"Seed: 7",
-    "/sources": r"Nothing is known of where",
-    "/save": r"Nothing was said yet\.",
     "/sing": r"/sing is no command\. /help lists them\.",
     "/mo" + TAB + "other": r"/model other.*other answers from now on\.",
 }
@@ -54,7 +45,8 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
         " text** and <i>more</i>.\n\n- one\n",
         "- two\x1b[2J\n\n```\ncode\n```\n",
     )
-    with terminal(tmp_path, "--url", url) as chat:
+    flags = ("--system", "You are [bold]", "--temperature", "0.5", "--seed", "7")
+    with terminal(tmp_path, "--url", url, *flags) as chat:
         assert f"scripted at {url}" in chat.until(PROMPT)
         for typed, answer in COMMANDS.items():
             chat.type(f"{typed}\n", rf"{answer}.*{PROMPT}")
@@ -69,12 +61,6 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
         asked = script.asked[0]
         assert (asked["model"], asked["temperature"], asked["seed"]) == ("other", 0.5, 7)
         assert asked["messages"][0]["content"] == "You are [bold]"
-        out = tmp_path / "chat.md"
-        chat.type(f"/save {out}\n", rf"Written\s+to.*{PROMPT}")
-        assert "Some **bold text**" in out.read_text()
-        chat.type(f"/save {out}\n", rf"already\s+exists.*{PROMPT}")
-        chat.type(f"/save {tmp_path / 'no' / 'where.md'}\n", rf"There\s+is\s+no\s+folder.*{PROMPT}")
-        out.unlink()
         chat.type("again\n", rf"tokens.*{PROMPT}")
         assert [one["role"] for one in script.asked[1]["messages"]] == ["system", "user", "assistant", "user"]
         chat.type("/new\n", rf"A new chat\..*{PROMPT}")

@@ -8,16 +8,13 @@ import pytest
 from rich.console import Console
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.statistics import SourceRun
 from hierchat.cli.screen import (
     MarkdownScreen,
     PlainScreen,
     figures_line,
     record,
-    show_sources,
 )
 from hierchat.reasoning import join_reasoning
-from hierchat.store.records import Origin, Whereabouts
 
 REPLY = """# A title
 
@@ -118,24 +115,6 @@ def test_a_speed_up_that_was_not_measured_is_not_told() -> None:
     brief = Figures(tokens=1, seconds=0.5, tokens_per_second=2.0, finish="end")
     assert figures_line(brief) == "1 token in 0.5 s"
     assert figures_line(Figures()) == ""
-
-
-def test_sources_name_the_chats_that_held_the_words() -> None:
-    out = io.StringIO()
-    there = Whereabouts(4, "A chat\x1b[2J", "assistant")
-    runs = [
-        SourceRun("one ", "target", 6),
-        SourceRun("two ", "history", 3, Origin("history", origin_id=9), there),
-        SourceRun("three", "statistics", 1, Origin("corpus", corpus="notes.txt")),
-    ]
-    show_sources(runs, Console(file=out, width=80))
-    assert out.getvalue().splitlines() == [
-        "one two three",
-        "",
-        "your earlier chats  30 %: “A chat[2J”",
-        "other texts  10 %: notes.txt",
-        "the model itself  60 %",
-    ]
 
 
 def test_a_thought_is_quoted_above_the_answer() -> None:

@@ -150,7 +150,6 @@ def corpus(dice: random.Random, folder: Path) -> None:
         ".txt": encoded(any_text(dice, 300)),
         ".csv": encoded(any_text(dice, 300)),
         ".html": encoded(html),
-        ".parquet": b"PAR1" + dice.randbytes(200) + b"PAR1",
         ".jsonl.gz": gzip.compress(lines),
         ".jsonl.xz": lzma.compress(lines),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -266,20 +265,13 @@ def test_a_dataset_is_fetched_and_added(said: Any, hub: FakeHub) -> None:
     [
         ("org/other", "There is no public dataset org/other on the hub. Check its name at http"),
         ("org", "'hub:org' is no dataset: write hub:owner/name."),
-        ("parquet alone", "Datasets in Parquet need `pip install pyarrow`."),
         ("no network", "The hub cannot be reached, so org/tiny cannot be fetched."),
     ],
 )
 def test_a_dataset_that_is_not_had(
     said: Any, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
-    if source == "parquet alone":
-        hub.files = {"data/train.parquet": b"PAR1"}
-        there = importlib.util.find_spec
-        monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name, *rest: there(name) if name != "pyarrow" else None
-        )
-    elif source == "no network":
+    if source == "no network":
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     code, text = said("add", f"hub:{REPO if ' ' in source else source}")
     assert code == 1

@@ -8,7 +8,6 @@ import lzma
 import os
 import random
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,14 +127,6 @@ def test_a_json_value_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.M
     texts, reader = read(tmp_path / "a.json", json.dumps(["one" * 5, "x" * (1 << 21)]))
     assert texts == ["one" * 5]
     assert "split it" in reader.passed_over[0]
-
-
-def test_parquet_without_pyarrow_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    _, reader = read(tmp_path / "a.parquet", b"PAR1")
-    assert "pip install pyarrow" in reader.passed_over[0]
 
 
 def test_a_folder_gives_its_known_files_once(tmp_path: Path) -> None:
