@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
     {"language"},
-    {"logs", "jit", "reasoning", "shutdown", "child_process", "connections"},
+    {"logs", "jit", "reasoning", "shutdown", "child_process", "connections", "freed_memory"},
     {"models"},
     {"drafting"},
     {"engine"},

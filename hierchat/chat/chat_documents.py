@@ -125,6 +125,12 @@ class ChatDocuments(Documents):
             reading.closing = True
             reading.ended.wait(CLOSE_SECONDS)
 
+    def forget_readings(self) -> None:
+        """Drop the names of the files that were read last."""
+        for user, reading in list(self.readings.items()):
+            if reading.ended.is_set():
+                self.readings.pop(user, None)
+
     def found(self, user_id: int, chat: int, question: str, path: Sequence[Message]) -> list[Passage]:
         """Find the passages that have most to do with a question below `path`, the best first."""
         return self.find(user_id, chat, question, [message.text for message in path[-2:]], MOST_DRAFTED)

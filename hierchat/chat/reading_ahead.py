@@ -56,6 +56,13 @@ class ReadingAhead:
             self._stop.set()
             self._thread.wake()
 
+    def leave(self, user: int) -> None:
+        """Stop reading for a user's question that belongs to no chat, and wait until nothing of it is being read."""
+        if (wanted := self._next) and (wanted.user, wanted.chat) == (user, None):
+            self._next = None
+            self._stop.set()
+        self._thread.wait()
+
     def close(self) -> None:
         """Stop the thread."""
         self._next = None

@@ -93,7 +93,7 @@ class ChatService:
         self.idle.wake()
         self._forgetting = Forgetting(store, slot)
         self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
-        self.deleted_texts.caches.append(self._texts.clear)
+        self.deleted_texts.caches += [self._texts.clear, self.documents.forget_readings]
 
     @property
     def model_status(self) -> SlotStatus:
@@ -228,6 +228,15 @@ class ChatService:
     def read_ahead(self, asked: NextQuestion) -> None:
         """Read a chat, and files that go with its next question, in spare time: the reply begins sooner, then."""
         self._reading.want(asked)
+
+    def forget_read_ahead(self, user_id: int) -> None:
+        """Clear from memory, in a thread, what was read for a user's question that belongs to no chat."""
+
+        def forget() -> None:
+            self._reading.leave(user_id)
+            self.deleted_texts.clear(user_id, [None])
+
+        threading.Thread(target=forget, name="incognito", daemon=True).start()
 
     def _beginning(self, served: ServedModel, asked: NextQuestion) -> list[int]:
         """Return the tokens with which the prompt of the next question begins, whatever its words are. Those of tools

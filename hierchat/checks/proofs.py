@@ -22,7 +22,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from hierchat import connections
+from hierchat.checks import memory
 from hierchat.config import GenerationSettings, process_environment
+from hierchat.freed_memory import use_one_pool
 from hierchat.language import later
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ QUESTIONS = (
 )
 KILLS = 5
 _KILL_SECONDS = 0.1, 0.8
+_LOOKS, _FEWER = 3, 10
+"""How often the memory is searched for freed copies, and by which factor fewer they have to be."""
 _WINDOW = 8
 """Tokens in a row that identify a text."""
 
@@ -53,14 +57,15 @@ class Line:
     detail: str
 
 
-WORDS, LEAVES, LOST, GONE, SPEED = (
+WORDS, LEAVES, LOST, GONE, MEMORY, SPEED = (
     later("The same words"),
     later("Nothing leaves"),
     later("Nothing is lost"),
     later("Deleted is gone"),
+    later("Gone from memory"),
     later("Speed"),
 )
-NAMES = (WORDS, LEAVES, LOST, GONE, SPEED)
+NAMES = (WORDS, LEAVES, LOST, GONE, MEMORY, SPEED)
 """All checks, in the order of the table."""
 
 
@@ -84,6 +89,7 @@ class Proofs:
         yield self.same_words()
         yield self.speed()
         yield self.gone_after_deletion()
+        yield self.gone_from_memory()
         yield self.nothing_lost()
         yield self.nothing_leaves()
 
@@ -155,16 +161,9 @@ class Proofs:
 
     def gone_after_deletion(self) -> Line:
         """Delete a chat with all that belongs to it, also from the backups, and look for it in every byte."""
-        from hierchat.store.records import Attachment
-
         self.tell("deletion: a chat with a file and a document")
-        service, word = self.service, "".join(random.SystemRandom().choices(string.ascii_lowercase, k=14))
-        chat = service.chats.create(self.user)
-        service.chats.rename(self.user, chat, f"Of {word}")
-        attached = Attachment(f"{word}.txt", 20, f"All about {word}.")
-        first = self._ask(chat, f"Tell me of {word} and of what else begins like it.", files=[attached])
-        self._read(chat, word)
-        self._ask(chat, f"What does the document say about {word}?", first.message_id)
+        service, word = self.service, _random_word()
+        chat = self._chat_about(word)
         others = [one.id for one in self._store.chats.find(self.user, limit=-1) if one.id != chat]
         assert service.served
         service.completions.keep(service.served, now=True)
@@ -190,6 +189,45 @@ class Proofs:
             later(
                 f"no word and no run of tokens of a deleted chat in {size / 1e6:.1f} MB of files, backups included "
                 f"({len(before):,} places before)"
+            ),
+        )
+
+    def gone_from_memory(self) -> Line:
+        """Delete a chat with all that belongs to it, and look for its text and tokens in the memory of this process."""
+        from hierchat.chat.deleted_texts import OVERWRITE_SECONDS
+        from hierchat.freed_memory import overwrite_small_pieces
+
+        self.tell("memory: a chat with a file and a document")
+        chat, sought = self._disguised_chat()
+        try:
+            before = memory.copies(sought).total()
+        except OSError:
+            return Line(MEMORY, None, later("This system lets no process search its own memory."))
+        if not before:
+            return Line(MEMORY, False, later("The chat was not found in memory before it was deleted."))
+        self.tell("memory: looking for a deleted chat")
+        self.service.chats.delete(self.user, chat)
+        self.service.chats.delete_from_backups(self.user)
+        for _ in range(_LOOKS):
+            time.sleep(2 * OVERWRITE_SECONDS)
+            overwrite_small_pieces()  # as the page has its threads do
+            left = memory.copies(sought)
+            if left["here"] * _FEWER <= before:
+                break
+        if kinds := memory.held(sought):
+            return Line(MEMORY, False, later(f"A deleted chat is in objects in use: {', '.join(kinds)}"))
+        if elsewhere := left.total() - left["here"]:
+            return Line(MEMORY, False, later(f"A child process has {elsewhere} copies of a deleted chat."))
+        if left["here"] * _FEWER > before:
+            return Line(
+                MEMORY, False, later(f"{left['here']} of {before} copies of a deleted chat are left.")
+            )
+        return Line(
+            MEMORY,
+            True,
+            later(
+                f"{before} copies of a chat's text and tokens before its deletion; after it none in any object in use, "
+                f"and {left['here']} in freed pieces of memory"
             ),
         )
 
@@ -282,6 +320,31 @@ class Proofs:
             raise RuntimeError(last.notice or "a reply did not come to its end")
         return last
 
+    def _chat_about(self, word: str) -> int:
+        """Write a chat with a file and a document, all about a word."""
+        from hierchat.store.records import Attachment
+
+        chat = self.service.chats.create(self.user)
+        self.service.chats.rename(self.user, chat, f"Of {word}")
+        attached = Attachment(f"{word}.txt", 20, f"All about {word}.")
+        first = self._ask(chat, f"Tell me of {word} and of what else begins like it.", files=[attached])
+        self._read(chat, word)
+        self._ask(chat, f"What does the document say about {word}?", first.message_id)
+        return chat
+
+    def _disguised_chat(self) -> tuple[int, list[bytes]]:
+        """Write a chat about a word; return it, and the word and tokens by which it is found in memory, disguised."""
+        import numpy as np
+
+        assert self.service.served
+        word = _random_word()
+        chat = self._chat_about(word)
+        texts = [self.service.served.prompts.tokenizer(word)["input_ids"], *self._tokens([chat])]
+        runs = [text[len(text) // 2 - _WINDOW :][: 2 * _WINDOW] for text in texts if len(text) > 2 * _WINDOW]
+        sought = [word.encode(form) for form in ("utf-8", "utf-16-le", "utf-32-le")]
+        sought += [np.array(run, kind).tobytes() for run in runs for kind in ("<i4", "<i8")]
+        return chat, [memory.disguised(one) for one in sought]
+
     def _read(self, chat: int, word: str) -> None:
         file = self.folder.parent / f"{word}.txt"
         file.write_text(f"A document about {word}, of which little is known.\n" * 3)
@@ -306,6 +369,10 @@ class Proofs:
             for one in sought:
                 if one in data:
                     yield one.decode(errors="replace"), str(path.relative_to(self.folder))
+
+
+def _random_word() -> str:
+    return "".join(random.SystemRandom().choices(string.ascii_lowercase, k=40))
 
 
 def _forms(texts: Iterable[list[int]]) -> set[bytes]:
@@ -411,6 +478,7 @@ def main(model: str, folder: Path) -> None:
     os.dup2(2, 1)  # libraries may print
     cut_off = leave_network()
     connections.record()
+    use_one_pool()
     threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
 
     def tell(what: Any) -> None:

@@ -8,6 +8,7 @@ import click
 
 from hierchat import connections, logs, shutdown
 from hierchat.cli.options import CommandError, Group
+from hierchat.freed_memory import use_one_pool
 from hierchat.language import ENGLISH, error_words, later, of_terminal, spoken
 
 _COMMANDS = {
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     at = 1 if words[:1] == ["--verbose"] else 0
     if not words[at:] or (words[at].startswith("-") and words[at] not in ("-h", "--help")):
         words.insert(at, "serve")  # where no command is named
+    use_one_pool()
     connections.record()
     logs.set_up("--verbose" in words)
     try:

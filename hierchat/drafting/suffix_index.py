@@ -62,8 +62,8 @@ class SuffixIndex:
     def __init__(self, room: int = 0) -> None:
         """Start empty, with `room`: how many tokens to expect."""
         self.lock = threading.RLock()
-        self._tokens = np.empty(room + room // 2 + _SPARE, np.int32)
-        self._order = np.empty(self._tokens.size, np.int32)
+        self._tokens = np.zeros(room + room // 2 + _SPARE, np.int32)
+        self._order = np.zeros(self._tokens.size, np.int32)
         self._length = 0
         self._runs: list[SortedRun] = []
         self._removals = self._joins = 0  # by which the thread finds its result outdated
@@ -270,7 +270,7 @@ class SuffixIndex:
 
 
 def _roomier(old: Tokens, used: int, length: int) -> Tokens:
-    new = np.empty(length + length // 2 + _SPARE, np.int32)
+    new = np.zeros(length + length // 2 + _SPARE, np.int32)
     new[:used] = old[:used]
     return new
 

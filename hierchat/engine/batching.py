@@ -387,7 +387,7 @@ class SequencePool:
             for sequence in self._free:
                 sequence.rollback(0)
 
-    def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
+    def wipe(self, user: int, chats: Collection[int | None] | None = None) -> None:
         """Empty the slots of these chats of a user, or of all and of what belongs to no chat, and overwrite what slots
         held before; replies in progress keep theirs. No forward may be under way."""
         with self._lock:

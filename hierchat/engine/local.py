@@ -114,7 +114,7 @@ class LocalEngine:
     def clear(self) -> None:
         self.pool.clear()
 
-    def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
+    def wipe(self, user: int, chats: Collection[int | None] | None = None) -> None:
         """Overwrite the slots that hold texts of these chats, or all of a user's; replies in progress keep theirs."""
         with self._batch.paused():
             self.pool.wipe(user, chats)

@@ -185,6 +185,8 @@ class PageHandlers(HandlerGroup):
 
     def incognito(self, event: PageEvent) -> Update:
         event.session.incognito = not event.session.incognito
+        if event.session.incognito:  # files that were attached before are read already
+            self._service.forget_read_ahead(event.user)
         return self._views.heading(event.session)
 
     def keep_incognito(self, event: PageEvent) -> Update:

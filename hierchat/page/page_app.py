@@ -24,8 +24,8 @@ from hierchat.access.hosts import AllowedHosts, SameOriginMiddleware, is_loopbac
 from hierchat.access.login import USER, LoginMiddleware
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Member, Members
-from hierchat.chat.deleted_texts import overwrite_small_pieces
 from hierchat.chat.service import ChatService
+from hierchat.freed_memory import overwrite_small_pieces
 from hierchat.language import _, chosen, marked, spoken
 from hierchat.page import handlers
 from hierchat.page.components import Components

@@ -79,6 +79,9 @@ class PromptBuilder:
         self.context_length = context_length
         self.system_prompt = system_prompt
         self.thinking = ThinkingFormat(tokenizer)
+        model_of = getattr(getattr(tokenizer, "_tokenizer", None), "model", None)
+        if resize := getattr(model_of, "_resize_cache", None):
+            resize(0)  # each thread would keep words of deleted texts, and no other thread can take them out
         self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
 
     def tokens(self, text: str) -> list[int]:

@@ -75,7 +75,7 @@ class ServedModel:
         say."""
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
 
-    def wipe(self, user: int, chats: Collection[int] | None = None) -> None:
+    def wipe(self, user: int, chats: Collection[int | None] | None = None) -> None:
         """Overwrite what the model, its draft models and MTP layer hold of these chats of a user, or of all; replies in
         progress keep theirs. Raises nothing if the model is computed elsewhere."""
         if isinstance(self.engine, LocalEngine):
@@ -86,11 +86,6 @@ class ServedModel:
                     sequence.wipe()
                 if self.mtp:
                     self.mtp.wipe()
-        tokenizer = getattr(self.prompts, "tokenizer", None)  # it keeps the words that it has seen
-        if clear := getattr(
-            getattr(getattr(tokenizer, "_tokenizer", None), "model", None), "_clear_cache", None
-        ):
-            clear()
 
     @property
     def end_ids(self) -> frozenset[int]:

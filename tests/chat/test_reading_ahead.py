@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,16 @@ def test_files_are_read_before_they_are_sent(talk: Talk, new: bool) -> None:
     assert FILE.text in talk.held
     frames = list(talk.sending("Where?", files=[FILE]))
     assert min(frame.prompt_read for frame in frames if frame.phase == "reading") >= held - 1
+
+
+def test_files_leave_memory_when_incognito_is_switched_on(talk: Talk) -> None:
+    read_ahead(talk, FILE, new=True)
+    assert FILE.text in talk.held
+    talk.service.forget_read_ahead(talk.user)
+    give_up = time.monotonic() + 60
+    while FILE.text in talk.held and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert FILE.text not in talk.held
 
 
 def test_who_asks_meanwhile_does_not_wait_for_it(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:

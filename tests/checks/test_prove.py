@@ -1,4 +1,4 @@
-"""`hierchat prove` passes as the program is, and each of eleven broken programs makes its own line fail."""
+"""`hierchat prove` passes as the program is, and each of fourteen broken programs makes its own line fail."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 
 from hierchat import connections
-from hierchat.chat import completions
+from hierchat.chat import completions, deleted_texts
 from hierchat.chat.service import ChatService
 from hierchat.checks import proofs
 from hierchat.checks import prove as proving
-from hierchat.checks.proofs import GONE, LEAVES, LOST, NAMES, SPEED, WORDS, Line, Proofs
+from hierchat.checks.proofs import GONE, LEAVES, LOST, MEMORY, NAMES, SPEED, WORDS, Line, Proofs
 from hierchat.checks.prove import Proof, prove
 from hierchat.cli.main import main
 from hierchat.config import cache_dir, data_dir
 from hierchat.engine import generation
 from hierchat.engine.verification import ArrayRows
+from hierchat.runtime.template import ChatTemplate
 from hierchat.store import Store
 from hierchat.store.backups import Backups
 from hierchat.store.connection import Connection
@@ -57,7 +58,7 @@ def test_all_promises_are_kept_by_the_program_itself(compiled: Path) -> None:
     assert main(["prove", "--json", str(compiled / "out.json")]) == 0
     found = Proof.of(json.loads((compiled / "out.json").read_text()))
     assert [line.name for line in found.lines] == list(NAMES)
-    assert [line.kept for line in found.lines] == [True, True, True, True, None]
+    assert [line.kept for line in found.lines] == [True, True, True, True, True, None]
     assert found.model == proving.TINY
     assert [
         file.name for file in data_dir().iterdir() if file.name != "logs"
@@ -217,6 +218,48 @@ def test_a_text_that_outlives_its_deletion(
     line = checks.gone_after_deletion()
     assert (line.name, line.kept) == (GONE, False)
     assert where in line.detail
+
+
+def kept_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    send, kept = ChatService.send, list[str]()
+
+    def telling(self: ChatService, user: int, question: Any, *more: Any) -> Any:
+        kept.append(question.text)
+        return send(self, user, question, *more)
+
+    monkeypatch.setattr(ChatService, "send", telling)
+
+
+def kept_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, kept = ChatTemplate.ids, list[Any]()
+
+    def telling(*given: Any, **more: Any) -> Any:
+        kept.append(np.array(found := ids(*given, **more), np.int32))
+        return found
+
+    monkeypatch.setattr(ChatTemplate, "ids", telling)
+
+
+def never_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleted_texts, "overwrite_freed_memory", lambda: None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (kept_text, "in use: str"),
+        (kept_tokens, "in use: ndarray"),
+        (never_overwritten, "copies of a deleted chat are left"),
+    ],
+)
+def test_a_text_that_stays_in_memory(
+    checks: Proofs, monkeypatch: pytest.MonkeyPatch, how: Callable[[pytest.MonkeyPatch], None], said: str
+) -> None:
+    how(monkeypatch)
+    line = checks.gone_from_memory()
+    assert (line.name, line.kept) == (MEMORY, False)
+    assert said in line.detail
 
 
 def test_kills_without_a_fault(checks: Proofs, monkeypatch: pytest.MonkeyPatch) -> None:

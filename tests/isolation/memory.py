@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import psutil
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-PIECE = 1 << 14
-"""Pages that are read at a time."""
+from hierchat.checks.memory import pieces_of
 
 
 def forms(text: str) -> dict[str, bytes]:
@@ -26,7 +23,7 @@ def in_memory(pid: int, texts: list[str]) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
 
     def look(name: str, one: int) -> None:
-        for data in _pieces(one):
+        for data in pieces_of(one):
             for form, places in _found(data, patterns).items():
                 found.setdefault(f"{name}: {form}", []).extend(places)
 
@@ -53,33 +50,3 @@ def _found(data: bytes, patterns: Mapping[str, bytes]) -> dict[str, list[bytes]]
             found.setdefault(name, []).append(data[max(at - 100, 0) : at + len(pattern) + 100])
             at = data.find(pattern, at + 1)
     return found
-
-
-def _pieces(pid: int) -> Iterator[bytes]:
-    """The memory that the process has written, as far as it is there; a text that two pieces share is in both."""
-    with (
-        open(f"/proc/{pid}/maps") as maps,
-        open(f"/proc/{pid}/mem", "rb", 0) as memory,
-        open(f"/proc/{pid}/pagemap", "rb", 0) as there,
-    ):
-        for line in maps:
-            edges, rights, *_ = line.split()
-            if not rights.startswith("rw"):
-                continue
-            begin, end = (int(edge, 16) // PAGE for edge in edges.split("-"))
-            for first in range(begin, end, PIECE):
-                entries = os.pread(there.fileno(), 8 * min(PIECE + 1, end - first), 8 * first)
-                yield from _read(memory.fileno(), first, entries[7::8])
-
-
-def _read(memory: int, first: int, flags: bytes) -> Iterator[bytes]:
-    """Runs of pages that are there, each as one piece. `flags`: of each page, whether it is in memory or in swap."""
-    begin = None
-    for at in range(len(flags) + 1):
-        present = at < len(flags) and flags[at] & 0xC0
-        if present and begin is None:
-            begin = at
-        elif not present and begin is not None:
-            with suppress(OSError):  # given back meanwhile
-                yield os.pread(memory, (at - begin) * PAGE, (first + begin) * PAGE)
-            begin = None

@@ -17,6 +17,7 @@ from gradio.state_holder import SessionState
 from benchmarks.page.tab import Tab
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.page import status
 from hierchat.page.conversation import line
 from hierchat.page.guard import Page, PageEvents
@@ -274,3 +275,10 @@ def test_a_summary_says_that_it_is_one_while_it_is_written(service: FakeService)
     ]
     reply = ReplyInProgress(service.user, 1, latest=reading)
     assert visible(line(reply, service.slot.status, loaded=True)) == said[1]
+
+
+def test_what_was_read_ahead_is_forgotten_as_incognito_is_switched_on(service: FakeService) -> None:
+    page = Visitor(service)
+    service.read_ahead(NextQuestion(service.user, None))
+    page.press("hc_incognito")
+    assert not service.read

@@ -12,6 +12,8 @@ from playwright.sync_api import expect
 
 from hierchat import connections
 from hierchat.checks.prove import NAMES, Line, Proof, Proving
+from hierchat.language import spoken
+from hierchat.page.panels.proof_part import _drawn
 from hierchat.store import GeneratedText, Store
 from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
@@ -45,6 +47,9 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
     connections.note("hub.example <b>", "hierchat.models.fetch.hub")
     shown = Visitor(service, view="settings").says("hc-connections")
     assert "hub.example <b> 1 time, asked for by hierchat.models.fetch.hub" in shown
+    connections.note("the package index of pip", "hierchat.models.fetch.pypi")
+    with spoken("de"):
+        assert "der Paketindex von pip" in _drawn.connections(connections.attempts())
     page.click("hc-backup")
     assert "and checked" in page.says("hc-settings-told")
     (copy,) = (tmp_path / "backups").glob("*.db")

