@@ -72,6 +72,16 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--max-new-tokens", type=positive, default=2000, metavar="N", help="(2,000)")
     step.add_argument("--vocabulary", type=positive, default=152_000, metavar="N", help="(152,000)")
     step.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+    prompts = kinds.add_parser("prompts", help="first tokens: new and old chats, a restart, documents, edits")
+    prompts.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
+    prompts.add_argument(
+        "--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file"
+    )
+    prompts.add_argument("--chat-tokens", type=positive, default=3000, metavar="N", help="of a chat (3,000)")
+    prompts.add_argument(
+        "--documents", type=numbers, default=[2000, 20_000], metavar="N,N,...", help="tokens (2000,20000)"
+    )
+    prompts.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     retrieval = kinds.add_parser("retrieval", help="how often a question finds the passage that answers it")
     retrieval.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     retrieval.add_argument(

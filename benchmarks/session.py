@@ -84,7 +84,7 @@ def read_turns(path: Path | None, limit: int) -> list[str]:
 
 def _session(path: Path, model: str | None, asked: list[str], settings: GenerationSettings) -> dict[str, Any]:
     began = time.perf_counter()
-    slot = _ready_slot(model)
+    slot = ready_slot(model)
     ready = time.perf_counter() - began
     with Store.open(path) as store:
         rows = _talk(ChatService(store, slot), asked, settings)
@@ -107,7 +107,8 @@ def _session(path: Path, model: str | None, asked: list[str], settings: Generati
     }
 
 
-def _ready_slot(model: str | None) -> ModelSlot:
+def ready_slot(model: str | None) -> ModelSlot:
+    """Return a slot with the model loaded. Raises RequestError if it cannot be."""
     catalogue = read_catalogue()
     # Without the corpora that this user added: figures must not depend on them
     slot = ModelSlot(

@@ -24,6 +24,12 @@ _ARENA_MAX = -8
 """M_ARENA_MAX of glibc's mallopt."""
 
 
+def give_back_freed_memory() -> None:
+    """Give freed memory of the C library back to the system, on Linux."""
+    if library := _library():
+        library.malloc_trim(0)
+
+
 def use_one_pool() -> None:
     """Have all threads of this process take memory from one pool of glibc, so that one thread can overwrite what any
     of them freed. Call it before there are threads."""

@@ -18,6 +18,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices
+from hierchat.freed_memory import give_back_freed_memory
 from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
@@ -107,6 +108,7 @@ def load_served_model(
         runner = selected.runner
         if waits:
             compiling.wait(DRAFTING, report)
+        give_back_freed_memory()  # packing a model's file leaves hundreds of megabytes
         measuring()
         engine = LocalEngine(
             runner.open(),

@@ -24,6 +24,8 @@ class LlamaCpp:
             smaller = load(options["draft"], options)
             draft = DraftModel(smaller, options["draft_tokens"], options["draft_sure"])
         self.llama, self.threads = load(model, options, draft), options["threads"]
+        self.saved = ""
+        """A file with the slots of an earlier process, which the next reply begins with."""
         self.evaluated = 0
         evaluate = self.llama.eval
 
@@ -37,6 +39,8 @@ class LlamaCpp:
         llama, prompt = self.llama, request["prompt"]
         llama.set_seed(request["seed"])
         clock = Clock()
+        if self.saved:
+            self.load()
         hold(llama, prompt[:-1])
         clock.read()
         self.evaluated = 0
@@ -52,6 +56,34 @@ class LlamaCpp:
     def serve(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer several users at once (llama_slots.py)."""
         return serve(self.llama, request, self.threads)
+
+    def save(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Save the slots to the file "path"."""
+        from llama_cpp import llama_cpp as low
+
+        llama = self.llama
+        held = llama.input_ids[: llama.n_tokens].tolist()
+        tokens = (low.llama_token * len(held))(*held)
+        return {
+            "done": bool(low.llama_state_save_file(llama.ctx, request["path"].encode(), tokens, len(held)))
+        }
+
+    def load_at_next(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Have the next reply load the file "path" first: its time counts."""
+        self.saved = request["path"]
+        return {}
+
+    def load(self) -> None:
+        """Load the saved slots."""
+        import ctypes
+
+        from llama_cpp import llama_cpp as low
+
+        llama, path, self.saved = self.llama, self.saved, ""
+        tokens, count = (low.llama_token * llama.n_ctx())(), ctypes.c_size_t()
+        if low.llama_state_load_file(llama.ctx, path.encode(), tokens, llama.n_ctx(), ctypes.byref(count)):
+            llama.n_tokens = count.value
+            llama.input_ids[: count.value] = tokens[: count.value]
 
     def forwards(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time a forward in ms over each of "segments" behind "prompt", with logits for all of its positions."""
