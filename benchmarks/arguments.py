@@ -81,6 +81,11 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     prompts.add_argument(
         "--documents", type=numbers, default=[2000, 20_000], metavar="N,N,...", help="tokens (2000,20000)"
     )
+    prompts.add_argument(
+        "--peers",
+        choices=("llama.cpp",),
+        help="another program on the same file, in turn, with its own cache",
+    )
     prompts.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     retrieval = kinds.add_parser("retrieval", help="how often a question finds the passage that answers it")
     retrieval.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")

@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.peers.arm import PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from benchmarks.session import ready_slot
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.checks.runs import RequestError, machine, read_questions, say
@@ -78,7 +78,7 @@ class Program:
         """Ask, and return the seconds until the first token, the tokens of the prompt and those of them that were
         read; and the message that answers."""
         began, first, last = time.perf_counter(), 0.0, None
-        question = Question(chat, parent, text, files)
+        question = NewQuestion(chat, parent, text, files)
         for frame in self.service.send(self.user, question, REPLY, threading.Event()):
             if not first and frame.figures.tokens:
                 first = time.perf_counter() - began
@@ -138,6 +138,7 @@ class Measurement:
         self.absent = ""
         """Why there is no peer."""
         self._peer: PeerArm | None = None
+        self._beside = bool(args.peers)
         self._open_peer()
         self.head = {"machine": machine(), "model": self._program.served.name}
 
@@ -212,6 +213,8 @@ class Measurement:
 
     def _open_peer(self) -> None:
         self._peer = None
+        if not self._beside:
+            return
         try:
             entry = read_catalogue().entry(self._program.served.name)
             peer = open_peer("llama.cpp", Weights(entry, self._program.served), self._threads, say)

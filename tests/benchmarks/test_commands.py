@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import forward, index, simulate
+from benchmarks import forward, index, prompts, simulate
 from benchmarks.__main__ import main
 from tests.testing.questions import questions_file
 
@@ -30,6 +30,20 @@ MEASURED: dict[str, tuple[list[str], str]] = {
     "log": ([*FEW, *ARMS, "--limit", "3", "--log"], "arms"),
     "load": ([*FEW, "--arms", "vanilla,hierchat", "--users", "1,2", "--questions"], "loads"),
     "session": ([*FEW, "--turns", "3", "--questions"], "turns"),
+    "prompts": (
+        [
+            "--model",
+            "tiny",
+            "--peers",
+            "llama.cpp",
+            "--chat-tokens",
+            "120",
+            "--documents",
+            "50",
+            "--questions",
+        ],
+        "rows",
+    ),
     "agreement": ([*FEW, "--limit", "1", "--questions"], "positions"),
     "forward": (["--model", "tiny", "--contexts", "8"], "contexts"),
     "index": (["--tokens", "20000"], "sizes"),
@@ -50,6 +64,8 @@ def test_figures_are_written(
         (index, "APPENDS", 3),
         (forward, "REPEATS", 2),
         (forward, "READINGS", 1),
+        (prompts, "MESSAGE", 20),
+        (prompts, "QUIET_SECONDS", 0.6),
         (simulate, "MACHINES", simulate.MACHINES[:1]),
         (simulate, "SHIFTS", (0.0,)),
         (simulate, "search_ms", partial(simulate.search_ms, levels=3)),
@@ -73,6 +89,14 @@ def test_figures_are_written(
             assert row["tokens"] > 0
             assert row["other_words"] == 0
             assert len(row["served"]) == row["users"]
+    if kind == "prompts":
+        assert figures["absent"] == "tiny does not come from a GGUF file"
+        rows = {row["what"]: row for row in figures["rows"]}
+        assert (
+            rows["new chat"]["read"] == rows["new chat"]["prompt"] - 1
+        )  # the last token is of the first step
+        for what in ("follow-up", "edit in the middle"):
+            assert rows[what]["read"] < rows[what]["prompt"] - 20
     if kind == "session":
         assert (figures["mismatches"], figures["messages_after_restart"]) == (0, 6)
 
