@@ -9,7 +9,7 @@ RUN if [ -n "$SYSTEM" ]; then \
     fi
 # A layer of its own: it is the largest, and the program changes more often
 RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" torch==2.13.0
-COPY pyproject.toml README.md LICENSE models.yaml /src/
+COPY pyproject.toml README.md LICENSE models.yaml hatch_build.py requirements.lock /src/
 COPY assets /src/assets
 COPY hierchat /src/hierchat
 RUN pip install --no-cache-dir /src && rm -r /src

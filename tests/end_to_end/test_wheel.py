@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -57,6 +58,16 @@ def test_a_wheel_has_all_that_the_program_reads(wheel: Path) -> None:
     expected |= {str(path.relative_to(ROOT)) for path in code} | {"hierchat/models.yaml", "hierchat/py.typed"}
     assert expected <= inside
     assert not {name for name in inside if not name.startswith(("hierchat/", "hierchat-"))}
+
+
+def test_a_wheel_lists_the_packages_of_the_lock(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (bill,) = (name for name in archive.namelist() if ".dist-info/sboms/" in name)
+        listed = json.loads(archive.read(bill))
+    assert (listed["bomFormat"], listed["metadata"]["component"]["name"]) == ("CycloneDX", "hierchat")
+    found = [f"{one['name']}=={one['version']}" for one in listed["components"]]
+    pinned = re.findall(r"^[\w.-]+==[^\s;\\]+", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert sorted(found) == sorted(pinned)
 
 
 def test_a_wheel_is_the_same_to_the_byte_when_it_is_built_again(wheel: Path, tmp_path: Path) -> None:
