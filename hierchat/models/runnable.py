@@ -102,6 +102,8 @@ def _unsupported(config: Mapping[str, Any]) -> str | None:
     biases = config.get("attention_bias") and "q" not in architecture.biases
     if biases or config.get("mlp_bias") or config.get("attention_out_bias"):
         return "biases of this architecture"
+    if config.get("clip_qkv"):
+        return "clipped queries, keys and values"
     if reason := _odd_experts(config, architecture):
         return reason
     if (rope := rope_type(rope_scaling(config))) not in SCALINGS:

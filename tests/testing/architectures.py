@@ -151,6 +151,7 @@ CONFIGS = {
     "qwen3, yarn": _config("qwen3", rope_parameters=YARN),
     "qwen3 moe": _config("qwen3_moe", **EXPERTS, norm_topk_prob=True),
     "qwen3 moe, shares of all": _config("qwen3_moe", **EXPERTS, norm_topk_prob=False),
+    "olmoe": _config("olmoe", initializer_range=0.1, num_experts=12, num_experts_per_tok=3, pad_token_id=0),
     "mixtral": _config("mixtral", num_local_experts=5, num_experts_per_tok=2),
     "gpt-oss": _config(
         "gpt_oss",

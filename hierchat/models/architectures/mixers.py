@@ -26,7 +26,7 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
         return found
     if kinds := _kinds(config, architecture):
         found |= {"layer_types": kinds, "num_hidden_layers": len(kinds)}
-    if MAMBA in architecture.mixers and not architecture.unrotated_every:
+    if MAMBA in architecture.mixers and not (architecture.unrotated_every or architecture.full_every):
         rotated = config.get("position_embedding_type") == "rope"
         found["no_rope_layer_interval"] = None if rotated else 1
     if config.get("block_auto_adjust_ff_dim"):

@@ -144,8 +144,8 @@ def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_pa
 @pytest.mark.parametrize(
     ("name", "plain"),
     [
-        ("granitemoe", "ffn_up_exps"),  # rows of two tensors of each expert, one behind the other
-        ("olmoe", "ffn_down_exps"),
+        ("glm4moe", "ffn_up_exps"),  # rows of two tensors of each expert, one behind the other
+        ("glm4moe", "ffn_down_exps"),
     ],
 )
 def test_tensors_of_other_block_types_are_joined(name: str, plain: str, tmp_path: Path) -> None:

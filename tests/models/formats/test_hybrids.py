@@ -36,6 +36,7 @@ from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 Floats = NDArray[np.float32]
 TOKENIZER = tiny_tokenizer(("ab",))
+EXPERTS = ("granitemoe", "granitemoe, shared", "olmoe")
 LFM3 = {"vocab_size": VOCABULARY, "layer_types": ["conv", "sliding_attention", "full_attention", "conv"]}
 
 
@@ -93,6 +94,28 @@ def test_safetensors_become_blocks(name: str, tmp_path: Path, monkeypatch: pytes
     np.testing.assert_allclose(logits_of(model, TOKENS), right, atol=2e-3 * right.std())
 
 
+@pytest.mark.parametrize("name", EXPERTS)
+def test_experts_of_a_module_become_blocks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Families that are like hybrids but for states, from both kinds of files, on our kernels."""
+    monkeypatch.setattr(blocks, "pack", lambda weights, bits: blocks.from_floats(weights))
+    module = tiny_module(name)
+    path = write_family(name, module, tmp_path / "tiny.gguf", TOKENIZER, packed=True)
+    assert expected_step(of_gguf(path), "cpu") == "kernels"
+    module.save_pretrained(tmp_path / "saved")
+    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    right = wanted(module)
+    for model in (
+        read_gguf(path, gguf_config(read_head(path)), silent),
+        pack_safetensors(tmp_path / "saved", dict(of_text(config)), 8, silent),
+    ):
+        sequence = CpuRunner(model, context_length=240, threads=1).open()
+        rows = sequence.forward(TOKENS, range(-1, len(TOKENS) - 1))
+        ours = np.stack([rows[node] for node in range(len(TOKENS))])
+        np.testing.assert_allclose(ours, right, atol=1e-2 * right.std())
+
+
 def test_our_kernels_get_blocks(tmp_path: Path) -> None:
     path = write_family("qwen35", tiny_module("qwen35"), tmp_path / "tiny.gguf", TOKENIZER)
     assert expected_step(of_gguf(path), "cpu") == "kernels"
@@ -112,5 +135,5 @@ def test_states_that_do_not_fit_are_refused(changed: dict[str, int], tmp_path: P
 
 
 def test_all_hybrids_are_tried() -> None:
-    tried = {tiny_module(name).config.model_type for name in HYBRIDS}
+    tried = {tiny_module(name).config.model_type for name in (*HYBRIDS, *EXPERTS)} - {"olmoe"}
     assert tried | {"lfm3"} == {name for name, one in ARCHITECTURES.items() if one.mixers}
