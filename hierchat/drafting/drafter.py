@@ -30,11 +30,11 @@ from hierchat.drafting.source import TOP, Context, Source, Successors, quoted
 from hierchat.drafting.suffix_index import Arrays
 
 WIDTH = 12
-"""Positions per forward where no costs are known."""
+"""Positions per forward if no costs are known."""
 RECENT_PRIOR = 0.3
-"""How often a slot's first choice was right of late, before anything was seen in this reply."""
+"""Assumed share of a slot's first choices that are right, at the beginning of a reply."""
 LOOKUP_MS = 0.01
-"""What looking into the databases takes at one place, before it was measured."""
+"""Assumed milliseconds of one look into the databases, until they are measured."""
 LOOKUP_RATE = 0.02
 _NO_SUCCESSORS = (np.empty((0, TOP), np.int32), np.empty(0, np.int64), np.empty((0, TOP), np.int32))
 
@@ -136,8 +136,8 @@ class Drafter(Proposer):
         )
 
     def _source(self, node: int, match: Match) -> str:
-        """Return the source of a node. What the target found likely behind a token or two is credited to this chat
-        where these stand in it: most often it was learned there."""
+        """Return the source of a node. A draft from the successor tables counts as `context` if the tokens before it
+        occur in this chat: most often it was learned there."""
         if match.slot == CONTEXT and 0 <= match.position < self._quoted.size and self._quoted[match.position]:
             return DOCUMENTS
         if match.database >= 0 and self._sources[match.database].origin == DOCUMENTS:

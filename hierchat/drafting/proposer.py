@@ -168,15 +168,15 @@ SURE = (0.3, 0.7)
 
 @dataclass(slots=True)
 class Payoffs:
-    """Estimate what asking a proposer beside the first brings: the tokens that its drafts were expected to bring, which
-    vary less than those that came, and by how many more came, over all steps."""
+    """Estimate the gain of a secondary proposer: the expected tokens of its drafts, which vary less than the accepted
+    ones, and the average difference between the two."""
 
     each: tuple[Payoff, ...] = field(
         default_factory=lambda: tuple(Payoff() for _ in range(2 * (len(SURE) + 1)))
     )
     """By how sure the first proposer is, alone and in a batch; `brought` are expected tokens."""
     more: float = 0.0
-    """Tokens that came beyond the expected ones, on average."""
+    """Average number of accepted tokens above the expected ones."""
     asked: int = BELIEVED
 
     def learn(self, now: Payoff, came: float, expected: float) -> None:
@@ -192,18 +192,18 @@ class Payoffs:
 
 @dataclass(slots=True)
 class Partner:
-    """Ask a proposer beside the first, and learn what asking takes and brings beyond that one's tree: apart for steps
-    in which the first is unsure, and in which it is sure, where little is left to bring."""
+    """Ask a secondary proposer, and estimate its cost and its extra accepted tokens: separately by how sure the first
+    proposer is, because little can be gained if it is sure."""
 
     proposer: Proposer
     payoffs: Payoffs = field(default_factory=Payoffs)
     now: Payoff = field(default_factory=Payoff)
-    """The one of this step."""
+    """Estimate that applies to this step."""
     scale: float = 1.0
     """Accepted tokens of its drafts / those that its probabilities expected."""
     asked_ms: float = 0.0
     rested: bool = True
-    """Whether it was not asked in the step before: then it has to catch up, which costs more than asking each time."""
+    """Whether it was left out in the step before. Then it has to catch up, which costs more than a usual call."""
     tree: DraftTree | None = None
     """Its draft tree for this step."""
 
@@ -257,10 +257,10 @@ class Partner:
 
 
 class JointDrafter(Proposer):
-    """Join proposers. `first` is always asked, `others` where they pay; `cost` has the prices of rows and tokens.
+    """Join proposers. `first` is always called, `others` if they pay; `cost` has the prices of rows and tokens.
 
-    A draft stands in the merged tree once, if it pays its row: with the highest chance of all trees, or with what the
-    databases and the one of `others` that judges say of it together.
+    The merged tree has each draft once, if it pays for its row: with its highest chance in any tree, or with the
+    combined estimate of the databases and a proposer that has a `blend`.
     """
 
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:

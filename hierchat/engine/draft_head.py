@@ -33,20 +33,20 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 
 SOURCE = "head"
-"""What drafts of a head are called."""
+"""Source of a head's drafts."""
 CHILDREN = 4
-"""Tokens that are proposed behind a place, at most."""
+"""Maximum number of tokens proposed after one place."""
 WIDEST_LEVEL = 4
-"""Places of a depth that are looked behind, at most."""
+"""Maximum number of nodes expanded at one depth."""
 DEEPEST = 8
 CANDIDATES = 64
-"""Likeliest tokens of a place among which noise decides where the reply is sampled."""
+"""Number of likeliest tokens at a place that get noise if the reply is sampled."""
 ROWS_AT_ONCE = 8
 """Cells new to the cache that go into a forward with logits; more are read before."""
 NEW = 0.5
-"""Share of what it brings that the databases do not."""
+"""Assumed share of the head's accepted tokens that the databases would miss."""
 RATE = 0.02
-"""Weight of a place in what is learned of how often the head is right."""
+"""Weight of the latest place in the average of how often the head is right."""
 
 
 class HeadForward(NamedTuple):
@@ -331,7 +331,7 @@ class HeadDrafter(Proposer):
             grown.add(node, token, head.chance(probability))
 
     def _worth_a_forward(self, grown: _Growth, cost: DraftCost) -> list[int]:
-        """Return the nodes of the deepest level behind which to look next; none where that would not pay."""
+        """Return the nodes of the deepest level that are worth expanding, or an empty list."""
         right, worth = self._head.right[grown.depth], cost.token_ms
         level = sorted(grown.level, key=lambda node: -grown.chances[node])[:WIDEST_LEVEL]
         level = [node for node in level if grown.chances[node] * right * worth > cost.onward[0]]

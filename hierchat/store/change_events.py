@@ -4,8 +4,8 @@ import threading
 
 
 class ChangeEvents:
-    """Numbers each user's changes, so that a page learns from one number whether it shows the present. One count for
-    all users would tell how busy others are. Of each conversation the number of the last change is known."""
+    """Numbers each user's changes, so that a page sees from one number whether it is up to date. A count for all users
+    would reveal how busy others are. Keeps the number of each conversation's last change."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}

@@ -13,7 +13,7 @@ TABLES = (
     "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "suffix_runs", "self_texts",
     "learned", "latency", "comparisons", "accounts", "documents", "passages",
 )  # fmt: skip
-"""Whose rows are counted."""
+"""Tables whose rows are counted."""
 BUSY_SECONDS = 2.0
 
 HealthState = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]

@@ -4,10 +4,10 @@ import re
 
 TITLE_CHARACTERS = 60
 NUMBER = re.compile(r" \(\d+\)$")
-"""Behind the title of a fork."""
+"""Number at the end of a fork's title."""
 SEARCH_WORDS = 16
 FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
-"""Around the words of a snippet that were searched for. A text may hold them itself: trust no pairing."""
+"""Marks around the found words of a snippet. A text may contain them itself, so they need not be in pairs."""
 
 _TAG = re.compile(r'(?<!\S)tag:(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
 
