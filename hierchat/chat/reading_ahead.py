@@ -56,12 +56,13 @@ class ReadingAhead:
             self._stop.set()
             self._thread.wake()
 
-    def leave(self, user: int) -> None:
-        """Stop reading for a user's question that belongs to no chat, and wait until nothing of it is being read."""
-        if (wanted := self._next) and (wanted.user, wanted.chat) == (user, None):
+    def leave(self, user: int, *, new: bool) -> None:
+        """Stop reading for a user's question. `new`: only if that belongs to no chat, and wait until it has stopped."""
+        if (wanted := self._next) and wanted.user == user and not (new and wanted.chat is not None):
             self._next = None
             self._stop.set()
-        self._thread.wait()
+        if new:
+            self._thread.wait()
 
     def close(self) -> None:
         """Stop the thread."""

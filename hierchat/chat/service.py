@@ -226,14 +226,22 @@ class ChatService:
             self.titles.wake()
 
     def read_ahead(self, asked: NextQuestion) -> None:
-        """Read a chat, and files that go with its next question, in spare time: the reply begins sooner, then."""
-        self._reading.want(asked)
+        """Read a chat, and files that go with its next question, in spare time if the user allows it: the reply begins
+        sooner, then."""
+        if self.store.users.chosen(asked.user, "reads_ahead", True):
+            self._reading.want(asked)
+
+    def choose_reading_ahead(self, user_id: int, *, on: bool) -> None:
+        """Allow or forbid that texts of this user are read in spare time."""
+        self.store.users.choose(user_id, reads_ahead=on)
+        if not on:
+            self._reading.leave(user_id, new=False)
 
     def forget_read_ahead(self, user_id: int) -> None:
         """Clear from memory, in a thread, what was read for a user's question that belongs to no chat."""
 
         def forget() -> None:
-            self._reading.leave(user_id)
+            self._reading.leave(user_id, new=True)
             self.deleted_texts.clear(user_id, [None])
 
         threading.Thread(target=forget, name="incognito", daemon=True).start()

@@ -134,7 +134,8 @@ class Users(Repository):
     def chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
         """Return what a user chose, by the column of the table; `otherwise` where the user was deleted. `model_titles`:
         a model names new chats; `keep_writing`: replies go on after the last page was closed; `compacts`: the oldest
-        turns are summarised before they are left out; `told`: how many explanations of first replies were seen."""
+        turns are summarised before they are left out; `reads_ahead`: chats and files are read in spare time; `told`:
+        how many explanations of first replies were seen."""
         chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
         return chosen[0][0] if chosen else otherwise
 

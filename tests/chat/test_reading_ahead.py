@@ -56,6 +56,15 @@ def test_files_are_read_before_they_are_sent(talk: Talk, new: bool) -> None:
     assert min(frame.prompt_read for frame in frames if frame.phase == "reading") >= held - 1
 
 
+def test_nothing_is_read_for_who_switched_it_off(talk: Talk) -> None:
+    talk.send(LONG)
+    talk.model.local.clear()
+    talk.service.choose_reading_ahead(talk.user, on=False)
+    assert read_ahead(talk) == 0
+    talk.service.choose_reading_ahead(talk.user, on=True)
+    assert read_ahead(talk) > 0
+
+
 def test_files_leave_memory_when_incognito_is_switched_on(talk: Talk) -> None:
     read_ahead(talk, FILE, new=True)
     assert FILE.text in talk.held

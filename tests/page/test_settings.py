@@ -179,3 +179,14 @@ def test_the_promises_are_checked_in_the_background_and_the_last_result_stays(
     assert last
     assert not last.kept
     assert named == [service.model_status.name]
+
+
+def test_reading_ahead_can_be_switched_off_and_reset(service: FakeService) -> None:
+    page = Visitor(service, view="settings")
+    switch = "Opened chats and attached files are read before you send, while nobody waits"
+    assert page.value(switch) is True
+    page.give(switch, False, "input")
+    assert not service.users.chosen(service.user, "reads_ahead", True)
+    assert Visitor(service, view="settings").value(switch) is False
+    page.click("hc-reset")
+    assert service.users.chosen(service.user, "reads_ahead", False)

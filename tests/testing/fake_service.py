@@ -169,6 +169,9 @@ class FakeService(ChatService):
     def read_ahead(self, asked: NextQuestion) -> None:
         self.read.append(asked)
 
+    def choose_reading_ahead(self, user_id: int, *, on: bool) -> None:
+        self.store.users.choose(user_id, reads_ahead=on)
+
     def forget_read_ahead(self, user_id: int) -> None:
         self.read.clear()
 

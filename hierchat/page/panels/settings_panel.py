@@ -409,6 +409,12 @@ class SettingsPanel(Panel):
             container=False,
             elem_id="hc-compacts",
         )
+        self._reads = gr.Checkbox(
+            True,
+            label=_("Opened chats and attached files are read before you send, while nobody waits"),
+            container=False,
+            elem_id="hc-reads-ahead",
+        )
         for part in self._further:
             part.build()
         gr.HTML(f"<h2>{_('Your data')}</h2>")
@@ -422,7 +428,7 @@ class SettingsPanel(Panel):
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
         own = [self._drafts, self._notes, self._proof, self._keep, self._titles, self._compacts]
-        own += [self._places, self._backup, self._forget]
+        own += [self._reads, self._places, self._backup, self._forget]
         self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
     def wire(self, page: PageEvents) -> None:
@@ -430,6 +436,10 @@ class SettingsPanel(Panel):
 
         def keep(column: str, event: PageEvent, chosen: Any) -> dict[Any, Any]:
             users.choose(event.user, **{column: chosen})
+            return {told: ""}
+
+        def read_ahead(event: PageEvent, chosen: Any) -> dict[Any, Any]:
+            self._service.choose_reading_ahead(event.user, on=chosen)
             return {told: ""}
 
         def backup(event: PageEvent) -> dict[Any, Any]:
@@ -443,6 +453,7 @@ class SettingsPanel(Panel):
         def reset(event: PageEvent) -> dict[Any, Any]:
             user = event.user
             users.choose(user, drafts_from="all", model_titles=True, keep_writing=True, compacts=False)
+            self._service.choose_reading_ahead(user, on=True)
             self._service.idle.choose(user, IdleSettings())
             if users.is_owner(user):
                 self._service.keys.set_access("off")
@@ -456,6 +467,7 @@ class SettingsPanel(Panel):
         columns = {"drafts_from": self._drafts, "model_titles": self._titles}
         for column, control in (columns | {"keep_writing": self._keep, "compacts": self._compacts}).items():
             page.on(control.input, partial(keep, column), [control], [told])
+        page.on(self._reads.input, read_ahead, [self._reads], [told])
         page.on(self._backup.click, backup, outputs=[told])
         page.on(self._unlearn.click, unlearn, outputs=[told])
         theirs = "() => { hcTheme('system'); hcLanguage(''); }"
@@ -480,6 +492,7 @@ class SettingsPanel(Panel):
             self._proof: status.model_proof(self._service.model_status),
             self._titles: bool(users.chosen(user, "model_titles", False)),
             self._compacts: bool(users.chosen(user, "compacts", False)),
+            self._reads: bool(users.chosen(user, "reads_ahead", True)),
             self._places: _places(data.path, data.backups) if owner else "",
             self._backup: gr.update(visible=True if owner else "hidden"),
             self._forget: button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else "",
