@@ -137,6 +137,12 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     gpu = kinds.add_parser(
         "gpu", help="every way to compute on the GPU: words compared, speeds (three minutes)"
     )
+    gpu.add_argument(
+        "--all", action="store_true", help="all that needs a GPU, in order of worth; no model is needed"
+    )
+    gpu.add_argument("--minutes", type=positive, default=25, metavar="N", help="of --all (25)")
+    gpu.add_argument("--json", type=Path, metavar="OUT", help="where the figures of --all go, part by part")
+    gpu.add_argument("--resume", action="store_true", help="go on from OUT: measure the parts that it lacks")
     gpu.add_argument("--model", metavar="MODEL", help="measure this one beside the default")
     gpu.add_argument("--device", choices=("cuda", "mps", "cpu"), help="try this one")
 

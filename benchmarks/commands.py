@@ -217,6 +217,14 @@ def _forward(args: argparse.Namespace) -> int:
     return 0
 
 
+def _gpu(args: argparse.Namespace) -> int:
+    if not args.all:
+        return gpu.try_gpu(args.model, args.device)
+    if args.json is None:
+        raise RequestError("--all writes each part as it ends: name a file with --json.")
+    return gpu.measure_parts(args.minutes, args.json, args.device, args.resume)
+
+
 def _vllm(args: argparse.Namespace) -> int:
     result = inside_vllm.measure(args)
     _show(result, args.json)
@@ -246,7 +254,7 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "retrieval": retrieval.measure,
     "simulate": lambda args: simulate.run(args.json),
     "forward": _forward,
-    "gpu": lambda args: gpu.try_gpu(args.model, args.device),
+    "gpu": _gpu,
     "agreement": lambda args: _show(agreement.measure(args), args.json),
     "tokens": lambda args: _show(tokens.measure(args), args.json),
     "soak": lambda args: _show(soak.measure(args), args.json),

@@ -1,4 +1,4 @@
-"""Try and measure every way to compute on the GPU, as Markdown to paste into a report."""
+"""Try every way to compute on the GPU, as Markdown to paste into a report; or measure all that needs one (--all)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,14 +16,16 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 
+from benchmarks.tabulate import gpu_tables, show_tables
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous, version_of
 from hierchat.checks.exactness import Compared, check
-from hierchat.checks.runs import Dialogue, Question
+from hierchat.checks.runs import Dialogue, Question, machine, read
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.fallback import forget_lost
+from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
@@ -125,21 +128,84 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
     return 0 if right else 1
 
 
-def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
-    """Try one way in a process of its own. One that hangs or dies is a failure, too."""
+def in_process(*which: str, seconds: float | None = None) -> dict[str, Any]:
+    """Try one way, or measure one part, in a process of its own. One that hangs or dies is a failure, too; what it had
+    measured until then is kept."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", __name__, model, implementation, device, str(out)]
+        command = [sys.executable, "-m", __name__, *which, str(out)]
+        failed, found, seconds = "", dict[str, Any](), seconds or EACH_S
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=EACH_S)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds)
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+                failed = f"the program ended with {done.returncode}: {last}"
         except subprocess.TimeoutExpired:
-            return {"failed": f"it did not end within {EACH_S} seconds"}
-        try:
-            found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            return {"failed": f"the program ended with {done.returncode}: {last}"}
-        return found
+            failed = f"it did not end within {seconds:g} seconds"
+        with suppress(OSError, ValueError):
+            found = json.loads(out.read_text(encoding="utf-8"))
+        return found | {"failed": failed} if failed else found
+
+
+LEAST_S = 20
+"""Seconds without which no part begins: loading its libraries takes half of them."""
+
+
+def measure_parts(
+    minutes: float,
+    out: Path,
+    device: str | None,
+    resume: bool,
+    measure: Callable[..., dict[str, Any]] = in_process,
+) -> int:
+    """Measure all that needs a card, in order of worth and for so many minutes; write `out` after each part and print
+    tables. `resume`: keep the parts of `out` that are done. Returns 1 if a part failed. Raises RequestError."""
+    from benchmarks.gpu_parts import PARTS  # takes seconds
+
+    end, device = time.monotonic() + 60 * minutes, device or best_device()
+    settings = {"kind": "gpu", "device": device, "card": _device(device)[0]}
+    earlier = read(out, settings) if resume else None
+    parts: dict[str, dict[str, Any]] = earlier["parts"] if earlier else {}
+    result = {"machine": machine(), "settings": settings, "parts": parts}
+    default = read_catalogue().entry(None).name
+    ways = {f"{default}, {way}": way for way in implementation_names(device)}
+    for name in (*PARTS, *ways):
+        if name in parts and "failed" not in parts[name]:
+            continue
+        left = round(end - time.monotonic())
+        print(f"{name}: {left} seconds left ...", file=sys.stderr)
+        if left < LEAST_S:
+            parts[name] = {"failed": "no time was left"}
+        elif way := ways.get(name):
+            found = measure(default, way, device, seconds=min(left, EACH_S))
+            parts[name] = _as_part(Tried(default, way, found))
+        else:
+            parts[name] = measure(name, device, seconds=left)
+        write_whole(out, json.dumps(result, indent=2).encode())
+    show_tables(gpu_tables(result))
+    return 1 if any("failed" in part for part in parts.values()) else 0
+
+
+def _as_part(tried: Tried) -> dict[str, Any]:
+    row = {tried.model: dict(zip(HEAD[1:], _cells(tried)[1:], strict=True))}
+    failed = {} if tried.right else {"failed": tried.found.get("failed", "drafts changed a word")}
+    return {"rows": row, **failed}
+
+
+def measure_one(name: str, device: str, out: Path) -> None:
+    """Measure one part, and write what is known so far after each row."""
+    from benchmarks.gpu_parts import PARTS, NotBuilt, shapes_on
+
+    found: dict[str, Any] = {"rows": {}}
+    try:
+        for label, figures in PARTS[name](shapes_on(device), device):
+            found["rows"][label] = figures
+            out.write_text(json.dumps(found), encoding="utf-8")
+    except NotBuilt as error:
+        found["skipped"] = str(error)
+    except Exception as error:  # the next part is still wanted
+        found["failed"] = f"{type(error).__name__}: {error}"
+    out.write_text(json.dumps(found), encoding="utf-8")
 
 
 def _device(device: str) -> list[str]:
@@ -177,6 +243,8 @@ FORWARDS = 9
 def figures(served: ServedModel) -> dict[str, Any]:
     """Measure a model that was just loaded: words changed by drafts, tokens a second, milliseconds of a forward.
     Without drafts nothing is compared, and forwards have one row."""
+    from benchmarks.gpu_parts import forwards
+
     engine, runner = served.local, served.local.runner
     found: dict[str, Any] = {
         "implementation": served.implementation,
@@ -197,42 +265,27 @@ def figures(served: ServedModel) -> dict[str, Any]:
     found["plain"], _ = _speed(served, drafts=False)
     if runner.drafts:
         found["drafted"], found["per_forward"] = _speed(served, drafts=True)
-    found["forward_ms"] = _forwards(served)
+    widths = WIDTHS if runner.drafts else WIDTHS[:1]
+    found["forward_ms"] = {
+        str(width): ms for width, ms in forwards(engine.sequence, widths, FORWARDS).items()
+    }
     return found
 
 
 def _speed(served: ServedModel, *, drafts: bool) -> tuple[float, float]:
     """Return tokens a second behind the prompt, and tokens per forward."""
-    memory = Memory()
-    tokens = forwards = 0
-    seconds = 0.0
+    from benchmarks.gpu_parts import speed, written
+
+    memory, found = Memory(), dict[str, Any]()
+
+    def request(text: str, settings: GenerationSettings) -> GenerationRequest:
+        prompt = Dialogue(served, settings.max_new_tokens).ask(text)
+        drafter = reply_drafter(served, memory, settings, Event()) if drafts else None
+        return GenerationRequest(prompt, settings, drafter, padded=drafts)
+
     for settings, asked in ((WARM, ASKED[:1]), (SETTINGS, ASKED)):
-        tokens, forwards, seconds = 0, 0, 0.0
-        for text in asked:
-            prompt = Dialogue(served, settings.max_new_tokens).ask(text)
-            drafter = reply_drafter(served, memory, settings, Event()) if drafts else None
-            began = time.perf_counter()
-            for step in served.engine.generate(GenerationRequest(prompt, settings, drafter, padded=drafts)):
-                now = time.perf_counter()
-                if step.tokens:
-                    tokens, forwards, seconds = tokens + len(step.tokens), forwards + 1, seconds + now - began
-                began = now
-    return tokens / max(seconds, 1e-9), tokens / max(forwards, 1)
-
-
-def _forwards(served: ServedModel) -> dict[str, float]:
-    """Return median milliseconds by the number of rows, behind the last prompt."""
-    sequence = served.local.sequence
-    found = {}
-    for width in WIDTHS if sequence.runner.drafts else WIDTHS[:1]:
-        times = []
-        for _ in range(FORWARDS + 1):  # the first one may have to prepare something
-            began = time.perf_counter()
-            rows = sequence.forward((sequence.tokens[-1],) * width, range(-1, width - 1), padded=width > 1)
-            rows.best(0)  # waits for the device
-            times.append((time.perf_counter() - began) * 1e3)
-        found[str(width)] = sorted(times[1:])[FORWARDS // 2]
-    return found
+        found = speed(written(served.engine, (request(text, settings) for text in asked)))
+    return found["tokens/s"], found["T"]
 
 
 def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
@@ -253,5 +306,14 @@ def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
         return {"failed": str(error)}
 
 
-if __name__ == "__main__":  # python -m benchmarks.gpu MODEL IMPLEMENTATION DEVICE OUT
-    Path(sys.argv[4]).write_text(json.dumps(try_one(*sys.argv[1:4])), encoding="utf-8")
+def main(*which: str) -> None:
+    """Write the figures of one way (MODEL IMPLEMENTATION DEVICE OUT) or of one part (PART DEVICE OUT)."""
+    *which_one, out = which
+    if len(which_one) == 2:
+        measure_one(which_one[0], which_one[1], Path(out))
+    else:
+        Path(out).write_text(json.dumps(try_one(*which_one)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

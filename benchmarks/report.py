@@ -103,21 +103,22 @@ def write(files: Sequence[Path], folder: Path) -> Path:
 
 
 def read(file: Path) -> Figures:
-    """Read the file of a run of `benchmarks decode`, `log`, `replay` or `forward`. Raises RequestError."""
+    """Read the file of a run of `benchmarks decode`, `log`, `replay`, `forward` or `gpu`. Raises RequestError."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestError(unreadable(file, error)) from error
-    if not isinstance(found, dict) or not ("arms" in found or "contexts" in found):
-        raise RequestError(f"{file} holds no run of benchmarks decode, log, replay or forward.")
+    if not isinstance(found, dict) or not found.keys() & _DRAWN.keys():
+        raise RequestError(f"{file} holds no run of benchmarks decode, log, replay, forward or gpu --all.")
     return found
 
 
 def tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
     """Yield the run's tables: a head and rows of cells."""
-    if "contexts" in run:
-        yield from tabulate.forward_tables(run)
-        return
+    yield from next(draw for key, draw in _DRAWN.items() if key in run)(run)
+
+
+def _arm_tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
     yield HEAD, [_row(arm) for arm in run["arms"]]
     for by, called in (("by_group", "group"), ("by_day", "day")):
         if found := keys(run["arms"], by):
@@ -125,6 +126,10 @@ def tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
                 [arm["arm"], *(_cell(arm.get(by, {}).get(key, {})) for key in found)] for arm in run["arms"]
             ]
             yield (f"arm, by {called}", *found), rows
+
+
+_DRAWN = {"parts": tabulate.gpu_tables, "contexts": tabulate.forward_tables, "arms": _arm_tables}
+"""Tables of a run by what it holds."""
 
 
 def _row(arm: Figures) -> list[str]:
@@ -170,7 +175,7 @@ def _pictures(file: Path, run: Figures) -> Iterator[Picture]:
     if "contexts" in run:
         yield f"{name}-latency", f"{name}: what a forward costs", plots.latency(run["contexts"])
         return
-    arms = run["arms"]
+    arms = run.get("arms", [])
     timed = [arm for arm in arms if arm["speedup"]]
     if timed:
         yield f"{name}-arms", f"{name}: tokens per second", plots.speed_by_arm(timed)

@@ -76,6 +76,24 @@ def _memory(memory: Figures, widths: Sequence[str]) -> Iterator[tuple[Sequence[s
     )
 
 
+def gpu_tables(run: Figures) -> Iterator[tuple[Sequence[str], Rows]]:
+    """Yield head and rows of each part of a run on a GPU."""
+    for name, part in run["parts"].items():
+        rows = part.get("rows", {})
+        columns = list(dict.fromkeys(column for figures in rows.values() for column in figures))
+        cells = [
+            [label, *(_said(figures.get(column, "")) for column in columns)]
+            for label, figures in rows.items()
+        ]
+        yield (name, *columns), cells + [[part[key]] for key in ("skipped", "failed") if key in part]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
 # The figures of a run as tables for the terminal.
 
 

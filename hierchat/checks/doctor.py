@@ -160,8 +160,9 @@ FEATURES = (
 )  # fmt: skip
 """Instruction sets that tell how fast a processor can be."""
 _GPUS = (
-    "import json, torch; print(json.dumps([[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[1]] "
-    "for i in range(torch.cuda.device_count())]))"
+    "import json, torch; from hierchat.models.device_memory import why_no_cuda; "
+    "print(json.dumps([why_no_cuda(), [[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[1]] "
+    "for i in range(torch.cuda.device_count())]]))"
 )
 
 
@@ -206,11 +207,11 @@ def gpus() -> list[Finding]:
     try:
         command = [sys.executable, "-c", _GPUS]
         done = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS)
-        devices = json.loads(done.stdout)
+        why, devices = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return [Finding(f"CUDA: torch did not answer ({type(error).__name__})", "Check the GPU's driver.")]
     found = [Finding(f"CUDA: {name}, {gigabytes(size)}") for name, size in devices]
-    return found or [Finding("CUDA: no device")]
+    return found or [Finding("CUDA: no device", f"A driver is here, but {why}.")]
 
 
 def models(device: str) -> list[Finding]:

@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.growing import kernel
+
 DOCUMENTS = "documents"
 """The source of drafts from passages of documents, whether the prompt or a database holds them."""
 
@@ -155,17 +157,10 @@ class CostEstimate:
 
     def observe(self, at: NDArray[np.float64], ms: float) -> None:
         """Learn that a forward took `ms`, in which each estimate counts as `at` says."""
-        expected = float(at @ self._mean)
         if not self._scale:
-            self._scale = ms / expected
+            self._scale = ms / float(at @ self._mean)
             self._table = []  # whoever asked before got no milliseconds
-        covariance = (1.0 - FORGET) * self._covariance + FORGET * (self._prior + self._speed())
-        weight = covariance @ at
-        variance = float(at @ weight) + (self.noise * expected) ** 2
-        most = self.clip * variance**0.5
-        surprise = min(max(ms / self._scale - expected, -most), most)
-        self._mean += weight * (surprise / variance)
-        self._covariance = covariance - np.outer(weight, weight / variance)
+        _observe(self._mean, self._covariance, self._prior, at, ms / self._scale, self.noise, self.clip)
         self._changes += 1
 
     def rising(self, costs: NDArray[np.float64]) -> list[float]:
@@ -177,6 +172,27 @@ class CostEstimate:
     def _speed(self) -> NDArray[np.float64]:
         """Return the covariance of a machine that is faster or slower at all it does."""
         return np.outer(SPEED_SD**2 * self._mean, self._mean)
+
+
+@kernel
+def _observe(mean, covariance, prior, at, value, noise, clip):  # type: ignore[no-untyped-def]
+    """Move mean and covariance by one observation, whose deviation is `clip` standard deviations at most."""
+    size, expected, variance = len(mean), 0.0, 0.0
+    weight = np.zeros(size)
+    for i in range(size):
+        expected += at[i] * mean[i]
+        for j in range(size):
+            known = prior[i, j] + SPEED_SD**2 * mean[i] * mean[j]
+            covariance[i, j] += FORGET * (known - covariance[i, j])
+            weight[i] += covariance[i, j] * at[j]
+        variance += at[i] * weight[i]
+    variance += (noise * expected) ** 2
+    most = clip * variance**0.5
+    surprise = min(max(value - expected, -most), most) / variance
+    for i in range(size):
+        mean[i] += weight[i] * surprise
+        for j in range(size):
+            covariance[i, j] -= weight[i] * weight[j] / variance
 
 
 class LatencyCurve(CostEstimate):
@@ -271,6 +287,16 @@ MEMORY = 6.0
 """Tokens over which the pace is averaged."""
 
 
+@kernel
+def _onward(extra):  # type: ignore[no-untyped-def]
+    """Find the cheapest way on from n drafts: rows may come in groups, of which all but the first are free."""
+    onward = np.full(len(extra) - 1, np.inf)
+    for n in range(len(onward)):
+        for more in range(1, len(extra) - n):
+            onward[n] = min(onward[n], (extra[n + more] - extra[n]) / more)
+    return onward
+
+
 class DraftCost:
     """Prices of drafts at the present pace: `extra` [n] are the milliseconds that n drafts add to a step, `onward` [n]
     the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay: a
@@ -300,11 +326,7 @@ class DraftCost:
         joined, self._table, self._roots = roots != self._roots, table, roots
         self.steps_ms = step_ms = table[min(roots, len(table)) - 1 :]
         self.extra = extra = np.asarray(step_ms) - step_ms[0]
-        # The cheapest way on from n drafts: rows may come in groups, of which all but the first are free.
-        more = np.arange(1, extra.size)
-        self.onward = np.array(
-            [((extra[n + 1 :] - extra[n]) / more[: extra.size - 1 - n]).min() for n in range(extra.size - 1)]
-        )
+        self.onward = _onward(extra)
         if joined:
             self._start()
 

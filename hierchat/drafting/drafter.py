@@ -11,18 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import Acceptance, chosen
+from hierchat.drafting.acceptance import FORGET, RATE, RECENT_RATE, Acceptance, chosen
 from hierchat.drafting.draft_tree import DOCUMENTS, DraftCost, DraftTree, FreeRows, Latency, Match
-from hierchat.drafting.growing.grow import TAIL, grow, teach
+from hierchat.drafting.growing.grow import TAIL
+from hierchat.drafting.growing.kept import Kept, addresses, grow_kept, teach_kept
 from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
     NODES,
     SLOTS,
     SOURCES,
-    SUCCESSORS,
     Databases,
     Prices,
-    Scorer,
     make_growth,
 )
 from hierchat.drafting.proposer import Proposer
@@ -59,9 +58,10 @@ class Drafter(Proposer):
         self.top = TOP if successors is not None else 0
         self._chosen = chosen(settings)
         self._sources = in_order(sources)
+        self._documents = any(source.origin == DOCUMENTS for source in self._sources)
         self._successors = successors
-        self._growth = make_growth(0)
         self._recent = np.zeros(SLOTS, np.float32)
+        self._make_room(0)
         self._nodes = 0
         self._lookup_ms = LOOKUP_MS
         self._arrays: list[Arrays] | None = None  # of the sources, when _runs were made
@@ -92,6 +92,25 @@ class Drafter(Proposer):
         """Keep the first `nodes` of the tree: the others do not go through the forward."""
         self._nodes = nodes
 
+    def _make_room(self, runs: int) -> None:
+        """Make room for a tree over so many runs, and write down where all arrays of this reply are."""
+        learned, noise = self.acceptance, self._chosen.noise
+        scoring = model = learned.model
+        if noise.key:
+            scoring = model._replace(score=model.score.copy(), none=model.none.copy())
+        self._growth = make_growth(runs)
+        self._kept = Kept(
+            self._growth,
+            scoring,
+            noise.noise_weight,
+            model,
+            learned.prior,
+            self._recent,
+            learned.curve,
+            learned.matches,
+        )
+        self._addresses = addresses(self._kept)
+
     def _propose(self, cost: DraftCost, limit: int | None) -> DraftTree:
         self._grown = False
         most = min(cost.most, NODES)
@@ -107,15 +126,16 @@ class Drafter(Proposer):
                 owners = [number for number, source in enumerate(self._sources) for _ in source.runs()]
                 self._owners = np.array([*owners, -1])
             if len(self._runs) != self._growth.places.bounds.shape[1]:
-                self._growth = make_growth(len(self._runs))
+                self._make_room(len(self._runs))
             known = databases(self._runs, self._context, self._successors)
-            model, chosen = self.acceptance.model, self._chosen
+            model, scoring, chosen = self.acceptance.model, self._kept.scoring, self._chosen
             if chosen.noise.key:
-                model = model._replace(score=model.score + chosen.score, none=model.none + chosen.none)
-            scorer = Scorer(model, chosen.noise, self._recent)
+                np.add(model.score, chosen.score, out=scoring.score)
+                np.add(model.none, chosen.none, out=scoring.none)
             prices = Prices(budget, cost.extra, cost.onward, cost.token_ms, self._lookup_ms)
             began = time.perf_counter()
-            self._nodes, looked = grow(known, self._growth, scorer, prices, self._context.tokens[-TAIL:])
+            tail = self._context.tokens[-TAIL:]
+            self._nodes, looked = grow_kept(self._addresses, chosen.noise.key, known, prices, tail)
         took = (time.perf_counter() - began) * 1e3 / looked
         self._lookup_ms += LOOKUP_RATE * (min(took, 2 * self._lookup_ms) - self._lookup_ms)
         self._grown = True
@@ -127,31 +147,25 @@ class Drafter(Proposer):
             tree.positions[:kept],
         )
         matches = tuple(map(Match, *(column.tolist() for column in columns)))
+        sources = [SOURCES[slot] for slot in tree.credits[:kept].tolist()]
+        if self._documents:
+            quoted = map(self._is_quoted, matches)
+            sources = [DOCUMENTS if one else other for one, other in zip(quoted, sources, strict=True)]
         return DraftTree(
             tuple(tree.tokens[:kept].tolist()),
             tuple(tree.parents[:kept].tolist()),
-            tuple([self._source(node, match) for node, match in enumerate(matches)]),
+            tuple(sources),
             tuple(tree.paths[:kept].tolist()),
             matches=matches,
         )
 
-    def _source(self, node: int, match: Match) -> str:
-        """Return the source of a node. A draft from the successor tables counts as `context` if the tokens before it
-        occur in this chat: most often it was learned there."""
-        if match.slot == CONTEXT and 0 <= match.position < self._quoted.size and self._quoted[match.position]:
-            return DOCUMENTS
-        if match.database >= 0 and self._sources[match.database].origin == DOCUMENTS:
-            return DOCUMENTS
-        if match.slot != SUCCESSORS:
-            return SOURCES[match.slot]
-        tree, words = self._growth.tree, list[int]()
-        length, above = int(tree.lengths[node]), int(tree.parents[node])
-        while above >= 0 and len(words) < length:
-            words.insert(0, int(tree.tokens[above]))
-            above = int(tree.parents[above])
-        if (lacking := length - len(words)) > 0:
-            words = [*self._context.tokens[-lacking:].tolist(), *words]
-        return SOURCES[CONTEXT if self._context.went_on_behind(words) else SUCCESSORS]
+    def _is_quoted(self, match: Match) -> bool:
+        """Return whether a draft was found in a passage of a document, wherever that is."""
+        if match.database >= 0:
+            return self._sources[match.database].origin == DOCUMENTS
+        if match.slot != CONTEXT or not 0 <= match.position < self._quoted.size:
+            return False
+        return bool(self._quoted[match.position])
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added."""
@@ -163,8 +177,8 @@ class Drafter(Proposer):
     def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Learn from tokens of a forward that did not verify what was proposed here: its costs are not noted."""
         if self._grown:
-            lessons = self.acceptance.lessons(self._recent)
-            teach(self._growth, lessons, self._nodes, np.array(tokens, np.int32))
+            new = np.array(tokens, np.int32)
+            teach_kept(self._addresses, self._nodes, new, RATE, FORGET, RECENT_RATE)
         if self._successors is not None and top is not None:
             before = self._context.tokens[-2:].tolist()
             path = [*[-1] * (2 - len(before)), *before, *tokens[:-1]]

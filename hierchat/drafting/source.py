@@ -123,14 +123,6 @@ class Context:
     def tokens(self) -> Tokens:
         return self._tokens[: self.length]
 
-    def went_on_behind(self, words: Sequence[int]) -> bool:
-        """Tell whether these tokens stand in the text one after the other, with something behind them."""
-        begins = max(self.length - len(words), 0)
-        found = np.ones(begins, bool)
-        for place, token in enumerate(words):
-            found &= self._tokens[place : place + begins] == token
-        return bool(found.any())
-
     @property
     def previous(self) -> Tokens:
         """Return for every position the occurrence of its token before it, -1: none."""

@@ -13,6 +13,7 @@ from hierchat.engine import fallback
 from hierchat.engine.engine import OutOfMemory, clear_memory_errors
 from hierchat.engine.fallback import INEXACT, Implementation, NoImplementation, NotRight, Selected, within
 from hierchat.engine.runner import Runner
+from hierchat.models.device_memory import or_the_processor
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.load_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, Progress, Report, UnsupportedError, silent
@@ -213,7 +214,8 @@ def _failure(loaded: LoadedModel, device: str, error: NoImplementation, on_gpu: 
 
 
 def _too_large(loaded: LoadedModel) -> DoesNotFitError:
-    return DoesNotFitError(f"Memory ran out while {loaded.name} was tried. Choose a smaller model.")
+    said = f"Memory ran out while {loaded.name} was tried. Choose a smaller model."
+    return DoesNotFitError(said + or_the_processor(loaded.device))
 
 
 def _answers(device: torch.device) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -50,13 +49,16 @@ def loop_at_end(text: Sequence[int]) -> int:
 
 def is_looping(reply: Sequence[int]) -> bool:
     """Tell whether a reply has begun to repeat itself, so that nobody wants to read on."""
-    for period in range(1, SHORT):
-        if _repeats(reply, period, PERIODS * SHORT - period):
+    longest = max(min(LONGEST_PARAGRAPH, len(reply) // PERIODS), SHORT - 1)
+    before, period = list(reply[-1 - longest : -1])[::-1], 0
+    for _ in range(before.count(reply[-1]) if before else 0):
+        period = before.index(reply[-1], period) + 1  # that of a loop ends with the same token
+        if period >= SHORT:
+            if _repeats(reply, period, max(PERIODS * period, SHORTEST_LOOP) - period):
+                return True
+        elif _repeats(reply, period, PERIODS * SHORT - period):
             return _repeats(reply, period, LONG_ROW - period)
-    return any(
-        _repeats(reply, period, max(PERIODS * period, SHORTEST_LOOP) - period)
-        for period in range(SHORT, min(LONGEST_PARAGRAPH, len(reply) // PERIODS) + 1)
-    )
+    return False
 
 
 def _repeats(text: Sequence[int], period: int, repeated: int) -> bool:
@@ -324,7 +326,9 @@ class Generation:
             matches=tuple([*map(drafts.match, accepted), NO_MATCH][: len(kept)]),
             chances=tuple([*map(drafts.chance, accepted), None][: len(kept)]),
             logprobs=likely,
-            proposed=MappingProxyType(dict(Counter(drafts.sources))),
+            proposed=MappingProxyType(
+                {one: drafts.sources.count(one) for one in dict.fromkeys(drafts.sources)}
+            ),
             width=1 + len(drafts),
             draft_ms=(self._drafted - self._began) * 1e3,
             forward_ms=(forwarded - self._drafted) * 1e3,

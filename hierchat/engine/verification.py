@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,11 +93,13 @@ class Sampler:
     settings: GenerationSettings
     counts: Counts | None = None
     grammar: Grammar | None = None
+    _only_likeliest: bool = field(init=False)
+    """Whether the choice is the likeliest token, as the model's logits have it."""
 
-    @property
-    def _only_likeliest(self) -> bool:
-        """Tell whether the choice is the likeliest token, as the model's logits have it."""
-        return all(getattr(self.settings, name) == getattr(_PLAIN, name) for name in _CHANGING)
+    def __post_init__(self) -> None:
+        self._only_likeliest = all(
+            getattr(self.settings, name) == getattr(_PLAIN, name) for name in _CHANGING
+        )
 
     def wait_for(self, rows: Rows) -> None:
         """Wait for a forward on a device, copying what `choose` reads: the only synchronisation of a step."""

@@ -1,9 +1,12 @@
 """Check whether a model fits into free memory before it is loaded, and say what would fit instead."""
 
 import ctypes
+import logging
 import os
 import sys
+import warnings
 from dataclasses import dataclass
+from functools import cache
 
 import psutil
 
@@ -11,6 +14,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelEntry, Quantisation, Size, read_catalogue
 from hierchat.models.progress import DeviceError, DoesNotFitError
 
+log = logging.getLogger(__name__)
 DEVICE = "HIERCHAT_DEVICE"
 """The environment variable that names a device. Apple's GPU is never taken by itself: nobody has tried it."""
 _SPARE = 1.15  # activations, fragments, the tokenizer
@@ -30,12 +34,42 @@ def best_device() -> str:
         return "cpu"
     import torch  # takes seconds
 
+    why = why_no_cuda() if asked in ("", "cuda") else ""
     if not asked:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        if why:
+            _warn(why)
+        return "cpu" if why else "cuda"
+    there = {"cuda": not why, "mps": torch.backends.mps.is_available()}
     if not there.get(asked):
-        raise DeviceError(f"{DEVICE} is set to {asked}, which is not there. Unset it, or set it to cpu.")
+        because = f" ({why})" if why else ""
+        raise DeviceError(
+            f"{DEVICE} is set to {asked}, which is not there{because}. Unset it, or set it to cpu."
+        )
     return asked
+
+
+def why_no_cuda() -> str:
+    """Return why torch cannot use a GPU, such as a driver that is too old; empty if it can."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if torch.cuda.is_available():
+            return ""
+    if torch.version.cuda is None:
+        return "this PyTorch is made for processors"
+    reasons = [text for one in said if (text := str(one.message)).startswith(_CUDA)]
+    return reasons[0].removeprefix(_CUDA).split(". ")[0] if reasons else "PyTorch finds no device"
+
+
+_CUDA = "CUDA initialization: "
+"""What PyTorch's warnings begin with that tell why it cannot use a GPU."""
+
+
+@cache
+def _warn(why: str) -> None:
+    """Log once why the GPU is not used."""
+    log.warning("There is a driver for NVIDIA's GPUs, but the processor computes: %s.", why)
 
 
 def cuda_driver() -> bool:
@@ -153,7 +187,13 @@ def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str,
         f"{entry.name} needs about {gigabytes(needed)} of memory on {device} ({dtype}, quantisation "
         f"{entry.quantisation}, {context_length} positions), and {gigabytes(free)} are free. "
         + (f"What would fit: {'; '.join(fits)}." if fits else "No model of the catalogue would fit now.")
+        + or_the_processor(device)
     )
+
+
+def or_the_processor(device: str) -> str:
+    """Return a sentence that offers the processor in place of another device, behind others."""
+    return "" if device.startswith("cpu") else f" With {DEVICE}=cpu the processor computes it."
 
 
 def blocks_fit(needs: MemoryNeeds, context_length: int, held: int = 0, device: str = "cpu") -> bool:
@@ -170,12 +210,10 @@ def require_blocks_fit(
     needed, free = needs.total(context_length), free_memory(device) + held
     positions = needs.positions_in(free)
     hint = f"`context_length: {positions}` would fit." if positions else "Choose a smaller model."
-    where = ""
-    if device != "cpu":
-        where, hint = f" on {device}", f"{hint} With {DEVICE}=cpu the processor computes it."
+    where = "" if device == "cpu" else f" on {device}"
     raise DoesNotFitError(
         f"{name} needs about {gigabytes(needed)} of memory{where} ({context_length} positions), and "
-        f"{gigabytes(free)} are free. {hint}"
+        f"{gigabytes(free)} are free. {hint}{or_the_processor(device)}"
     )
 
 

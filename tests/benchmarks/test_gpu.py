@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
@@ -12,16 +13,22 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from benchmarks import gpu
+from benchmarks import gpu, gpu_parts
 from benchmarks.__main__ import main
 from benchmarks.gpu import try_one
+from benchmarks.report import write
 from hierchat.checks.doctor import computed
+from hierchat.checks.runs import RequestError
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
+from hierchat.engine.cuda.packed import FORMATS, Packed, multiply_plainly
 from hierchat.engine.fallback import AttemptLog, AttemptRecord, attempt_records
+from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
+from tests.engine.test_packed import interpret
+from tests.testing.tiny import text_of, tiny_model
 from tests.testing.tiny_chat import catalogue
 
 assert trial_runner
@@ -145,3 +152,95 @@ def test_doctor_says_what_computed_a_model_and_what_failed() -> None:
     failed = "CUDA graphs failed: RuntimeError: no"
     assert line.text == f"tiny, nf4, on NVIDIA Z9: our GPU kernels without graphs; {failed}"
     assert "benchmarks gpu" in line.advice
+
+
+# Everything that needs a card, over tiny shapes on the processor.
+
+NOT_YET = {"users": "holds 1 text", "30B-A3B": "experts"}
+"""What the engine cannot do yet, and a word of the reason."""
+
+
+@pytest.mark.parametrize("name", gpu_parts.PARTS)
+def test_a_part_runs_over_tiny_shapes(name: str, tmp_path: Path) -> None:
+    gpu.measure_one(name, "cpu", tmp_path / "out.json")
+    found = json.loads((tmp_path / "out.json").read_text())
+    if name in NOT_YET:
+        assert found["rows"] == {}
+        assert NOT_YET[name] in found["skipped"]
+        return
+    assert found.keys() == {"rows"}
+    if name == "kernels":
+        assert found["rows"].keys() == FORMATS.keys()
+        assert all(row["rows never mix"] for row in found["rows"].values())
+    elif name == "bandwidth":
+        assert [*found["rows"]] == ["copy, read and written", *FORMATS]
+    else:
+        assert found["rows"]["row invariance"]["exact"]
+        assert found["rows"]["7 drafts a step, 1.35 tokens come"]["T"] >= 1
+        assert {"forward of 1 row", "prompt of 40 tokens, again", "plain decoding"} <= found["rows"].keys()
+
+
+def test_wrong_products_fail_their_part_and_its_rows_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(x: torch.Tensor, matrix: Packed, bias: object) -> torch.Tensor:
+        return multiply_plainly(x, matrix) * (1.5 if matrix.name == "Q6_K" else 1.0)
+
+    monkeypatch.setattr(gpu_parts, "product_on", lambda device: wrong)
+    gpu.measure_one("kernels", "cpu", tmp_path / "out.json")
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["failed"] == "ArithmeticError: Q6_K: wrong products"
+    assert found["rows"]["Q6_K"]["largest error"] > 0.1 > found["rows"]["Q4_K"]["largest error"]
+
+
+def test_the_kernels_are_compared_as_triton_interprets_them() -> None:
+    pytest.importorskip("triton")
+    interpret(
+        "from triton.runtime.interpreter import InterpreterBuilder; from benchmarks import gpu_parts as parts;"
+        "InterpreterBuilder.create_dot = dot_in_order; parts.FORMATS = {'Q4_K': FORMATS['Q4_K']};"
+        "assert parts.product_on('cpu').__module__.endswith('triton_blocks'); list(parts.kernels(parts.TINY, 'cpu'))"
+    )
+
+
+def test_several_replies_at_a_time_are_measured() -> None:
+    engine = LocalEngine(TorchRunner(tiny_model(), quantum=1).open(), (), text_of)
+    requests = [*gpu_parts.together(engine, 20, 4, (1,))]
+    assert [label for label, _ in requests] == ["1 at a time"]
+    assert requests[0][1]["tokens/s"] > 0
+
+
+def measured(out: Path, *, resume: bool, minutes: float = 1.0, failing: str = "") -> tuple[int, list[str]]:
+    """The exit code, and the parts that were measured."""
+    asked = []
+
+    def measure(*which: str, seconds: float) -> dict[str, Any]:
+        asked.append(which[0])
+        if len(which) == 3:
+            return FOUND
+        return {"rows": {"a": {"GB/s": 1234.5}}} | ({"failed": "it died"} if which[0] == failing else {})
+
+    return gpu.measure_parts(minutes, out, "cpu", resume, measure), asked
+
+
+def test_a_part_that_fails_is_listed_and_measured_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, ways = tmp_path / "out.json", ["tiny", "tiny"]
+    assert measured(out, resume=True, failing="8B") == (1, [*gpu_parts.PARTS, *ways])
+    assert "it died" in capsys.readouterr().out
+    assert measured(out, resume=True) == (0, ["8B"])
+    assert measured(out, resume=False, minutes=0.1) == (1, [])
+    found = json.loads(out.read_text())
+    assert found["parts"]["kernels"] == {"failed": "no time was left"}
+    assert measured(out, resume=True)[0] == 0
+    page = write([out], tmp_path).read_text()
+    assert "kernels" in page
+    assert "1,234" in page
+    out.write_text(out.read_text().replace("the processor in", "another card in"))
+    with pytest.raises(RequestError, match="holds another run: card was"):
+        measured(out, resume=True)
+
+
+@pytest.mark.large  # a process that imports torch
+def test_a_part_has_a_process_of_its_own() -> None:
+    assert gpu.in_process("30B-A3B", "cpu")["skipped"]

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import Acceptance, chosen, fitted
+from hierchat.drafting.acceptance import FORGET, RATE, RECENT_RATE, Acceptance, chosen, fitted
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.grow import LEAST, TAIL, grow, learn, score
+from hierchat.drafting.growing.grow import LEAST, TAIL, grow, learn, score, teach
 from hierchat.drafting.growing.gumbel import gumbel as sampler_gumbel
 from hierchat.drafting.growing.gumbel import gumbel_of_one, place_key, reply_key, stream
+from hierchat.drafting.growing.kept import Kept, addresses, grow_kept, teach_kept
 from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
     CORPUS,
@@ -75,6 +76,33 @@ def grown(
         above = nodes[parent].path if parent >= 0 else ()
         nodes.append(Node((*above, int(tree.tokens[i])), int(tree.slots[i]), float(tree.paths[i])))
     return nodes
+
+
+@settings(max_examples=15)
+@given(world=worlds, seed=st.none() | st.integers(0, 9))
+def test_arrays_by_their_addresses_are_the_arrays(world: World, seed: int | None) -> None:
+    known, one, other, recent = (
+        world.databases(),
+        Acceptance(),
+        Acceptance(),
+        [RECENTLY.copy(), RECENTLY.copy()],
+    )
+    noise = chosen(None if seed is None else GenerationSettings(temperature=1.0, seed=seed)).noise
+    prices = Prices(8, np.zeros(9), np.zeros(8), 1.0, 0.0)
+    growths = [make_growth(len(known.runs)) for _ in range(2)]
+    models = (one.model, noise.noise_weight, one.model, one.prior)
+    kept = Kept(growths[0], *models, recent[0], one.curve, one.matches)
+    words, tail = addresses(kept), known.tokens[-TAIL:]
+    scorer = Scorer(other.model, noise, recent[1])
+    found = grow_kept(words, noise.key, known, prices, tail)
+    assert found == grow(known, growths[1], scorer, prices, tail)
+    tokens = growths[1].tree.tokens[: found[0]].copy()
+    teach_kept(words, found[0], tokens, RATE, FORGET, RECENT_RATE)
+    teach(growths[1], other.lessons(recent[1]), found[0], tokens)
+    for mine, theirs in ((growths[0].tree, growths[1].tree), (one.model, other.model)):
+        assert np.array_equal(
+            np.concatenate([*map(np.ravel, mine)]), np.concatenate([*map(np.ravel, theirs)])
+        )
 
 
 @PATIENT

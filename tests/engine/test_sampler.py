@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from hierchat.config import GenerationSettings
 from hierchat.drafting.growing.gumbel import PAGE, gumbel, stream
 from hierchat.engine.sampling import sampler
-from hierchat.engine.sampling.sampler import BrokenLogits, Counts, choose, defined, processed, race
+from hierchat.engine.sampling.sampler import (
+    BrokenLogits,
+    Counts,
+    choose,
+    chosen_of_few,
+    defined,
+    processed,
+    race,
+)
 from tests.engine.test_sampler_distribution import ALONE, LOGITS, PENALTIES, TOGETHER, exact
 
 COUNTS = Counts(prompt=[0, 3, 3], reply=[1, 1, 1, 4])
@@ -199,3 +207,24 @@ def test_the_race_decides_by_itself(kind: dict[str, float], spread: float) -> No
     assert tokens.count(None) <= 1
     for key, token in zip(keys[:8], tokens, strict=False):
         assert token is None or token == defined(row, made, None, key)
+
+
+@pytest.mark.parametrize("kind", [{}, {"top_p": 0.8}, {"min_p": 0.02}, {"top_p": 0.95, "min_p": 0.001}])
+def test_of_few_likeliest_tokens_the_definitions_is_chosen(kind: dict[str, float]) -> None:
+    """What is left to the race is rare: equals at the border, and what is no number."""
+    made = GenerationSettings(temperature=0.7, top_k=20, **kind)  # type: ignore[arg-type]
+    row = np.random.default_rng(5).normal(0, 2.5, 40_000).astype(np.float32)
+    keys = [stream(2, position) for position in range(60)]
+    tokens = [chosen_of_few(row, made, key) for key in keys]
+    assert tokens == [defined(row, made, None, key) for key in keys]
+    assert len(set(tokens)) > 4
+    twice = row.copy()
+    twice[np.argsort(row)[-21]] = np.sort(row)[-20]
+    assert chosen_of_few(twice, made, keys[0]) == -1
+    for broken in (np.nan, np.inf):
+        for place in (0, 39_999):
+            twice = row.copy()
+            twice[place] = broken
+            assert chosen_of_few(twice, made, keys[0]) == -1
+            with pytest.raises(BrokenLogits):
+                choose(twice, 0, 0, made)

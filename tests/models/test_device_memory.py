@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
+import torch
 
 from hierchat.models import device_memory
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size, read_catalogue
-from hierchat.models.device_memory import require_fit
+from hierchat.models.device_memory import best_device, require_fit, why_no_cuda
 from hierchat.models.fetch.bring import block_bytes, weight_bytes
 from hierchat.models.load import load_model
 from hierchat.models.load.check import fit, require_memory
-from hierchat.models.progress import DoesNotFitError
+from hierchat.models.progress import DeviceError, DoesNotFitError
 from tests.testing.tiny_files import of_folder
 
 GB = BILLION = 10**9
@@ -127,3 +130,45 @@ def test_a_refusal_says_the_memory_that_models_shows(file: str, free) -> None:
         require_memory(model, "cpu")
     said = fit(model, "cpu").why.split(" of ")[0].removeprefix("Needs ")
     assert f"m needs about {said} of memory (4096 positions)" in str(caught.value)
+
+
+TOO_OLD = (
+    "CUDA initialization: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
+    "driver. (Triggered internally at CUDAFunctions.cpp:109.)"
+)
+
+
+def test_a_driver_that_is_too_old_is_said_and_the_processor_computes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def old() -> bool:
+        warnings.warn(TOO_OLD, stacklevel=1)
+        return False
+
+    monkeypatch.delenv("HIERCHAT_DEVICE", raising=False)
+    monkeypatch.setattr(device_memory, "cuda_driver", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", old)
+    device_memory._warn.cache_clear()
+    assert [best_device(), best_device()] == ["cpu", "cpu"]
+    why = "The NVIDIA driver on your system is too old (found version 11040)"
+    assert [record.message.split(": ", 1)[1] for record in caplog.records] == [f"{why}."]
+    monkeypatch.setenv("HIERCHAT_DEVICE", "cuda")
+    with pytest.raises(DeviceError, match=r"which is not there \(The NVIDIA driver .*\)\. Unset it"):
+        best_device()
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert why_no_cuda() == "this PyTorch is made for processors"
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_where_a_gpu_is_too_small_the_processor_is_offered(free, device: str) -> None:
+    entry = read_catalogue().entry("qwen3-4b")
+    assert entry.size
+    free(4 * GB)
+    with pytest.raises(
+        DoesNotFitError, match=r"What would fit: .* With HIERCHAT_DEVICE=cpu the processor computes it"
+    ):
+        require_fit(entry, entry.size, 16384, device)
+    with pytest.raises(DoesNotFitError) as caught:
+        require_fit(entry, entry.size, 16384, "cpu")
+    assert "HIERCHAT_DEVICE" not in str(caught.value)

@@ -22,6 +22,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
     MAX_MATCH,
     SAMPLES,
+    SEEN,
     SLOTS,
     SUCCESSORS,
     VISITS,
@@ -101,6 +102,18 @@ def matched(run, position, text, known):  # type: ignore[no-untyped-def]
     return size
 
 
+@kernel
+def went_on(databases, before, last):  # type: ignore[no-untyped-def]
+    """Return whether the context has a token, behind `before` unless that is -1, with something behind it."""
+    at = databases.newest[last] if last < len(databases.newest) else -1
+    while at >= 0:
+        right = before < 0 or (at > 0 and databases.tokens[at - 1] == before)
+        if right and at + 1 < len(databases.previous):
+            return True
+        at = databases.previous[at]
+    return False
+
+
 MOST_VOTES = 7
 """A vote counts twice as much per further token matched, up to this length."""
 
@@ -110,7 +123,9 @@ def look_near(at):  # type: ignore[no-untyped-def]
     """Begin a row of `places` with the evidence of the context."""
     places, place = at.places, at.place
     places.candidates[place] = 0
-    places.known[place, :, : Known.RECENT] = 0.0
+    for slot in range(SLOTS):
+        for kind in range(Known.RECENT):
+            places.known[place, slot, kind] = 0.0
     places.suffix[place] = 0
     places.close[place] = 0
     _look_back(at)
@@ -143,7 +158,9 @@ def _candidate(places, place, token, new):  # type: ignore[no-untyped-def]
     if count == CANDIDATES or not new:
         return -1
     places.tokens[place, count] = token
-    places.seen[place, count] = 0.0
+    for slot in range(SLOTS):
+        for kind in range(SEEN):
+            places.seen[place, count, slot, kind] = 0.0
     places.candidates[place] = count + 1
     return count
 
@@ -153,7 +170,7 @@ def _add_occurrence(at, slot, token, length, first):  # type: ignore[no-untyped-
     """Count one occurrence of the suffix, followed by a token."""
     places, place = at.places, at.place
     known = places.known[place, slot]
-    vote = np.float32(2.0 ** (min(length, MOST_VOTES) - 1))
+    vote = np.float32(1 << (min(length, MOST_VOTES) - 1))
     known[Known.OCCURRENCES] += 1
     known[Known.VOTES] += vote
     known[Known.LONGEST] = max(known[Known.LONGEST], length)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.evidence import look_far, look_near, trace
+from hierchat.drafting.growing.evidence import look_far, look_near, trace, went_on
 from hierchat.drafting.growing.gumbel import gumbel_of_one, place_key
 from hierchat.drafting.growing.kernel_arrays import (
+    CONTEXT,
     HIDDEN,
     INPUTS,
     KNOWN,
@@ -23,6 +24,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     Known,
     Lookup,
     Seen,
+    add_scaled,
 )
 
 LEAST = np.float32(1e-3)
@@ -96,11 +98,10 @@ def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
     common = model.bias.copy()
     aside = model.none_bias.copy()
     for j in range(len(around)):
-        value = around[j]
+        value, row = around[j], j * HIDDEN * 4
         if value != 0:
-            for h in range(HIDDEN):
-                common[h] += value * model.surroundings[j, h]
-                aside[h] += value * model.none_inputs[j, h]
+            add_scaled(common.ctypes.data, model.surroundings.ctypes.data + row, value)
+            add_scaled(aside.ctypes.data, model.none_inputs.ctypes.data + row, value)
     none = model.none[HIDDEN]
     for h in range(HIDDEN):
         aside[h] = max(aside[h], np.float32(0.0))
@@ -121,8 +122,7 @@ def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
             if value != 0:
                 score += value * model.score[HIDDEN + j]
                 worth += value * noise_weight[HIDDEN + j]
-                for h in range(HIDDEN):
-                    unit[h] += value * model.inputs[j, h]
+                add_scaled(unit.ctypes.data, model.inputs.ctypes.data + j * HIDDEN * 4, value)
         for h in range(HIDDEN):
             unit[h] = max(unit[h], np.float32(0.0))
             score += unit[h] * model.score[h]
@@ -281,7 +281,27 @@ def grow(databases, growth, scorer, prices, tail):  # type: ignore[no-untyped-de
             _consider(at, row, scorer, prices, highest)
             considered[chosen] = looked
             looked += 1
+    for node in range(size):
+        tree.credits[node] = _credit(databases, tree, node)
     return size, looked
+
+
+@kernel
+def _credit(databases, tree, node):  # type: ignore[no-untyped-def]
+    """Return the slot that a node counts for. Tokens that the target found likely count for the context if it has the
+    token or two before them: most often they were learned there."""
+    if tree.slots[node] != SUCCESSORS:
+        return tree.slots[node]
+    above, before = tree.parents[node], np.int64(-1)
+    if tree.lengths[node] > 1:
+        before = _token(databases, tree, tree.parents[above] if above >= 0 else above - 1)
+    return CONTEXT if went_on(databases, before, _token(databases, tree, above)) else SUCCESSORS
+
+
+@kernel
+def _token(databases, tree, place):  # type: ignore[no-untyped-def]
+    """Return the token of a node, or of the context if `place` is negative: -1 is its last."""
+    return np.int64(tree.tokens[place] if place >= 0 else databases.tokens[len(databases.tokens) + place])
 
 
 @kernel

@@ -6,6 +6,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -70,6 +74,8 @@ class Tree(NamedTuple):
     tokens: Tokens
     parents: Integers
     slots: Integers
+    credits: Integers
+    """The slot that each node counts for."""
     paths: NDArray[np.float64]
     """Estimated probability that the node and all above it are accepted."""
     lengths: Integers
@@ -215,9 +221,53 @@ def make_growth(runs: int) -> Growth:
         tokens=zeros(np.int32),
         parents=zeros(np.int64),
         slots=zeros(np.int64),
+        credits=zeros(np.int64),
         paths=zeros(np.float64),
         lengths=zeros(np.int64),
         runs=zeros(np.int64),
         positions=zeros(np.int64),
     )
     return Growth(places, tree, considered=zeros(np.int64))
+
+
+@intrinsic
+def borrowed(typing: Any, arrays: Any) -> Any:
+    """Return the same arrays, or tuples of them, without counting references to them: kernels pass tuples of many
+    arrays on, and would count at each call for each of them. The caller holds the arrays meanwhile."""
+
+    def uncounted(context: Any, builder: ir.IRBuilder, kind: Any, value: ir.Value) -> ir.Value:
+        if isinstance(kind, types.BaseTuple):
+            parts = cgutils.unpack_tuple(builder, value, len(kind.types))
+            parts = [uncounted(context, builder, *one) for one in zip(kind.types, parts, strict=True)]
+            return context.make_tuple(builder, kind, parts)
+        if isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, value=value)
+            array.meminfo = cgutils.get_null_value(array.meminfo.type)
+            array.parent = cgutils.get_null_value(array.parent.type)
+            return array._getvalue()
+        return value
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return uncounted(context, builder, arrays, arguments[0])
+
+    return arrays(arrays), generate
+
+
+@intrinsic
+def add_scaled(typing: Any, goal: Any, source: Any, factor: Any) -> Any:
+    """Add HIDDEN float32 at address `source` times a factor to those at address `goal`, each rounded as written."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        kind = ir.VectorType(ir.FloatType(), HIDDEN)
+        pointers = [builder.inttoptr(address, kind.as_pointer()) for address in arguments[:2]]
+        held, added = (builder.load(pointer, align=4) for pointer in pointers)
+        none, places = (
+            ir.Constant(kind, ir.Undefined),
+            ir.Constant(ir.VectorType(ir.IntType(32), HIDDEN), [0] * HIDDEN),
+        )
+        one = builder.insert_element(none, arguments[2], ir.Constant(ir.IntType(32), 0))
+        factors = builder.shuffle_vector(one, none, places)
+        builder.store(builder.fadd(held, builder.fmul(factors, added)), pointers[0], align=4)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.float32), generate

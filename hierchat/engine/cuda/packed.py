@@ -132,18 +132,8 @@ def pack(
     form = FORMATS[kind]
     if inputs % form.step:
         raise ValueError(f"rows of {inputs} weights, which are no multiple of {form.step}")
-    groups, steps = inputs // form.group, inputs // form.step
-    codes = groups // 2 if form.bits == 4 else groups
-    made = Packed(
-        kind,
-        name,
-        count,
-        inputs,
-        torch.empty(codes, count, form.group, dtype=torch.uint8 if form.bits < 16 else dtype, device=device),
-        torch.empty(groups if form.above else 0, count, dtype=torch.int32, device=device),
-        torch.empty(steps, form.halves, count, dtype=torch.int16, device=device),
-        torch.empty(steps, form.words, count, dtype=torch.int32, device=device),
-    )
+    made = unfilled(kind, name, count, inputs, device, dtype)
+    groups, codes = inputs // form.group, len(made.codes)
     for begin, rows in _slabs(raw, order, max(_AT_ONCE // inputs, 1)):
         here = slice(begin, begin + len(rows))
         if kind == "PLAIN":
@@ -165,9 +155,30 @@ def pack(
             fields = [one for one in layout.head if (one.size * one.count % 4 == 0) == (wide == 4)]
             if fields:
                 some = torch.cat([blocks[..., f.offset : f.offset + f.size * f.count] for f in fields], -1)
-                some = some.reshape(len(rows), steps, -1).contiguous()
+                some = some.reshape(len(rows), len(part), -1).contiguous()
                 part[..., here] = some.view(part.dtype).permute(1, 2, 0)
     return made
+
+
+def unfilled(
+    kind: str, name: str, outputs: int, inputs: int, device: torch.device | str, dtype: torch.dtype
+) -> Packed:
+    """Make room for a matrix of the format `kind`, of block type `name` in its file."""
+    form = FORMATS[kind]
+    groups, steps = inputs // form.group, inputs // form.step
+    codes = groups // 2 if form.bits == 4 else groups
+    return Packed(
+        kind,
+        name,
+        outputs,
+        inputs,
+        torch.empty(
+            codes, outputs, form.group, dtype=torch.uint8 if form.bits < 16 else dtype, device=device
+        ),
+        torch.empty(groups if form.above else 0, outputs, dtype=torch.int32, device=device),
+        torch.empty(steps, form.halves, outputs, dtype=torch.int16, device=device),
+        torch.empty(steps, form.words, outputs, dtype=torch.int32, device=device),
+    )
 
 
 def _slabs(

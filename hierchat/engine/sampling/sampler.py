@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.growing import gumbel as noise
-from hierchat.drafting.growing.gumbel import MEMBERS, PAGE, WIDTH, Doubles, Ids, members
+from hierchat.drafting.growing.gumbel import MEMBERS, PAGE, WIDTH, Doubles, Ids, gumbel_of_one, members
+from hierchat.engine.cpu.llvm import F32, I32, broadcast, call, emits, load, vector
 from hierchat.jit import Kernels
 
 FloatArray = NDArray[np.floating]
@@ -242,6 +245,8 @@ def largest(values: FloatArray, peaks: FloatArray, count: int) -> FloatArray:
 
 SMALL = 4096
 """Up to here the definition itself is quicker than the race."""
+FEW = 128
+"""Largest top-k of which the likeliest tokens are found first, so that noise is drawn for these alone."""
 
 
 class BrokenLogits(Exception):
@@ -254,12 +259,16 @@ def choose(
     """Choose the token at `position` (0-based, prompt included). `logits`: [vocabulary], the target's row for this
     position. Pure: nothing is changed, equal arguments give equal tokens. Raises BrokenLogits when the row holds NaN or
     an infinite best."""
+    key = noise.stream(seed, position)
+    few = settings.temperature > 0 and 0 < settings.top_k <= min(FEW, len(logits) - 1)
+    changed = settings.logit_bias or (counts is not None and settings.penalises)
+    if few and not changed and (token := chosen_of_few(logits, settings, key)) >= 0:
+        return token
     best = int(logits.argmax())
     if not math.isfinite(logits[best]):  # argmax returns the first NaN if there is one
         raise BrokenLogits(
             "The model returned logits that are no numbers: its weights are damaged. Delete it and get it again."
         )
-    key = noise.stream(seed, position)
     with np.errstate(over="ignore"):  # what is too far below the best is -inf
         if settings.temperature and len(logits) <= SMALL:
             return defined(logits, settings, counts, key)
@@ -268,8 +277,10 @@ def choose(
             best = int(values.argmax())
         if not settings.temperature:
             return best
-        token = race(values, best, settings, key)
-        return defined(logits, settings, counts, key) if token is None else token
+        if few and changed and (token := chosen_of_few(values, settings, key)) >= 0:
+            return token
+        raced = race(values, best, settings, key)
+        return defined(logits, settings, counts, key) if raced is None else raced
 
 
 def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: np.uint64) -> int:
@@ -279,7 +290,7 @@ def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | N
 
 kernel = Kernels(__file__)
 
-BLOCK = 256
+BLOCK = 64
 """Values that are compared in one go with the least of those held; few blocks have anything that is larger."""
 
 
@@ -287,24 +298,30 @@ def top_tokens(row: NDArray[np.float32], count: int) -> NDArray[np.int32]:
     """Find the tokens of the largest logits [count], largest first, the lower id first among equals; -1 beyond the
     vocabulary."""
     found = np.full(count, -1, np.int32)
-    _top(row, found, np.empty(count, np.float32))
+    _top(np.ascontiguousarray(row), found, np.empty(count, np.float32))
     return found
 
 
+@emits(types.int32, types.int64, types.float32)
+def any_above(b: ir.IRBuilder, address: ir.Value, least: ir.Value) -> ir.Value:
+    """Emit: whether any of BLOCK float32 at an address is above `least`, or NaN."""
+    above = b.fcmp_unordered(">", load(b, vector(F32, BLOCK), address, 4), broadcast(b, least, BLOCK))
+    return b.zext(call(b, f"llvm.vector.reduce.or.v{BLOCK}i1", ir.IntType(1), above), I32)
+
+
 @kernel
-def _top(row: Any, found: Any, values: Any) -> None:
-    count, held = len(found), 0
+def _top(row: Any, found: Any, values: Any) -> bool:
+    """Fill in the largest values and their tokens; return False if any of the row is NaN."""
+    count, held, sound = len(found), 0, True
     least = np.float32(-np.inf)
     for begin in range(0, len(row), BLOCK):
-        block = row[begin : begin + BLOCK]
-        if held == count:
-            larger = np.int32(0)
-            for place in range(len(block)):  # this very form is what LLVM makes vectors of
-                larger |= np.int32(block[place] > least)
-            if not larger:
-                continue
-        for token in range(begin, begin + len(block)):
+        end = min(begin + BLOCK, len(row))
+        if held == count and end - begin == BLOCK and not any_above(row.ctypes.data + begin * 4, least):
+            continue
+        for token in range(begin, end):
             value = row[token]
+            if value != value:
+                sound = False
             if held < count:
                 place = held
                 held += 1
@@ -317,3 +334,43 @@ def _top(row: Any, found: Any, values: Any) -> None:
                 place -= 1
             values[place], found[place] = value, token
             least = values[held - 1]
+    return sound
+
+
+def chosen_of_few(values: FloatArray, settings: GenerationSettings, key: np.uint64) -> int:
+    """Choose the token as the definition does, among the likeliest `settings.top_k`; -1 if rounding, equal values or a
+    broken number may decide. `values`: logits after penalties and bias. Temperature is above 0."""
+    if values.dtype != np.float32:
+        return -1
+    temperature, least = max(settings.temperature, COLDEST), settings.min_p
+    least = math.log(least) if least else -math.inf
+    return _chosen_of_few(
+        np.ascontiguousarray(values), key, settings.top_k, temperature, settings.top_p, least
+    )
+
+
+@kernel
+def _chosen_of_few(row: Any, key: Any, count: Any, temperature: Any, top_p: Any, least: Any) -> int:
+    tokens, values = np.empty(count + 1, np.int32), np.empty(count + 1, np.float32)
+    if not _top(row, tokens, values) or values[count] == values[count - 1] or not np.isfinite(values[0]):
+        return -1
+    scaled, weights, total = np.empty(count), np.empty(count), 0.0
+    for i in range(count):
+        scaled[i] = (np.float64(values[i]) - np.float64(values[0])) / temperature
+        weights[i] = np.exp(scaled[i])
+        total += weights[i]
+    before, found = 0.0, -1
+    best = second = -np.inf
+    for i in range(count):
+        share = before / total
+        if (abs(share - top_p) < SLACK and top_p < 1.0) or abs(scaled[i] - least) < SLACK:
+            return -1
+        if (share >= top_p and top_p < 1.0) or scaled[i] < least:
+            break
+        before += weights[i]
+        score = scaled[i] + gumbel_of_one(key, tokens[i])
+        if score > best:
+            best, second, found = score, best, tokens[i]
+        elif score > second:
+            second = score
+    return found if best - second > SLACK else -1
