@@ -1,9 +1,9 @@
 // The open conversation, or the panel in its place, stands in the address, so that a reload finds it again. Opening
 // another one, or a new one, is a step in the browser's history; what happens inside a conversation is none.
-const ANY = 'any';
-let asked = []; // what the user asked for and the page does not show yet, oldest first; ANY where only the server knows it
-let passed = []; // what it has shown, or was asked to, since the server owed no answer
-let overtaken = false; // whether what was drawn last is of a place that was left, and came too late
+// The address changes with the click; of several before an answer, the last one stands in the history.
+let lastStep = 0; // the number of the last one to another chat or view: what answers an earlier one is of a place that was left
+let pushed = false; // whether an unanswered step has its entry in the history
+let forks = false; // a copy of the chat comes to the screen, under a number that only the server knows
 
 // Where the page is going stands there at once: the title, the mark in the list, and soon an outline in place of what is
 // left, or the view as it was seen last. The server's answer fills it.
@@ -39,9 +39,12 @@ function arrive() {
   find('#hc-title')?.removeAttribute('data-going');
   for (const way of document.querySelectorAll('[data-going]')) way.removeAttribute('data-going');
 }
-function goTo(kind, way) {
+function goTo(kind, way, act, given) {
   answers += 1;
+  forks = false;
   showWhereTo(kind, way);
+  numbered(act, given);
+  lastStep = lastNumber;
   setTimeout(() => { if (known && answers) toServer(CUES.news, {}); }, LOST_MS);
 }
 const wayToChat = (id) => find(`#hc-list .hc-title[data-act=hc_open][data-id="${Number(id)}"]`);
@@ -55,9 +58,10 @@ window.hcArrived = () => {
     window.hcStands?.();
     for (const part of WAITING) find(part)?.removeAttribute('inert');
   }
-  if (!answers && overtaken) goToAddress();
   sendEarly();
   if (answers) return;
+  pushed = false;
+  drawAnew();
   arrive();
   find('.hc-panel:not(.hc-off)')?.setAttribute('data-seen', '');
   toHit(); // what was hidden by the outline could not be scrolled
@@ -75,26 +79,41 @@ if (!known) {
   else if (chatOfBox) when('#hc-title', () => { if (!known) showWhereTo('chat'); });
 }
 
-function going(id) {
-  asked.push(String(id));
-  if (id === ANY) return;
-  boxBelongsTo(id, true); // what is typed before the server answers is for that chat
-  goTo(id ? 'chat' : 'new', wayToChat(id));
+// An answer of before the last step came after that one's: its parts may stand on the screen.
+function drawAnew() {
+  if (known && !answers && answersStep() < lastStep) toServer(CUES.news, { on: true });
 }
 
-when('#hc-new', (button) => button.addEventListener('click', () => afterMessage(() => {
-  going(0);
-  step('hc_new', {});
-})));
+// `chosen`: the user went there, which is a step in the history.
+function setAddress(chosen, chat, panel) {
+  const url = new URL(window.location.href);
+  for (const [name, value] of [['c', chat], ['view', panel]]) {
+    if (value) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
+  if (url.href !== window.location.href) window.history[chosen ? 'pushState' : 'replaceState'](null, '', url);
+}
+function setOut(chat, panel) {
+  setAddress(!pushed, chat, panel);
+  pushed = true;
+}
+
+// `id`: of the chat; 0: a new one.
+function goToChat(act, id, given = {}) {
+  setOut(id);
+  boxBelongsTo(id, true); // what is typed before the server answers is for that chat
+  goTo(id ? 'chat' : 'new', wayToChat(id), act, { id, ...given });
+}
+
+when('#hc-new', (button) => button.addEventListener('click', () => afterMessage(() => goToChat('hc_new', 0))));
 acts.hc_fork = ({ id }) => {
-  going(ANY);
+  forks = true;
   trigger('hc_fork', { id });
 };
 
 function goToPanel(name) {
-  asked.push(`panel ${name}`);
-  goTo('panel', wayToPanel(name));
-  step('hc_panel', { id: 0, text: name });
+  setOut(0, name);
+  goTo('panel', wayToPanel(name), 'hc_panel', { id: 0, text: name });
 }
 acts.hc_panel = ({ text }) => {
   afterMessage(() => goToPanel(text));
@@ -102,35 +121,21 @@ acts.hc_panel = ({ text }) => {
 };
 
 watch('value', () => {
-  const shows = (one) => one === props.value || `gone ${one}` === props.value;
-  const place = asked.some(shows) ? asked.findLastIndex(shows) : asked.indexOf(ANY);
-  overtaken = place < 0 && Boolean(asked.length || answers) && passed.includes(props.value);
-  if (overtaken) return; // news were drawn between two answers
-  passed.push(...asked.slice(0, place + 1));
-  if (place >= 0 || !answers) asked = place < 0 ? [] : asked.slice(place + 1); // a chat that is left may get its number yet
-  if (asked.length) return; // somebody in a hurry is past this one already: the address is that of a later one
-  if (!answers) passed = [];
-  passed.push(props.value);
-  const url = new URL(window.location.href);
-  const panel = /^panel (\w+)$/.exec(props.value)?.[1];
-  const chosen = place >= 0 || panel; // some ways to a panel are no buttons of ours
-  const gone = /^gone /.test(props.value); // Back came to it: the empty page takes its place in the history
-  for (const [name, value] of [['c', Number(props.value) || null], ['view', panel]]) {
-    if (value) url.searchParams.set(name, value);
-    else url.searchParams.delete(name);
-  }
-  if (url.href !== window.location.href) window.history[chosen && !gone ? 'pushState' : 'replaceState'](null, '', url);
-  boxBelongsTo(Number(props.value) || 0, chosen);
+  if (answersStep() < lastStep) return void drawAnew();
+  const panel = /^panel (\w+)$/.exec(place())?.[1];
+  const chat = Number(place()) || 0;
+  const chosen = forks || Boolean(panel); // some ways to a panel are no buttons of ours
+  forks = false;
+  setAddress(chosen, chat, panel);
+  boxBelongsTo(chat, chosen);
   follow();
 });
 
 function goToAddress() {
-  overtaken = false;
   const { searchParams } = new URL(window.location.href);
   const panel = searchParams.get('view');
-  if (panel) return void goToPanel(panel);
-  const id = Number(searchParams.get('c')) || 0;
-  going(id);
-  step('hc_go', { id });
+  pushed = true; // the browser went there
+  if (panel) goToPanel(panel);
+  else goToChat('hc_go', Number(searchParams.get('c')) || 0);
 }
 window.addEventListener('popstate', () => afterMessage(goToAddress), { signal: window.hcEnd.signal });

@@ -20,7 +20,7 @@ const reading = () => underway.size > 0 || Boolean(find('#hc-tray [data-reading]
 function begun() {
   const key = newKey();
   underway.add(key);
-  return { key, chat: chatOfBox || 0, step: nextStep() };
+  return { key, chat: chatOfBox || 0, step: nextNumber() };
 }
 
 function attach(given, file = begun()) {

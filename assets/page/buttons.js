@@ -31,10 +31,14 @@ function asks(request) {
   }, ASKED_MS);
 }
 
-// Steps to another chat or view are numbered: of several in a hurry the last one counts, in whatever order they arrive.
-let lastStep = 0;
-const nextStep = () => (lastStep = Math.max(lastStep + 1, Date.now() * 1000));
-const step = (act, given) => trigger(act, { ...given, step: nextStep() });
+// What is pressed is numbered: of several steps to another chat or view the last one counts, in whatever order they arrive.
+let lastNumber = 0;
+const nextNumber = () => (lastNumber = Math.max(lastNumber + 1, Date.now() * 1000));
+const numbered = (act, given) => trigger(act, { ...given, step: nextNumber() });
+
+// The value of the page: the number of the step that the screen answers, and what stands there. "0": a new chat.
+const answersStep = () => Number(props.value.split(' ')[0]);
+const place = () => props.value.replace(/^\d+ /, '');
 
 // Should the page be built twice, what the first script listened to ends.
 window.hcEnd?.abort();
@@ -48,5 +52,5 @@ on('click', (event) => {
   const id = Number(button.dataset.id);
   const text = button.dataset.text || '';
   if (acts[act]) acts[act]({ button, id, text });
-  else step(act, { id, text });
+  else numbered(act, { id, text });
 });

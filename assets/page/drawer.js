@@ -100,7 +100,7 @@ function changeAgain() {
 const NEW_SETTINGS = 'hc-settings-new';
 let settingsBack = ''; // "asked" until it is there: what the tab has noted is all that holds it
 watch('value', () => {
-  const isNew = /^(0|panel .*)$/.test(props.value);
+  const isNew = /^(0|panel .*)$/.test(place());
   if (!isNew) sessionStorage.removeItem(NEW_SETTINGS);
   if (settingsBack) return;
   const text = sessionStorage.getItem(NEW_SETTINGS);

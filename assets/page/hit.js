@@ -60,7 +60,7 @@ function rangesOf(element, words) {
 }
 
 function toHit() {
-  if (!hit || Number(props.value) !== hit.chat) return;
+  if (!hit || Number(place()) !== hit.chat) return;
   const turn = find(`#hc-thread [data-message="${hit.message}"]`)?.closest('.hc-turn');
   const chat = find('#hc-chat');
   if (!turn || !chat.checkVisibility()) return;

@@ -16,7 +16,7 @@ function rove() {
 }
 
 function markOpen() {
-  const open = /^(?:incognito )?([1-9]\d*)$/.exec(props.value)?.[1];
+  const open = /^(?:incognito )?([1-9]\d*)$/.exec(place())?.[1];
   for (const title of titles()) {
     const is = title.dataset.act === 'hc_open' && title.dataset.id === open;
     title.closest('li').classList.toggle('hc-current', is);
@@ -72,9 +72,8 @@ on('keydown', (event) => {
 
 acts.hc_open = ({ id, text }) => {
   afterMessage(() => {
-    going(id);
+    goToChat('hc_open', id, { text });
     lookFor(id, text);
-    step('hc_open', { id, text });
   });
   leaveSidebar();
 };

@@ -86,8 +86,10 @@ acts.hc_origin = ({ button, id, text }) => {
   }
   hideTip();
   const { message, phrase } = JSON.parse(text);
-  lookForPhrase(id, message, phrase);
-  step('hc_open', { id, text: message });
+  afterMessage(() => {
+    goToChat('hc_open', id, { text: message });
+    lookForPhrase(id, message, phrase);
+  });
 };
 // A click on any piece of a run is one on its first.
 on('click', (event) => {

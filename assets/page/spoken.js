@@ -36,15 +36,15 @@ let writingIn = null; // the chat; a new one gets its id a moment later
 onBusy.push((writing) => {
   if (writing) {
     told = feet();
-    writingIn = props.value;
+    writingIn = place();
     said.textContent = _('A reply is being written.');
     return;
   }
   setTimeout(() => {
     const last = feet().at(-1);
     const text = find(`#hc-thread .hc-foot[data-message="${last}"]`)?.parentElement.querySelector('.hc-text');
-    const here = props.value === writingIn; // and not another chat, in which nothing is being written
+    const here = place() === writingIn; // and not another chat, in which nothing is being written
     said.textContent = here && text && !told.includes(last) ? text.textContent.slice(0, MOST_SPOKEN) : '';
   }, 100);
 });
-watch('value', () => { if (busy() && !Number(writingIn)) writingIn = props.value; });
+watch('value', () => { if (busy() && !Number(writingIn)) writingIn = place(); });

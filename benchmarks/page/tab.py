@@ -46,7 +46,7 @@ class Tab:
     @property
     def chat(self) -> int:
         """Return the number of the chat on the screen."""
-        return int(self._values[self._ids["hc-bus"]])
+        return int(self._values[self._ids["hc-bus"]].split()[-1])
 
     def fire(
         self, place: str, event: str, value: Any = None, messages: int | None = None, **data: Any
@@ -78,7 +78,7 @@ class Tab:
     def _call(self, act: dict[str, Any], data: Any = None, messages: int | None = None) -> None:
         self._http.post(f"{_API}/queue/join", json=self._sent(act, data)).raise_for_status()
         self.said = ""
-        bus = self._ids["hc-bus"]  # whose value is the number of the chat
+        bus = self._ids["hc-bus"]  # whose value ends with the number of the chat
         with self._http.stream("GET", f"{_API}/queue/data", params={"session_hash": self.key}) as answer:
             for line in islice(filter(None, answer.iter_lines()), messages):
                 self.said += line

@@ -204,7 +204,7 @@ def keep(service: ChatService, session: Session, conversation: int, settings: Ch
 
 def number(shown: str) -> int:
     """Return the id of the chat whose settings the panel shows, as the page sends it; 0 if it is not stored yet."""
-    chat = shown.removeprefix("incognito ")
+    chat = shown.rpartition(" ")[2]
     return int(chat) if chat.isdecimal() else 0
 
 

@@ -180,9 +180,13 @@ class PageEvents:
 
     def _latest(self, update: Update | None, request: gr.Request) -> Update | None:
         """Return an update redrawn for the conversation that is on the screen by now."""
-        if not update or self.parts.bus not in update:
+        bus = self.parts.bus
+        if not update or bus not in update:
             return update
-        return self.views.latest(self.session_of(request), update)
+        session = self.session_of(request)
+        while update[bus] != self.views.place(session):
+            update |= self.views.everything(session)
+        return update
 
     def _on_screen(self, updates: Iterator[Update], request: gr.Request) -> Iterator[Update]:
         """Yield updates for the screen as it is by now; all of it again if it changed while one was made or on its

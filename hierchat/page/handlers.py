@@ -15,7 +15,7 @@ from hierchat.page import chat_settings, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import EventFields, PageEvent, parsed, whole
 from hierchat.page.guard import SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
-from hierchat.page.views import GONE, Update, cue
+from hierchat.page.views import Update, cue
 from hierchat.store import LOCAL_USER, NotFound, StoreError
 from hierchat.store.records import ChatSettings, Project
 from hierchat.texts.text_files import CorpusError, named_path
@@ -113,8 +113,10 @@ class PageHandlers(HandlerGroup):
         return {self._parts.cue: cue("news", f"{count} {model}")}
 
     def watch(self, event: PageEvent) -> Update:
-        """Redraw the parts of the page that were changed elsewhere."""
+        """Redraw the parts of the page that were changed elsewhere; all where the page asks for that (address.js)."""
         session, user, views = event.session, event.user, self._views
+        if event.data.get("on"):
+            return views.step(session) | views.chats(session)
         shown = session.conversation
         redrawn = self._service.changes.changed(user, shown) > session.thread_seen
         update = views.chats(session) | views.settings_news(session)
@@ -164,8 +166,6 @@ class PageHandlers(HandlerGroup):
         self._show(session, event.id)
         update = self._views.step(session)
         if event.id and session.conversation is None:
-            # Not the value of any other empty page, so that the script sees a change and mends the address.
-            update[self._parts.bus] = f"{GONE}{event.id}"
             gone = status.notice(_("The chat that was open here has been deleted."))
             update[self._parts.live] = status.closable(gone)
         return update
@@ -410,7 +410,7 @@ class ProjectHandlers(HandlerGroup):
         if model in models.names and model != self._service.model_status.name:
             models.load(model)
             update = self._views.model(session) | {self._parts.timer: gr.Timer(active=True)}
-        return self._views.everything(session) | update
+        return self._views.step(session) | self._views.chats(session) | update
 
     def save(self, event: PageEvent) -> Update:
         """Store a project as its dialog has it; a new one (0) is unfolded."""

@@ -110,7 +110,9 @@ class Session:
     unfolded: int | None = None
     """that whose chats the list shows."""
     step: int = 0
-    """The number of the latest click on a chat or a view."""
+    """The number of the latest click on a chat or a view,"""
+    answered: int = 0
+    """and of that which the screen answers."""
     panel: str = ""
     following: set[ReplyInProgress] = field(default_factory=set)
     """The replies in progress that this page draws as they grow."""

@@ -27,8 +27,6 @@ from hierchat.texts.attachments import fenced
 
 _DOCUMENTS, _MODELS = Macros("documents.html"), Macros("models.html")
 Update = dict[Any, Any]
-GONE = "gone "
-"""Before the number of a conversation that is not there any more, in place of what is on the screen."""
 
 
 class Views:
@@ -49,6 +47,7 @@ class Views:
 
     def step(self, session: Session) -> Update:
         """Draw what a click opened, and the list if it changed: the script marks in it what is open (list.js)."""
+        session.answered = session.step
         now = session.list_seen == self._service.changes.count(session.user)
         return self.conversation(session) | ({} if now else self.chats(session))
 
@@ -137,6 +136,7 @@ class Views:
         }
 
     def heading(self, session: Session) -> Update:
+        place = self.place(session)  # before the rest: a step meanwhile makes all of it old
         panel = self.panels.get(session.panel)
         title = _(panel.title) if panel else self._title(session, session.conversation)
         open_chat = None if panel else session.conversation
@@ -147,25 +147,20 @@ class Views:
             title = _("New chat in {project}").format(project=name) if name else title
         return {
             self._parts.links: sidebar.links(self.panels.values(), session.panel),
-            self._parts.bus: self.place(session),
+            self._parts.bus: place,
             self._parts.title: heading(title, fork),
             self._parts.incognito: "" if panel else incognito_line(session),
         }
 
     def place(self, session: Session) -> str:
-        """Return the name of the conversation or panel on the screen, for the address."""
+        """Return the number of the step that the screen answers, and the name of the conversation or panel on it, for
+        the address."""
+        step = session.answered
         if session.panel in self.panels:
-            return f"panel {session.panel}"
+            return f"{step} panel {session.panel}"
         # What leaves nothing stands in no address.
         place = "incognito " if session.conversation == session.incognito_chat is not None else ""
-        return f"{place}{session.conversation or 0}"
-
-    def latest(self, session: Session, update: Update) -> Update:
-        """Return the update; if another conversation was opened meanwhile, with all that is on the screen now."""
-        drawn = update.get(self._parts.bus)
-        if drawn is None or drawn == self.place(session) or str(drawn).startswith(GONE):
-            return update
-        return update | self.everything(session)
+        return f"{step} {place}{session.conversation or 0}"
 
     def _title(self, session: Session, conversation: int | None) -> str:
         title = "" if conversation is None else self._service.chats.title(session.user, conversation)
@@ -173,6 +168,7 @@ class Views:
 
     def conversation(self, session: Session, *, compared: bool = False) -> Update:
         """Draw the open conversation: as stored, or as its reply in progress. `compared`: one has just ended."""
+        place = self.place(session)  # before the rest, as in `heading`
         end_incognito(self._service, session)
         session.thread_seen = self._service.changes.count(session.user)
         p, reply = self._parts, self.now(session)
@@ -183,6 +179,7 @@ class Views:
             self.window(session, reply)
         update |= {p.context: _context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session) | self.busy(session) | self.live(session)
+        update[p.bus] = place
         update |= self.tray(session) | self._settings(session) | self.documents(session)
         if panel := self.panels.get(session.panel):
             return update | self._stage(panel.name) | panel.show(session)

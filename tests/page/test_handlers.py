@@ -119,7 +119,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     assert opened
     assert "Second" in str(late["hc-title"])
     assert "Second" in str(late["hc-thread"])
-    assert late["hc-bus"] == str(second)
+    assert late["hc-bus"] == f"0 {second}"
 
 
 def test_answers_that_were_made_side_by_side_are_drawn_anew(
