@@ -79,7 +79,7 @@ if (!known) {
   else if (chatOfBox) when('#hc-title', () => { if (!known) showWhereTo('chat'); });
 }
 
-// An answer of before the last step came after that one's: its parts may stand on the screen.
+// What is drawn may be of a place that was left, if the answer to an earlier step came after that to the last one.
 function drawAnew() {
   if (known && !answers && answersStep() < lastStep) toServer(CUES.news, { on: true });
 }
@@ -94,8 +94,9 @@ function setAddress(chosen, chat, panel) {
   if (url.href !== window.location.href) window.history[chosen ? 'pushState' : 'replaceState'](null, '', url);
 }
 function setOut(chat, panel) {
+  const before = window.location.href;
   setAddress(!pushed, chat, panel);
-  pushed = true;
+  pushed ||= window.location.href !== before;
 }
 
 // `id`: of the chat; 0: a new one.
@@ -134,7 +135,7 @@ watch('value', () => {
 function goToAddress() {
   const { searchParams } = new URL(window.location.href);
   const panel = searchParams.get('view');
-  pushed = true; // the browser went there
+  pushed = false; // what Back came to stays in the history
   if (panel) goToPanel(panel);
   else goToChat('hc_go', Number(searchParams.get('c')) || 0);
 }

@@ -69,8 +69,8 @@ function toHit() {
   hit = null;
   stay();
   unfold(ranges[0]?.startContainer);
-  const place = (ranges[0] || turn).getBoundingClientRect();
-  chat.scrollTop += place.top - chat.getBoundingClientRect().top - chat.clientHeight / 3;
+  const found = (ranges[0] || turn).getBoundingClientRect();
+  chat.scrollTop += found.top - chat.getBoundingClientRect().top - chat.clientHeight / 3;
   turn.animate([{ backgroundColor: 'var(--hc-soft)' }, { backgroundColor: 'transparent' }], { duration: HIT_MS, easing: 'ease-in' });
   CSS.highlights?.set('hc-found', new Highlight(...ranges));
   clearTimeout(window.hcHit);

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
+from hierchat.page.guard import PageEvents
 from hierchat.page.views import Views
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store.records import Project
@@ -142,6 +143,34 @@ def test_nothing_of_a_reply_is_drawn_once_its_chat_was_left(
     seen = [page.says("hc-context") for _ in page.events("hc-box", "submit") if page.html("hc-bus").endswith(" 0")]
     assert seen
     assert set(seen) == {""}
+
+
+@pytest.mark.browser
+def test_an_answer_that_comes_after_that_of_a_later_step_is_drawn_anew(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored_chat(service.store, "A", 1)
+    chat.open()
+    chat.go_to("A")
+    latest, made, arrives = PageEvents._latest, threading.Event(), threading.Event()
+
+    def late(*arguments: Any) -> Any:
+        update = latest(*arguments)
+        if not made.is_set():
+            made.set()
+            arrives.wait(driving.PATIENCE_MS / 1e3)
+        return update
+
+    monkeypatch.setattr(PageEvents, "_latest", late)
+    chat.menu("A", "Pin")
+    chat.until(made.is_set)
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("body[data-hc-to]")).to_have_count(0)
+    with chat.page.expect_request(lambda request: '"on":true}' in (request.post_data or "")):
+        arrives.set()
+    expect(chat.page.locator("#hc-title")).to_have_text("New chat")
+    expect(chat.questions).to_have_count(0)
+    expect(chat.page).to_have_url(chat.address)
 
 
 @pytest.mark.browser

@@ -157,7 +157,10 @@ def test_a_run_leads_to_where_it_came_from_and_asks_for_its_model(
     turn = visitor.page.locator(f'#hc-thread .hc-turn:has([data-message="{origin}"])')
     expect(turn).to_be_in_viewport()
     visitor.page.wait_for_function("CSS.highlights.get('hc-found')?.size > 0")
-    visitor.go_to("Reverse it")  # once more by keyboard
+    visitor.page.go_back()  # a step as any other
+    expect(visitor.page.locator("#hc-title")).to_have_text("Reverse it")
+    visitor.page.locator("#hc-thread .hc-marked").first.wait_for()
+    # once more by keyboard
     run = visitor.page.locator(".hc-marked .hc-src-history[data-act]").first
     run.focus()
     run.press("Enter")
