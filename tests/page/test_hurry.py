@@ -140,7 +140,9 @@ def test_nothing_of_a_reply_is_drawn_once_its_chat_was_left(
     monkeypatch.setattr(Views, "window", left)
     service.script.seconds = 1.0
     page.give("hc-box", "Hello")
-    seen = [page.says("hc-context") for _ in page.events("hc-box", "submit") if page.html("hc-bus").endswith(" 0")]
+    seen = [
+        page.says("hc-context") for _ in page.events("hc-box", "submit") if page.html("hc-bus").endswith(" 0")
+    ]
     assert seen
     assert set(seen) == {""}
 
