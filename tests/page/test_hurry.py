@@ -153,7 +153,7 @@ def test_an_answer_that_comes_after_that_of_a_later_step_is_drawn_anew(
 ) -> None:
     stored_chat(service.store, "A", 1)
     again: list[str] = []
-    chat.page.on("request", lambda r: again.append(r.url) if '"on":true}' in (r.post_data or "") else None)
+    chat.page.on("request", lambda r: again.append(r.url) if '{"on":true}' in (r.post_data or "") else None)
     chat.open()
     chat.go_to("A")
     latest, made, arrives = PageEvents._latest, threading.Event(), threading.Event()
