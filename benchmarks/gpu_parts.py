@@ -237,7 +237,8 @@ def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> 
             tied = settings.tie_word_embeddings and kind == "Q6_K"
             matrix = shared.get(kind) if tied else None
             if matrix is None:
-                matrix = random_packed(kind, *child.weight.shape, device, dtype)
+                outputs, inputs = child.weight.shape
+                matrix = random_packed(kind, outputs, inputs, device, dtype)
                 shared |= {kind: matrix} if tied else {}
             if isinstance(child, nn.Embedding):
                 setattr(parent, called, PackedLookup(matrix, dtype))

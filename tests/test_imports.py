@@ -26,7 +26,7 @@ from pathlib import Path
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.model_slot import ModelSlot
-from hierchat.chat.in_progress import Question
+from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
 from hierchat.page.page_app import build_app
@@ -44,7 +44,7 @@ with Store.open(Path(sys.argv[1])) as store:
     chat = store.chats.create(user)
     for temperature in (0.0, 1.0):
         settings = GenerationSettings(max_new_tokens=8, temperature=temperature)
-        *_, last = service.send(user, Question(chat, None, "Hello"), settings, threading.Event())
+        *_, last = service.send(user, NewQuestion(chat, None, "Hello"), settings, threading.Event())
         assert last.figures.tokens, last
     service.close()
 print(json.dumps([slot.model.engine.backend, *sys.modules]))

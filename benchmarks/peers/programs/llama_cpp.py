@@ -59,7 +59,7 @@ class LlamaCpp:
 
     def save(self, request: dict[str, Any]) -> dict[str, Any]:
         """Save the slots to the file "path"."""
-        from llama_cpp import llama_cpp as low
+        from llama_cpp import llama_cpp as low  # type: ignore[import-not-found]
 
         llama = self.llama
         held = llama.input_ids[: llama.n_tokens].tolist()
@@ -143,7 +143,7 @@ class DraftModel:
 
 def load(model: str, options: dict[str, Any], draft: Any = None) -> Any:
     """Load a Llama whose draft model is `draft`."""
-    from llama_cpp import Llama  # type: ignore[import-not-found]
+    from llama_cpp import Llama
     from llama_cpp import llama_cpp as low
 
     defaults = low.llama_context_default_params
