@@ -77,31 +77,40 @@ def dots(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     size, a multiple of 16; address of the addresses of out [vectors]."""
     xs, count, vectors, size, outs = given
     inputs, results = ([_entry(b, many, i64(q)) for q in range(queries)] for many in (xs, outs))
-    parts = 2  # sums of a vector side by side: one alone would wait for itself
 
-    def one(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        at = _entry(b, vectors, j)
+    def all_of(parts: int) -> None:
+        """Emit the sums of a vector as so many sums side by side: one alone waits for itself."""
 
-        def step(k: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-            grown = []
-            for part in range(parts):
-                place = b.mul(b.add(b.mul(k, i64(parts)), i64(part)), i64(4 * LANES))
-                piece = load(b, _FLOATS, b.add(at, place), 4)
-                grown += [
-                    fused(b, load(b, _FLOATS, b.add(x, place), 4), piece, sums[part * queries + q])
-                    for q, x in enumerate(inputs)
-                ]
-            return grown
+        def one(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            at = _entry(b, vectors, j)
 
-        steps = b.sdiv(size, i64(parts * LANES))
-        sums = loop(b, i64(0), steps, [llvm.zeros(_FLOATS)] * (queries * parts), step)
-        for q, result in enumerate(results):
-            total = llvm.folded(b, b.fadd(sums[q], sums[queries + q]), b.fadd)
-            store(b, total, b.add(result, b.mul(j, i64(4))))
-        return []
+            def step(k: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+                grown = []
+                for part in range(parts):
+                    place = b.mul(b.add(b.mul(k, i64(parts)), i64(part)), i64(4 * LANES))
+                    piece = load(b, _FLOATS, b.add(at, place), 4)
+                    grown += [
+                        fused(b, load(b, _FLOATS, b.add(x, place), 4), piece, sums[part * queries + q])
+                        for q, x in enumerate(inputs)
+                    ]
+                return grown
 
-    with b.if_then(b.icmp_signed(">", count, i64(0))):
-        loop(b, i64(0), count, [], one)
+            steps = b.sdiv(size, i64(parts * LANES))
+            sums = loop(b, i64(0), steps, [llvm.zeros(_FLOATS)] * (queries * parts), step)
+            for q, result in enumerate(results):
+                both = b.fadd(sums[q], sums[queries + q]) if parts == 2 else sums[q]
+                store(b, llvm.folded(b, both, b.fadd), b.add(result, b.mul(j, i64(4))))
+            return []
+
+        with b.if_then(b.icmp_signed(">", count, i64(0))):
+            loop(b, i64(0), count, [], one)
+
+    in_pairs = b.icmp_signed("==", b.srem(size, i64(2 * LANES)), i64(0))  # with 8 lanes always
+    with b.if_else(in_pairs) as (pairs, single):
+        with pairs:
+            all_of(2)
+        with single:
+            all_of(1)
 
 
 @counted(6)
