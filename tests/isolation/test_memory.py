@@ -29,7 +29,8 @@ pytestmark = [
 WORDS = ["Quxolarimdet", "Кваксолуримдет"]
 """One that Python holds in a byte a character, and one of two."""
 QUESTION = "Repeat this sentence three times, exactly: The {} sings to the {} at noon.".format(*WORDS)
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 240.0
+FEW = 10
 
 
 class Visitor(visitor.Visitor):
@@ -63,8 +64,8 @@ def in_file(program: Program) -> int:
     ("program", "how"), [(how, how) for how in ("chat", "incognito", "guest")], indirect=["program"]
 )
 def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
-    """The template process holds nothing of it. Of the server's copies at most a tenth stays, in memory that was freed:
-    small pieces that a thread keeps for its next allocations, which another thread cannot reach."""
+    """The template process holds nothing of it. Of the server's copies at most a tenth stays, or FEW, in memory that was
+    freed: small pieces that a thread keeps for its next allocations, which another thread cannot reach."""
     if how == "guest":
         found = re.search(r"password (\S+) \(shown", program.log.read_text())
         assert found
@@ -80,7 +81,7 @@ def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
         (reply,) = db.execute("SELECT max(id) FROM messages").fetchone()
     page.act("hc_sources", {"id": reply})
     before = copies(program)
-    assert sum(before.values()) > 100
+    assert sum(before.values()) > 20
     assert any("template_program" in where for where in before)
     if how == "chat":
         page.act("hc_delete", {"id": chat})
@@ -93,9 +94,9 @@ def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
     while in_file(program):
         assert time.monotonic() < give_up
         time.sleep(0.2)
-    after = copies(program)
-    while sum(after.values()) > sum(before.values()) / 10 and time.monotonic() < give_up:
+    after, most = copies(program), max(sum(before.values()) / 10, FEW)
+    while sum(after.values()) > most and time.monotonic() < give_up:
         time.sleep(OVERWRITE_SECONDS)
         after = copies(program)
     assert not any("template_program" in where for where in after), after
-    assert sum(after.values()) <= sum(before.values()) / 10, (before, after)
+    assert sum(after.values()) <= most, (before, after)
