@@ -64,8 +64,8 @@ def in_file(program: Program) -> int:
     ("program", "how"), [(how, how) for how in ("chat", "incognito", "guest")], indirect=["program"]
 )
 def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
-    """The template process holds nothing of it. Of the server's copies at most a tenth stays, or FEW, in memory that was
-    freed: small pieces that a thread keeps for its next allocations, which another thread cannot reach."""
+    """The template process holds nothing of it. Of the server's copies at most a tenth stays, or FEW, in freed memory:
+    small pieces that a thread keeps for its next allocations, which another thread cannot reach."""
     if how == "guest":
         found = re.search(r"password (\S+) \(shown", program.log.read_text())
         assert found
