@@ -82,7 +82,8 @@ def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
     page.act("hc_sources", {"id": reply})
     before = copies(program)
     assert sum(before.values()) > 20
-    assert any("template_program" in where for where in before)
+    # The switch to incognito clears what was read ahead, and ends the process that renders templates
+    assert how == "incognito" or any("template_program" in where for where in before)
     if how == "chat":
         page.act("hc_delete", {"id": chat})
         time.sleep(UNDO_SECONDS)
