@@ -1,4 +1,4 @@
-"""Overwrite memory that was freed: what a deleted text leaves behind in the allocators of Python, numpy and glibc."""
+"""Overwrite freed memory: Python, numpy and glibc keep it for later, with the texts that stood in it."""
 
 import ctypes
 import gc

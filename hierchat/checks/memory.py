@@ -1,5 +1,5 @@
-"""Search the memory of this process and of its children for texts. A program of its own searches, and gets the texts
-in disguise, so that the search puts no copy of them into the memory that it searches."""
+"""Search the memory of this process and of its children for texts. Another process searches, so that the search puts
+no copy of the texts into the memory that it searches: it gets them with all bits turned."""
 
 import gc
 import json

@@ -182,7 +182,7 @@ def _observe(mean, covariance, prior, at, value, noise, clip):  # type: ignore[n
     for i in range(size):
         expected += at[i] * mean[i]
         for j in range(size):
-            known = prior[i, j] + SPEED_SD**2 * mean[i] * mean[j]
+            known = prior[i, j] + SPEED_SD**2 * mean[i] * mean[j]  # as _speed() does
             covariance[i, j] += FORGET * (known - covariance[i, j])
             weight[i] += covariance[i, j] * at[j]
         variance += at[i] * weight[i]

@@ -63,7 +63,7 @@ def why_no_cuda() -> str:
 
 
 _CUDA = "CUDA initialization: "
-"""What PyTorch's warnings begin with that tell why it cannot use a GPU."""
+"""How PyTorch's warnings begin that say why it cannot use a GPU."""
 
 
 @cache
@@ -192,7 +192,7 @@ def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str,
 
 
 def or_the_processor(device: str) -> str:
-    """Return a sentence that offers the processor in place of another device, behind others."""
+    """Return a last sentence for an error about another device: it offers the processor."""
     return "" if device.startswith("cpu") else f" With {DEVICE}=cpu the processor computes it."
 
 

@@ -15,7 +15,7 @@ _WHY = {
     sqlite3.SQLITE_PERM: "the system does not allow it",
     sqlite3.SQLITE_AUTH: "the system does not allow it",
 }
-"""What SQLite's codes mean to somebody who does not know SQLite."""
+"""SQLite's error codes, in words for people who do not know SQLite."""
 
 
 class StoreError(Exception):

@@ -10,8 +10,8 @@ from hierchat.store.errors import StoreError, translated
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Create an empty file beside `path`, readable by its owner only, which gets that name when the block has ended.
-    Raises StoreError where `path` exists, DatabaseUnwritable where it cannot be written."""
+    """Create an empty file beside `path`, readable by its owner only. Rename it to `path` once the block has ended.
+    Raises StoreError if `path` exists, DatabaseUnwritable if it cannot be written."""
     path = path.absolute()
     part = path.with_name(path.name + ".part")
     _require_free(path)

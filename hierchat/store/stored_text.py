@@ -36,6 +36,6 @@ def match_expression(query: str) -> str:
 
 
 def split_tags(query: str) -> tuple[str, list[str]]:
-    """Split a query into its words, and the names behind its tag:"""
+    """Return a query without its `tag:` parts, and the names in these."""
     tags = [quoted or bare for quoted, bare in _TAG.findall(query)]
     return _TAG.sub(" ", query), tags

@@ -104,7 +104,7 @@ def matched(run, position, text, known):  # type: ignore[no-untyped-def]
 
 @kernel
 def went_on(databases, before, last):  # type: ignore[no-untyped-def]
-    """Return whether the context has a token, behind `before` unless that is -1, with something behind it."""
+    """Return whether a token follows `last` anywhere in the context; if `before` is not -1, after a `before`."""
     at = databases.newest[last] if last < len(databases.newest) else -1
     while at >= 0:
         right = before < 0 or (at > 0 and databases.tokens[at - 1] == before)

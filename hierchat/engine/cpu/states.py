@@ -79,7 +79,8 @@ def dots(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     inputs, results = ([_entry(b, many, i64(q)) for q in range(queries)] for many in (xs, outs))
 
     def all_of(parts: int) -> None:
-        """Emit the sums of a vector as so many sums side by side: one alone waits for itself."""
+        """Emit a vector's dot products, each as `parts` separate sums: a single sum could not begin its next addition
+        before the last one ended."""
 
         def one(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             at = _entry(b, vectors, j)

@@ -246,7 +246,7 @@ def largest(values: FloatArray, peaks: FloatArray, count: int) -> FloatArray:
 SMALL = 4096
 """Up to here the definition itself is quicker than the race."""
 FEW = 128
-"""Largest top-k of which the likeliest tokens are found first, so that noise is drawn for these alone."""
+"""Up to this top-k the sampler finds the likeliest tokens first, and draws noise for these alone."""
 
 
 class BrokenLogits(Exception):
