@@ -167,7 +167,7 @@ class PageHandlers(HandlerGroup):
         update = self._views.step(session)
         if event.id and session.conversation is None:
             gone = status.notice(_("The chat that was open here has been deleted."))
-            update[self._parts.live] = status.closable(gone)
+            update |= self._views.tell(session, gone)
         return update
 
     def panel(self, event: PageEvent) -> Update:
