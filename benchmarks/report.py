@@ -40,6 +40,18 @@ HEAD = (
     "MB",
     "differ",
 )
+RUNS_HEAD = (
+    "arm",
+    "tok/s",
+    "speed-up",
+    "quartiles",
+    "against llama.cpp",
+    "T",
+    "first token s",
+    "MB",
+    "differ",
+)
+"""Columns of a table that is drawn from raw files. Against llama.cpp: the ratio of both medians of tokens a second."""
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
   background: #fff; color: #222 }
@@ -69,9 +81,30 @@ def draw_document(folder: Path = RESULTS) -> str:
         revision = f"; revision {result['revision']}" if result["revision"] else ""
         conditions = f"({result['machine']}, {result['date']}{revision})"
         lines += [f"## {result['title']}", _wrap(f"`{result['command']}` {conditions}"), ""]
-        lines += [*_markdown_table(result["columns"], result["rows"]), ""]
+        lines += [*_markdown_table(*_table_of(result, folder)), ""]
         lines += [*(_wrap(f"- {note}", "  ") for note in result["notes"]), ""]
     return "\n".join(lines)
+
+
+def _table_of(result: Figures, folder: Path) -> tuple[Sequence[str], list[list[str]]]:
+    """Return head and rows of a result: its own, or those of its `runs`, raw output of `decode` by the model's name."""
+    if "runs" not in result:
+        return result["columns"], result["rows"]
+    rows = []
+    for name, file in result["runs"].items():
+        arms = read(folder / file)["arms"]
+        peer = next((arm for arm in arms if arm["arm"] == "llama.cpp"), None)
+        for arm in arms:
+            cells = dict(zip(HEAD, _row(arm), strict=True))
+            against = _ratio(arm, peer) if peer else ""
+            rows.append(
+                [name, *(against if column == "against llama.cpp" else cells[column] for column in RUNS_HEAD)]
+            )
+    return ("model", *RUNS_HEAD), rows
+
+
+def _ratio(arm: Figures, peer: Figures) -> str:
+    return f"{arm['tokens_per_second'] / peer['tokens_per_second']:.2f}x"
 
 
 def _wrap(text: str, indent: str = "") -> str:
