@@ -86,11 +86,12 @@ class Proposer(ABC):
 
 
 def drafted(drafting: Sequence[DraftCoroutine]) -> list[DraftTree]:
-    """Run what several replies draft, and return the tree of each; their forwards of one head are one."""
+    """Run the drafting of several replies, and return the tree of each. They share forwards of one head, as far as its
+    rows suffice: the others get the next one."""
     trees = [DraftTree()] * len(drafting)
     answers: dict[int, Any] = dict.fromkeys(range(len(drafting)))
+    wanted: dict[int, Any] = {}
     while answers:
-        wanted: dict[int, Any] = {}
         for number, answer in answers.items():
             one = drafting[number]
             try:
@@ -101,9 +102,11 @@ def drafted(drafting: Sequence[DraftCoroutine]) -> list[DraftTree]:
         for head in {id(one.head): one.head for one in wanted.values()}.values():
             mine = {number: one for number, one in wanted.items() if one.head is head}
             try:
-                answers |= zip(mine, head.forward(list(mine.values())), strict=True)
+                answers |= zip(mine, head.forward(list(mine.values())), strict=False)
             except Exception as error:
                 answers |= dict.fromkeys(mine, error)
+        for number in answers:
+            del wanted[number]
     return trees
 
 

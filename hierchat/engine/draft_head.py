@@ -6,8 +6,9 @@ import logging
 import time
 import weakref
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Generator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from math import exp
 from typing import NamedTuple
 
@@ -124,8 +125,10 @@ class DraftHead(ABC):
         """Return what the layer reads of tokens and the states before them [tokens, hidden]: [tokens, hidden]."""
 
     def forward(self, wanted: Sequence[HeadForward]) -> list[HeadRows]:
-        """Compute the cells of several replies in one forward."""
+        """Compute the cells of the first replies, at least one, for which one forward has rows."""
         began = time.perf_counter()
+        rows_to = list(accumulate(len(one.tokens) for one in wanted))
+        wanted = wanted[: max(1, bisect_right(rows_to, self.runner.chunk))]
         new = [one.tokens[len(one.tokens) - len(one.states) :] for one in wanted]
         joined = self.joined(list(chain(*new)), np.concatenate([one.states for one in wanted]))
         segments, end = list[Segment](), 0

@@ -117,14 +117,15 @@ def test_in_a_batch_no_word_changes_either(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(together) > 1  # one forward for several replies
 
 
-def test_replies_draft_together_what_each_drafts_alone() -> None:
+@pytest.mark.parametrize("states", [(9, 13, 17), (70, 13, 70)], ids=["one forward", "more rows than one has"])
+def test_replies_draft_together_what_each_drafts_alone(states: tuple[int, ...]) -> None:
     ours, rng = RandomHead(), np.random.default_rng(4)
     trees: list[list[DraftTree]] = []
     for together in (False, True):
-        replies = [drafter(ours) for _ in range(3)]
-        for number, one in enumerate(replies):
-            one.see(rng.normal(size=(9 + 4 * number, SIZE)).astype(np.float32), 0)
-            one.begin(random_tokens(10 + 4 * number, number))
+        replies = [drafter(ours) for _ in states]
+        for number, (one, seen) in enumerate(zip(replies, states, strict=True)):
+            one.see(rng.normal(size=(seen, SIZE)).astype(np.float32), 0)
+            one.begin(random_tokens(seen + 1, number))
         cost = DraftCost(FreeRows(8))
         trees.append(
             drafted([one.drafting(cost) for one in replies])
