@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from hierchat.cli import serve
 from hierchat.cli.main import main
-from hierchat.cli.talk import OwnModel
-from hierchat.models.catalogue import read_catalogue
 
 ROOT = Path(__file__).parents[1]
 
@@ -118,8 +115,6 @@ def test_a_file_that_cannot_be_read_hides_no_other_model(
     said = capsys.readouterr()
     assert "odd: mem cannot be read" in said.err
     assert "smollm2-135m\t" in said.out
-    slot = SimpleNamespace(catalogue=read_catalogue())
-    assert OwnModel(slot).about("odd") == ""  # type: ignore[arg-type]
 
 
 def test_the_terminal_speaks_its_language(

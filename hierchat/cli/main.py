@@ -16,7 +16,7 @@ _COMMANDS = {
     "chat": ("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
     "models": ("models_and_corpora", "what can answer, and what is on this machine"),
     "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
-    "learn": ("chat", "let the model write for itself now: such texts make later replies faster"),
+    "learn": ("learn", "let the model write for itself now: such texts make later replies faster"),
     "keys": ("accounts", "keys with which other programs may use the model (serve --api)"),
     "import": ("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
     "export": ("transfer", "your chats as files"),

@@ -3,19 +3,15 @@
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
-from rich import markdown
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.markdown import Markdown
 from rich.segment import Segment
-from rich.syntax import Syntax
 from rich.text import Text
-from rich.theme import Theme
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures, Frame
@@ -25,96 +21,12 @@ from hierchat.reasoning import split_reasoning
 if TYPE_CHECKING:
     from hierchat.runtime.model_slot import ModelSlot
 
-# Markdown in the terminal, part by part.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-"""What looks like HTML is text: rich would leave it out."""
-
-
-class _Heading(markdown.Heading):
-    """Draws a Markdown heading at the left, without a frame."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _Code(markdown.CodeBlock):
-    """Draws a code block without a margin, so that copied code stands as it was written."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
-
-
-class _Drawn(markdown.Markdown):
-    elements: ClassVar = markdown.Markdown.elements | {
-        "heading_open": _Heading,
-        "fence": _Code,
-        "code_block": _Code,
-    }
-
-    def __init__(self, tokens: list[Token]) -> None:
-        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
-        self.parsed = tokens
-
-
-class Markdown:
-    """Draws each block of Markdown by itself, with a blank row between, as when they come one by one.
-    Addresses are shown beside their links, code in the terminal's own colours."""
-
-    def __init__(self, text: str) -> None:
-        self._parts = [_Drawn(tokens) for tokens in _blocks(_PARSER.parse(text))]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for at, part in enumerate(self._parts):
-            if at:
-                yield Segment.line()
-            drawn = console.render_lines(part, options.update(height=None), pad=False)
-            rows = [_trimmed(row) for row in drawn]
-            filled = [at for at, row in enumerate(rows) if row]
-            for row in rows[filled[0] : filled[-1] + 1] if filled else []:
-                yield from row
-                yield Segment.line()
-
-
-def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Split Markdown's tokens into those of each block: paragraph, list, table and so on."""
-    blocks: list[list[Token]] = []
-    for token in tokens:
-        if token.level == 0 and token.nesting >= 0:
-            blocks.append([])
-        blocks[-1].append(token)
-    return blocks
-
-
-def _trimmed(row: Sequence[Segment]) -> list[Segment]:
-    """Return a row without the blanks with which rich fills it: copied text should not hold them."""
-    kept = list(row)
-    while kept and not kept[-1].text.strip():
-        kept.pop()
-    return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
-
-
-def finished(text: str) -> int:
-    """Count the characters at the text's beginning that are whole blocks, which no text to come can change.
-
-    The last part can grow; the one before it can, too, until the first line of the last one is whole."""
-    lines = text.split("\n")
-    begins = [block[0].map[0] for block in _blocks(_PARSER.parse(text)) if block[0].map]
-    whole = [line for line in begins if line < len(lines) - 1]
-    return sum(len(line) + 1 for line in lines[: whole[-1]]) if whole else 0
-
-
-_LEFT = 2
-"""Rows of the terminal that a growing reply leaves free."""
+"""Parses HTML as text, which rich would leave out."""
+_FREE_ROWS = 2
+"""Rows of the terminal that a growing reply does not use."""
 _REST = 9.0
-"""After drawing, so many times as long nothing is drawn: at least nine tenths of the time are the model's."""
-_THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
-"""Colours that can be read on a light terminal and on a dark one."""
-
-
-def console(*, notes: bool = False, plain: bool = False) -> Console:
-    """Open a rich console. `notes`: on standard error, for all but replies; `plain`: as if it were no terminal."""
-    return Console(stderr=notes, theme=_THEME, force_terminal=False if plain else None)
+"""Time without drawing after each drawing, as a multiple of its duration, so that the model has nine tenths."""
 
 
 class Screen(Protocol):
@@ -124,26 +36,25 @@ class Screen(Protocol):
         """Show the reply's text up to this frame."""
 
     def end(self) -> None:
-        """End the reply's display: nothing more comes."""
+        """End the display of this reply."""
 
 
 class PlainScreen:
     """Writes a reply's text as the model writes it, without drawing Markdown."""
 
     def __init__(self, out: TextIO, stop: Iterable[str] = ()) -> None:
-        """`stop`: strings that end the reply; what may be the beginning of one is held back."""
+        """`stop`: strings that end the reply. Text that may be the beginning of one is not written yet."""
         self._out = out
-        self._held = max((len(string) for string in stop), default=1) - 1
-        self._watched = out.isatty()
+        self._withheld = max((len(string) for string in stop), default=1) - 1
         self._shown = 0
         self._last = ""
 
     def show(self, frame: Frame) -> None:
         text = frame.text
-        ready = len(text) if frame.phase == "done" else len(text) - self._held
+        ready = len(text) if frame.phase == "done" else len(text) - self._withheld
         if ready > self._shown:
             piece = text[self._shown : ready]
-            self._out.write(printable(piece) if self._watched else piece)
+            self._out.write(printable(piece) if self._out.isatty() else piece)
             self._out.flush()
             self._shown, self._last = ready, piece[-1]
 
@@ -155,50 +66,31 @@ class PlainScreen:
 
 
 class MarkdownScreen:
-    """Draws a reply as Markdown: blocks that cannot change are printed for good, the last one is drawn anew
-    as it grows, only its end if it is longer than the terminal."""
+    """Draws the last rows of a growing reply in place, and prints the whole reply when it ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
-        self._begin()
-
-    def _begin(self) -> None:
         self._text = ""
-        self._printed = 0
-        """Characters that are printed for good."""
-        self._apart = False
-        """Whether a blank line comes before what is printed next."""
         self._rests_until = 0.0
 
     def show(self, frame: Frame) -> None:
         if frame.phase in ("waiting", "reading"):
             self._draw(Text(_wait(frame), style="dim"))
             return
-        self._text = printable(_quoted(frame.text))
-        if (began := time.monotonic()) < self._rests_until:
-            return
-        if ready := finished(self._text[self._printed :]):
-            self._print(self._text[self._printed : self._printed + ready])
-            self._printed += ready
-        self._draw(_Tail(Markdown(self._text[self._printed :]), apart=self._apart))
-        now = time.monotonic()
-        self._rests_until = now + _REST * (now - began)
+        self._text = frame.text
+        if (began := time.monotonic()) >= self._rests_until:
+            self._draw(_Tail(_markdown(self._text)))
+            now = time.monotonic()
+            self._rests_until = now + _REST * (now - began)
 
     def end(self) -> None:
         if self._live is not None:
             self._draw(Text(""))
             self._live.stop()
-            self._live = None
-        self._print(self._text[self._printed :])
-        self._begin()
-
-    def _print(self, part: str) -> None:
-        if part.strip():
-            if self._apart:
-                self._console.print()
-            self._console.print(Markdown(part))
-            self._apart = True
+        if self._text.strip():
+            self._console.print(_markdown(self._text))
+        self._live, self._text, self._rests_until = None, "", 0.0
 
     def _draw(self, drawn: "Text | _Tail") -> None:
         if self._live is None:
@@ -209,27 +101,24 @@ class MarkdownScreen:
         self._live.update(drawn, refresh=True)
 
 
-def _quoted(text: str) -> str:
-    """Return Markdown in which a thought is quoted above the answer."""
+def _markdown(text: str) -> Markdown:
+    """Return a reply as Markdown of rich, with the thought quoted above the answer."""
     parts = split_reasoning(text)
-    if not parts.thought:
-        return parts.answer
-    lines = "\n".join(f"> {line}".rstrip() for line in parts.thought.split("\n"))
-    return f"{lines}\n\n{parts.answer}"
+    quoted = "".join(f"> {line}\n" for line in parts.thought.split("\n")) + "\n" if parts.thought else ""
+    drawn = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    drawn.parsed = _PARSER.parse(printable(quoted + parts.answer))
+    return drawn
 
 
 class _Tail:
-    """Draws the last rows of a block, as many as fit the terminal."""
+    """Draws the last rows of a reply that fit the terminal."""
 
-    def __init__(self, drawn: Markdown, *, apart: bool) -> None:
+    def __init__(self, drawn: Markdown) -> None:
         self._drawn = drawn
-        self._apart = apart
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = console.render_lines(self._drawn, options.update(height=None), pad=False)
-        if self._apart and rows:
-            rows = [[], *rows]
-        for row in rows[-max(console.height - _LEFT, 1) :]:
+        for row in rows[-max(console.height - _FREE_ROWS, 1) :]:
             yield from row
             yield Segment.line()
 
@@ -323,20 +212,9 @@ def follow_loading(slot: "ModelSlot") -> None:
     threading.Thread(target=print_phases, name="terminal", daemon=True).start()
 
 
-def wait_for_model(slot: "ModelSlot", out: TextIO) -> None:
-    """Wait until the slot's model is ready or has failed.
-
-    On a terminal what it does stands on a line, which is cleared in the end; elsewhere nothing is written."""
-    watched, last = out.isatty(), ""
-    try:
+def wait_for_model(slot: "ModelSlot") -> None:
+    """Wait until the slot's model is ready or has failed. A terminal shows how far it is meanwhile."""
+    with Console(stderr=True).status("") as line:
         while (status := slot.status).phase not in ("ready", "failed"):
-            sentence = wording.slot_sentence(status)
-            if watched and sentence != last:
-                out.write(_CLEAR + sentence[: get_terminal_size().columns - 1])  # one line, to be cleared
-                out.flush()
-                last = sentence
+            line.update(Text(wording.slot_sentence(status)))
             time.sleep(_POLL_SECONDS / 5)
-    finally:
-        if last:
-            out.write(_CLEAR)
-            out.flush()

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hierchat", "chat"]
 SECONDS = 300
 """More than any machine needs: a test fails then."""
-CTRL_C, TAB, UP = "\x03", "\t", "\x1b[A"
+CTRL_C, CTRL_D = "\x03", "\x04"
 _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -87,9 +87,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *arguments: str, command: Sequence[str] = COMMAND) -> Iterator[Terminal]:
+def terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
     """The program on a terminal."""
-    opened = Terminal([*command, *arguments], places(folder))
+    opened = Terminal([*COMMAND, *arguments], places(folder))
     try:
         yield opened
     finally:

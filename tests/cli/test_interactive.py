@@ -11,12 +11,11 @@ import pytest
 
 from hierchat.store import LOCAL_USER, Store
 from tests.testing.openai_server import Script
-from tests.testing.stores import replied
 
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_C, SECONDS, TAB, UP, terminal
+from .terminal import CTRL_C, CTRL_D, SECONDS, terminal
 
 PROMPT = r"> $"
 
@@ -30,12 +29,8 @@ def stored(folder: Path) -> list[tuple[str, str]]:
 
 
 COMMANDS = {
-    "/help": r"/model \[NAME\]",
-    "/model": r"\* scripted\n  other\n",
-    "/model nobody": r"No model is called 'nobody'\. There are: scripted, other\.",
-    "/model other": r"other answers from now on\.",
-    "/sing": r"/sing is no command\. /help lists them\.",
-    "/mo" + TAB + "other": r"/model other.*other answers from now on\.",
+    "/help": r"/new begins another chat",
+    "/sing": r"/new begins another chat",
 }
 
 
@@ -45,16 +40,16 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
         " text** and <i>more</i>.\n\n- one\n",
         "- two\x1b[2J\n\n```\ncode\n```\n",
     )
-    flags = ("--system", "You are [bold]", "--temperature", "0.5", "--seed", "7")
+    flags = ("--model", "other", "--system", "You are [bold]", "--temperature", "0.5", "--seed", "7")
     with terminal(tmp_path, "--url", url, *flags) as chat:
-        assert f"scripted at {url}" in chat.until(PROMPT)
+        assert f"other at {url}" in chat.until(PROMPT)
         for typed, answer in COMMANDS.items():
             chat.type(f"{typed}\n", rf"{answer}.*{PROMPT}")
         assert not script.asked
         drawn = chat.type("/etc/hosts is what?\n", rf"tokens.*{PROMPT}")
         assert "\x1b[1m" in chat.raw  # bold
         assert "\x1b[2J" not in chat.raw  # a reply cannot clear the screen
-        for whole in ("Title\n", "Some bold text and <i>more</i>.\n", " • one\n • two[2J\n", "\ncode\n"):
+        for whole in ("Title", "Some bold text and <i>more</i>.", " • one", " • two[2J", "code"):
             assert whole in drawn
         figures = " ".join(drawn.split())
         assert re.search(r"\d+ tokens in [\d.]+ s", figures)
@@ -74,13 +69,9 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
 
 
 def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: Path) -> None:
-    (tmp_path / "DATA").mkdir()
-    with Store.open(tmp_path / "DATA" / "hierchat.db") as store:
-        replied(store, store.users.ensure(LOCAL_USER), asked="earlier")
     with terminal(tmp_path, "--url", url) as chat:
         chat.until(PROMPT)
-        chat.type(UP, "earlier$")  # a message can be taken up again
-        chat.type(CTRL_C, PROMPT)  # what was typed is taken back
+        chat.type("taken back" + CTRL_C, PROMPT)
         chat.type("one\\\n", r"\. $")
         chat.type("two\n", rf"tokens.*{PROMPT}")
         assert [one["messages"][-1]["content"] for one in script.asked] == ["one\ntwo"]
@@ -100,7 +91,7 @@ def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: 
         drawn = chat.type(CTRL_C, rf"stopped.*{PROMPT}")
         assert "Traceback" not in drawn
         assert script.hung_up.wait(SECONDS)
-        chat.type(CTRL_C, "")
+        chat.type(CTRL_D, "")
         assert chat.ended() == 0
     replies = stored(tmp_path)[1::2]
     assert [state for _, state in replies] == ["complete", "interrupted", "stopped", "interrupted", "stopped"]
@@ -131,24 +122,3 @@ def test_what_there_is_is_kept_where_it_is_ended(
         assert [file.name for file in (tmp_path / "DATA").glob("hierchat.db*")] == ["hierchat.db"]
     else:
         assert replies == [("", "interrupted")]
-
-
-_MISSED = """
-import signal, threading
-from hierchat import shutdown
-from hierchat.cli.interactive import Lines
-
-def later():
-    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-
-threading.Timer(0.5, later).start()
-with shutdown.in_order():
-    Lines([], lambda text: []).read()
-"""
-
-
-def test_a_signal_that_does_not_reach_the_waiting_thread_is_heard(tmp_path: Path) -> None:
-    """As one does that comes between readline's look for signals and its wait for a key."""
-    with terminal(tmp_path, command=[sys.executable, "-c", _MISSED]) as alone:
-        alone.until(PROMPT)
-        assert alone.ended() == 128 + signal.SIGTERM

@@ -56,7 +56,7 @@ def test_what_ships_is_found_by_its_repository() -> None:
 def test_every_command_takes_a_path(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("hierchat.cli.serve.serve", lambda flags, model, backend: asked.append(model) or 0)
-    monkeypatch.setattr("hierchat.cli.interactive.run", lambda flags: asked.append(flags.model) or 0)
+    monkeypatch.setattr("hierchat.cli.terminal.run", lambda flags: asked.append(flags.model) or 0)
     path = str(tiny_gguf)
     assert main(["--model", path]) == main(["chat", "hello", "--model", path]) == 0
     assert main(["chat", "hello", "--model", path, "--url", "http://127.0.0.1:1"]) == 0

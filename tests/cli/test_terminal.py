@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,22 +13,21 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.cli import talk as talk_module
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import KeptChats, OwnModel, SettingsOverrides, Talk
+from hierchat.cli.screen import wait_for_model
+from hierchat.cli.terminal import TerminalChat, open_chat
 from hierchat.runtime.model_slot import ModelSlot
-from hierchat.runtime.served_model import ServedModel
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.records import ChatSettings, Project
 from tests.testing.deleting import delete_for_good
 from tests.testing.openai_server import Script, serving
 from tests.testing.tiny_chat import catalogue, load
 
-Begin = Callable[..., Talk]
+Begin = Callable[..., TerminalChat]
 
 
-def ask(talk: Talk, text: str) -> Frame:
+def ask(talk: TerminalChat, text: str) -> Frame:
     return list(talk.ask(text, (), threading.Event()))[-1]
 
 
@@ -41,22 +39,23 @@ def flags(url: str, tmp_path: Path, **more: Any) -> ChatFlags:
 def test_a_server_answers_and_the_chat_stands_in_the_store(
     url: str, script: Script, ending: str, tmp_path: Path
 ) -> None:
-    with talk_module.open_talk(flags(url + ending, tmp_path)) as server:
-        assert server.model.place == f" at {url}"
-        server.model.choose("other")
+    with open_chat(flags(url + ending, tmp_path, model="other")) as server:
+        assert server.place == f" at {url}"
         assert ask(server, "one").text == "Hello there."
         ask(server, "two")
         assert server.number
-        store, user = server.kept.store, server.kept.user
+        store, user = server.store, server.user
         path = store.messages.path(user, server.number)
         assert [message.text for message in path] == ["one", "Hello there.", "two", "Hello there."]
         assert [message.model for message in path] == ["", "other", "", "other"]
         first = server.number
-        server.new()
+        server.number = None
         ask(server, "three")
-        assert server.number != first
-        assert server.kept.earlier(2) == ["two", "three"]
-        assert server.kept.last() == server.number
+        third = server.number
+        assert third != first
+        server.number = None
+        server.take_up_last()
+        assert server.number == third
     said = [[(one["role"], one["content"]) for one in asked["messages"]] for asked in script.asked]
     assert said[1] == [("user", "one"), ("assistant", "Hello there."), ("user", "two")]
     assert said[2] == [("user", "three")]
@@ -66,8 +65,8 @@ def test_a_model_of_any_name_that_is_loaded_there_comes_first(
     url: str, script: Script, tmp_path: Path
 ) -> None:
     script.models = [{"id": "a"}, {"id": "Maker/model:8b", "loaded": True}]
-    with talk_module.open_talk(flags(url, tmp_path)) as server:
-        assert server.model.names() == ["Maker/model:8b", "a"]
+    with open_chat(flags(url, tmp_path)) as server:
+        assert server.slot.names == ["Maker/model:8b", "a"]
         ask(server, "one")
     assert script.asked[0]["model"] == "Maker/model:8b"
 
@@ -76,9 +75,9 @@ def test_a_key_opens(url: str, script: Script, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(KEY_VARIABLE, "")
     script.key = "secret"
     for key, said in ((None, "Put it in HIERCHAT_KEY"), ("wrong", "Put the right one in HIERCHAT_KEY")):
-        with pytest.raises(CommandError, match=said), talk_module.open_talk(flags(url, tmp_path, key=key)):
+        with pytest.raises(CommandError, match=said), open_chat(flags(url, tmp_path, key=key)):
             pass
-    with talk_module.open_talk(flags(url, tmp_path, key="secret")) as server:
+    with open_chat(flags(url, tmp_path, key="secret")) as server:
         assert ask(server, "one").text == "Hello there."
 
 
@@ -87,60 +86,42 @@ def test_nothing_answers(tmp_path: Path) -> None:
         pass
     with (
         pytest.raises(CommandError, match=r"Nothing answers at .*Start the server there"),
-        talk_module.open_talk(flags(url, tmp_path)),
+        open_chat(flags(url, tmp_path)),
     ):
         pass
 
 
 @pytest.fixture
-def service(store: Store) -> Iterator[ChatService]:
-    def loading(name: str, report: object) -> ServedModel:
-        if name == "broken":
-            raise OSError
-        return load(name, report)  # type: ignore[arg-type]
-
-    slot = ModelSlot(catalogue("tiny", "another", "broken"), load=loading)
+def begin(store: Store, user: int) -> Iterator[Begin]:
+    """Begin a chat of short replies that this process writes; continue that of a number, or be in a project."""
+    slot = ModelSlot(catalogue("tiny"), load=load)
+    slot.start("tiny")
+    wait_for_model(slot)
     with closing(ChatService(store, slot)) as service:
-        yield service
 
+        def begin(**more: Any) -> TerminalChat:
+            return TerminalChat(service, store, slot, user, sampling={"max_new_tokens": 8}, **more)
 
-@pytest.fixture
-def model(service: ChatService) -> OwnModel:
-    model = OwnModel(service.slot, io.StringIO())
-    model.choose("tiny")
-    return model
-
-
-@pytest.fixture
-def begin(service: ChatService, store: Store, model: OwnModel, user: int) -> Begin:
-    """Begin a talk of short replies that this process writes; take up that of a number, or be in a project."""
-
-    def begin(number: int | None = None, project: Project | None = None, **more: Any) -> Talk:
-        kept = KeptChats(store, user, project, **more)
-        talk = Talk(model, SettingsOverrides(), service, kept, number)
-        talk.changes.sampling["max_new_tokens"] = 8
-        return talk
-
-    return begin
+        yield begin
 
 
 def test_a_chat_of_a_project_begins_as_the_project_does(begin: Begin, store: Store, user: int) -> None:
     project = Project(0, "House", "Be kind.")
     project = replace(project, id=store.projects.save(user, project))
     ask(begin(), "Elsewhere?")
-    kept = KeptChats(store, user, project)
+    talk = begin(project=project.id)
     with pytest.raises(CommandError, match="There is no chat to go on with yet"):
-        kept.last()
-    talk = begin(project=project)
+        talk.take_up_last()
     assert talk.settings.system_prompt == "Be kind."
     ask(talk, "Hello?")
-    assert store.chats.get(user, kept.last()).project_id == project.id
+    assert talk.number
+    assert store.chats.get(user, talk.number).project_id == project.id
 
 
 def test_a_chat_is_stored_as_the_page_stores_it_and_goes_on(begin: Begin, store: Store, user: int) -> None:
     talk = begin()
-    talk.changes.system_prompt = "Be brief."
-    talk.changes.sampling["temperature"] = 1.0
+    talk.system_prompt = "Be brief."
+    talk.sampling["temperature"] = 1.0
     first, second = ask(talk, "hello"), ask(talk, "again")
     assert talk.number
     path = store.messages.path(user, talk.number)
@@ -152,24 +133,19 @@ def test_a_chat_is_stored_as_the_page_stores_it_and_goes_on(begin: Begin, store:
     assert turn.reply_tokens == second.figures.tokens
     assert store.users.ids() == {LOCAL_USER: user}
     assert first.figures.seed != second.figures.seed
-    after = begin(talk.number)
+    after = begin(number=talk.number)
     assert after.settings.system_prompt == "Be brief."
-    after.changes.sampling["seed"] = 4
+    after.sampling["seed"] = 4
     assert ask(after, "more").figures.seed == 4
-    chat = after.chat()
-    assert chat
-    assert len(chat.messages) == 6
 
 
 def test_nothing_stays_of_what_was_not_asked(begin: Begin, store: Store, user: int) -> None:
     talk, stop = begin(), threading.Event()
     stop.set()
     list(talk.ask("hello", (), stop))
-    talk.take_back()
     assert (store.chats.find(user), talk.number) == ([], None)
     with pytest.raises(Exception, match="more than 2,048 tokens"):
         ask(talk, "word " * 2000)
-    talk.take_back()
     assert store.chats.find(user) == []
 
 
@@ -195,7 +171,7 @@ def test_a_new_chat_begins_with_the_default_preset(begin: Begin, store: Store, u
     settings = store.chats.settings(user, talk.number)
     assert settings
     assert (settings.system_prompt, settings.sampling["temperature"]) == ("Be brief.", 0.3)
-    talk.changes.system_prompt = "Be kind."
+    talk.system_prompt = "Be kind."
     ask(talk, "three")
     settings = store.chats.settings(user, talk.number)
     assert settings
@@ -207,7 +183,7 @@ def test_without_history_nothing_is_kept_and_no_other_chat_drafts(
 ) -> None:
     talk = begin()
     first = ask(talk, "hello")
-    talk.new()
+    talk.number = None
     assert "history" in ask(talk, "hello").figures.shares
     before = store.chats.find(user)
     passing = begin(incognito=True)
@@ -219,24 +195,3 @@ def test_without_history_nothing_is_kept_and_no_other_chat_drafts(
     assert set(ask(passing, "more").figures.shares) == {"target"}
     assert passing.number
     assert store.chats.end_incognito(user, passing.number)
-
-
-def test_a_model_that_does_not_come_leaves_the_present_one(
-    begin: Begin, model: OwnModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(CommandError, match=r"broken could not be loaded"):
-        model.choose("broken")
-    with pytest.raises(CommandError, match=r"No model is called 'nobody'\. .*: tiny, another, broken\."):
-        model.choose("nobody")
-    wait, interrupts = talk_module.wait_for_model, [KeyboardInterrupt()]
-
-    def interrupted(*arguments: Any) -> None:
-        if interrupts:
-            raise interrupts.pop()
-        wait(*arguments)
-
-    monkeypatch.setattr(talk_module, "wait_for_model", interrupted)
-    with pytest.raises(CommandError, match=r"^Stopped\. tiny goes on answering\.$"):
-        model.choose("another")
-    assert model.name == "tiny"
-    assert ask(begin(), "hello").text

@@ -1,0 +1,320 @@
+"""Run `hierchat chat`: one answer, or a loop of questions over ChatService and a model of this process or a server."""
+
+import json
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from io import TextIOWrapper
+from threading import Event
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from hierchat import logs, shutdown
+from hierchat.chat.conversations import reply_settings
+from hierchat.chat.frames import Frame
+from hierchat.chat.in_progress import NewQuestion
+from hierchat.chat.service import ChatService
+from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
+from hierchat.cli.options import CommandError
+from hierchat.cli.screen import MarkdownScreen, PlainScreen, Screen, figures_line, record, say, wait_for_model
+from hierchat.config import database_file
+from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI, read_catalogue
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.store import LOCAL_USER, NotFound, Store
+from hierchat.store.records import Attachment, ChatSettings, Project
+from hierchat.texts.attachments import MOST_BYTES, read
+
+with suppress(ImportError):  # Windows
+    import readline  # noqa: F401  # input() edits lines with it
+
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
+
+DELETED = "This chat was deleted meanwhile. What you say next begins a new one."
+USUAL_URL = "http://127.0.0.1:7860"
+"""Address of a hierchat on this machine."""
+FIRST, MORE = "> ", ". "
+HELP = r"/new begins another chat, \ continues a line in the next one, Ctrl-C stops a reply, Ctrl-D leaves"
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""Exit codes that a shell gives to a program ended by SIGINT and by SIGPIPE."""
+
+
+@dataclass(eq=False)
+class TerminalChat:
+    """Chat of the terminal. ChatService stores it as it stores the page's chats."""
+
+    service: ChatService
+    store: Store
+    slot: ModelSlot
+    user: int
+    project: int | None = None
+    """Project of new chats, and of the last chat."""
+    incognito: bool = False
+    """Whether no other chat drafts, and the chat is erased when the store closes."""
+    system_prompt: str | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
+    """Settings of the command line. They override those of the chat."""
+    number: int | None = None
+    """The chat's id in the store; None before its first question."""
+
+    @property
+    def model(self) -> str:
+        model = self.slot.model
+        return model.name if model else ""
+
+    @property
+    def place(self) -> str:
+        """Return the model's server, as shown after its name; empty if it runs on this machine."""
+        engine = self.slot.catalogue.entry(self.model).engine
+        return f" at {engine.openai.url}" if engine else ""
+
+    @property
+    def settings(self) -> ChatSettings:
+        """Return the settings of the next reply."""
+        found = self.service.chats.settings(self.user, self.number, self.project)
+        prompt = found.system_prompt if self.system_prompt is None else self.system_prompt
+        return replace(found, system_prompt=prompt, sampling={**found.sampling, **self.sampling})
+
+    def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        """Ask a question and yield the frames of the reply. Raises CommandError if the chat was deleted, and what
+        ChatService.send raises. Nothing is stored if the reply does not begin."""
+        chats = self.store.chats
+        number = self.number
+        try:
+            settings = self.settings
+            if number is None:
+                begun = chats.begin_incognito(self.user) if self.incognito else None
+                number = self.number = begun or chats.create(self.user, project_id=self.project)
+            self.service.chats.keep_settings(self.user, number, settings)
+            question = NewQuestion(number, self._end_of(number), text, files)
+            sampling = reply_settings({**settings.sampling, "tools": False})  # nobody could allow a call here
+            yield from self.service.send(self.user, question, sampling, stop)
+        except NotFound as error:
+            raise CommandError(DELETED) from error
+        finally:
+            if number is not None and chats.discard(self.user, number):
+                self.number = None
+
+    def take_up_last(self) -> None:
+        """Continue the chat with the latest message. Raises CommandError if there is none."""
+        chats = self.store.chats.find(self.user, limit=-1, project=self.project)
+        for chat in sorted(chats, key=lambda chat: chat.updated_at, reverse=True):
+            if self._end_of(chat.id) is not None:  # a page may have just opened one
+                self.number = chat.id
+                return
+        raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
+
+    def _end_of(self, number: int) -> int | None:
+        """Return the id of a chat's last message; None if it has none. Raises NotFound."""
+        path = self.store.messages.path(self.user, number, most=1)
+        return path[-1].id if path else None
+
+
+def answer(chat: TerminalChat, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
+    """Show the reply to a question as it is written, until Ctrl-C, and return its last frame; in phase "waiting" if the
+    reply did not begin. Raises what keeps it from beginning, BrokenPipeError, and Ended."""
+    stop, last = Event(), Frame("waiting")
+    with shutdown.stopped_by_signals(stop):
+        try:
+            with closing(chat.ask(text, files, stop)) as frames:
+                for last in frames:
+                    if screen:
+                        screen.show(last)
+        finally:
+            if screen:
+                screen.end()
+    return last
+
+
+def loop(chat: TerminalChat, screen: Screen, notes: Console) -> None:
+    """Read questions and answer them until the user leaves. Raises BrokenPipeError if standard output is closed."""
+    while (text := read_message()) is not None:
+        word = text.strip()
+        try:
+            if word == "/exit":
+                return
+            if word == "/new":
+                chat.number = None
+                say(notes, "A new chat.")
+            elif word.startswith("/") and word[1:].isalpha():
+                say(notes, HELP)
+            elif word:
+                last = answer(chat, text, (), screen)
+                if last.phase == "waiting":
+                    say(notes, "Stopped before it began: nothing was asked.")
+                _say_figures(notes, last)
+            notes.print()
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            say(notes, logs.error_message(error, here=True))
+
+
+def read_message() -> str | None:
+    r"""Return the user's next message; None if the user leaves. A line that ends with \ continues in the next one.
+    Ctrl-C begins anew."""
+    parts: list[str] = []
+    while True:
+        try:
+            line = _line(MORE if parts else FIRST)
+        except EOFError:
+            print(file=sys.stderr)
+            return None
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            parts = []
+            continue
+        if not line.endswith("\\"):
+            return "\n".join([*parts, line])
+        parts.append(line[:-1])
+
+
+def _line(prompt: str) -> str:
+    if sys.stdout.isatty():
+        return input(prompt)
+    print(prompt, end="", file=sys.stderr, flush=True)  # standard output is for replies
+    return input()
+
+
+def _say_figures(notes: Console, last: Frame) -> None:
+    for sentence in (last.notice, figures_line(last.figures)):
+        if sentence:
+            say(notes, sentence)
+
+
+# From the flags to one answer, or to the loop
+def run(flags: ChatFlags) -> int:
+    """Run `hierchat chat`: answer once, or until the user leaves, and return the exit code."""
+    text, files = _question(" ".join(flags.message))
+    if not text and not files and flags.json:
+        raise CommandError("--json is for one answer. Give a message, or pipe one in.")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a model may write what the terminal cannot show
+    try:
+        with open_chat(flags) as chat:
+            return _one(chat, text, files, flags) if text or files else _many(chat, flags)
+    except BrokenPipeError:  # Python would report it once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _question(message: str) -> tuple[str, Sequence[Attachment]]:
+    """Return the message and its files. Piped text is the message if there is none, else a file of it. Raises
+    Unreadable, and CommandError if there is neither."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return message, ()
+    raw = sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
+    if not raw.strip():
+        if not message.strip():
+            raise CommandError(
+                "Nothing was asked: standard input is empty. Give a message behind `hierchat chat`."
+            )
+        return message, ()
+    piped = read("stdin", raw)
+    return (message, (piped,)) if message.strip() else (piped.text.strip(), ())
+
+
+def _one(chat: TerminalChat, text: str, files: Sequence[Attachment], flags: ChatFlags) -> int:
+    last = answer(chat, text, files, None if flags.json else _screen(chat, flags.plain))
+    if last.phase == "waiting":
+        return INTERRUPTED
+    if flags.json:
+        said = record(last, chat.model, None if flags.no_history else chat.number)
+        print(json.dumps(said, ensure_ascii=False))
+    else:
+        _say_figures(_notes(flags.plain), last)
+    return {"stopped": INTERRUPTED, "error": 1}.get(last.finish or "", 0)
+
+
+def _many(chat: TerminalChat, flags: ChatFlags) -> int:
+    notes = _notes(flags.plain)
+    about = " · nothing is kept" if flags.no_history else ""
+    if chat.number is not None:
+        about = f" · going on with “{chat.store.chats.get(chat.user, chat.number).title}”"
+    say(notes, f"{chat.model}{chat.place}{about} · {HELP}")
+    loop(chat, _screen(chat, flags.plain), notes)
+    return 0
+
+
+def _notes(plain: bool) -> Console:
+    """Open the console of everything but replies, on standard error."""
+    return Console(stderr=True, force_terminal=False if plain else None)
+
+
+def _screen(chat: TerminalChat, plain: bool) -> Screen:
+    out = Console()
+    if plain or not out.is_terminal or out.is_dumb_terminal:
+        return PlainScreen(sys.stdout, chat.settings.sampling.get("stop") or ())
+    return MarkdownScreen(out)
+
+
+@contextmanager
+def open_chat(flags: ChatFlags) -> Iterator[TerminalChat]:
+    """Open the chat that the flags name, with its model loaded. Raises CommandError, and what the store raises."""
+    if flags.no_history and (flags.go_on or flags.project):
+        other = "--continue" if flags.go_on else "--project"
+        raise CommandError(f"{other} needs what --no-history leaves out. Give one of the two.")
+    given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
+    sampling = {name: value for name, value in given.items() if value is not None}
+    catalogue = _models_of(flags.url, flags.key) if flags.url else read_catalogue()
+    with ExitStack() as stack:
+        store = stack.enter_context(Store.open(database_file(flags.db)))
+        if store.notice:
+            print(store.notice, file=sys.stderr)
+        user = store.users.ensure(LOCAL_USER)
+        project = _project(store.projects.all(user), flags.project) if flags.project else None
+        slot = ModelSlot(catalogue, backend=flags.backend, costs=store.learned)
+        service = stack.enter_context(closing(ChatService(store, slot)))
+        number = project.id if project else None
+        chat = TerminalChat(service, store, slot, user, number, flags.no_history, flags.system, sampling)
+        if flags.go_on:
+            chat.take_up_last()
+        preferred = project.model if project and project.model in slot.names else None
+        _load(slot, flags.model or preferred or slot.names[0])
+        yield chat
+
+
+def _load(slot: ModelSlot, name: str) -> None:
+    """Load a model, and return when it can answer. Raises CommandError."""
+    if name not in slot.names:
+        raise CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
+    slot.start(name)
+    wait_for_model(slot)
+    if slot.model is None or slot.model.name != name:
+        raise CommandError(slot.status.message or f"{name} could not be loaded.")
+
+
+def _models_of(url: str, key: str | None) -> Catalogue:
+    """Return the models of a server of OpenAI's protocol, the loaded ones first. Raises CommandError."""
+    if key:
+        os.environ[KEY_VARIABLE] = key
+    address = url if "://" in url else f"http://{url}"
+    try:
+        server = OpenAI(url=address, key_variable=KEY_VARIABLE)
+        listed = OpenAIClient.of_catalogue(server).models()
+    except ValidationError as error:
+        raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.") from error
+    except ServerError as error:
+        raise CommandError(str(error)) from error
+    if not listed:
+        raise CommandError(f"There is no model at {server.url}.")
+    listed.sort(key=lambda one: not one.get("loaded"))
+    models = {}
+    for name in dict.fromkeys(str(one["id"]) for one in listed):
+        engine = EngineElsewhere(openai=server.model_copy(update={"model": name}))
+        entry = ModelEntry(name="server", engine=engine)
+        models[name] = entry.model_copy(update={"name": name})  # servers use names that the catalogue refuses
+    return Catalogue(models=models, default=next(iter(models)))
+
+
+def _project(projects: Sequence[Project], name: str) -> Project:
+    """Return the project with this name, in any case of its letters. Raises CommandError if there is none."""
+    for project in projects:
+        if project.name.casefold() == name.casefold():
+            return project
+    there = ", ".join(project.name for project in projects) or "none"
+    raise CommandError(f"There is no project {name!r}. There are: {there}.")
