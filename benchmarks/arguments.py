@@ -9,7 +9,7 @@ from typing import Any
 LINES = "JSON lines with `turns`, and `category`, or `day` and `kind`"
 LONG_CONTEXT = "long-context"
 WORKLOADS = ("copy", LONG_CONTEXT)
-"""Questions that hierchat.checks.runs makes."""
+"""Questions that benchmarks.workloads makes."""
 
 
 def add_benchmarks(parser: argparse.ArgumentParser) -> None:

@@ -31,6 +31,7 @@ from benchmarks import (
     tokens,
 )
 from benchmarks.arms import DRAFT, OWN, PLAN, Arm, Carried, OwnArm, parse_arms
+from benchmarks.measured_run import STOPPED, MeasuredRun, RunOptions
 from benchmarks.page import measure as page
 from benchmarks.peers.arm import Weights, open_peer
 from benchmarks.peers.environment import ArmError
@@ -38,10 +39,7 @@ from benchmarks.record import CHOICE, read_traces
 from benchmarks.tabulate import show, show_tables
 from benchmarks.vllm import measure as inside_vllm
 from hierchat.checks.runs import (
-    STOPPED,
-    MeasuredRun,
     RequestError,
-    RunOptions,
     answered,
     bar,
     machine,

@@ -16,11 +16,12 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 
+from benchmarks.measured_run import read
 from benchmarks.tabulate import gpu_tables, show_tables
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous, version_of
 from hierchat.checks.exactness import Compared, check
-from hierchat.checks.runs import Dialogue, Question, machine, read
+from hierchat.checks.runs import Dialogue, Question, machine
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
 from hierchat.engine.engine import GenerationRequest
@@ -292,11 +293,11 @@ def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
     """Return the figures of one model on one way; or `failed`, the reason."""
     try:
         entry = read_catalogue().entry(model)
-        from hierchat.models.load.check import by_engine, through_modules
+        from hierchat.models.load.check import by_engine
         from hierchat.runtime.loading import LoadOptions, load_served_model  # this takes seconds
 
         # Keeps our own kernels out, which would compute it on the processor
-        own = by_engine(entry, device, None) and not through_modules(entry)
+        own = by_engine(entry, device, None)
         backend: Backend | None = "float16" if own else None
         only = None if implementation == ANY else implementation
         served = load_served_model(entry, LoadOptions(backend, device, only, waits=False))

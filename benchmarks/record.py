@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.checks.runs import Dialogue, Question, RequestError, Tell, differences, unreadable
+from benchmarks.measured_run import differences
+from hierchat.checks.runs import Dialogue, Question, RequestError, Tell, unreadable
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.served_model import ServedModel

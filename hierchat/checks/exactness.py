@@ -198,7 +198,7 @@ def check(
     width: int | None = None,
     users: int = 1,
 ) -> None:
-    """Compare the questions that `result` lacks, and write its file after every one. `users` ask their
+    """Compare the questions, and write the file of `result` after every one. `users` ask their
     questions at once, whose replies share forwards; plain decoding has one at a time. Raises RequestError if
     a drafter of `result` is not to be had."""
     if "stack" in result.drafters:
@@ -223,14 +223,11 @@ def check(
             memory.history[0].add(plain.reply)
         return forwards, replies
 
-    replies = [reply for row in result.rows for reply in row["replies"]]
-    memories = {name: Memory([Source.of(replies)]) for name in result.drafters}
-    done = {row["question"] for row in result.rows}
-    open_questions = [question for question in questions if question.number not in done]
-    for begin in range(0, len(open_questions), users):
+    memories = {name: Memory([Source()]) for name in result.drafters}
+    for begin in range(0, len(questions), users):
         rows: list[Row] = []
         asked: list[tuple[Row, Question, list[PlainTurn]]] = []
-        for question in open_questions[begin : begin + users]:
+        for question in questions[begin : begin + users]:
             tell(f"{question.group} {question.name}: plain", 0)
             row: Row = {"question": question.number, "replies": [], "drafters": {}}
             rows.append(row)

@@ -1,20 +1,16 @@
-"""Run questions for checks and measurements, from a file of JSON lines with `turns` or a workload made here:
-options, settings, model, the file of the run, and an earlier one to go on from."""
+"""Run questions for checks and measurements, from a file of JSON lines with `turns`: settings, machine, the file of the
+run, and progress in the terminal."""
 
-import hashlib
-import importlib
-import inspect
 import json
 import platform
 import subprocess
 import sys
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 import psutil
 from pydantic import ValidationError
@@ -25,15 +21,12 @@ from hierchat import __version__
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.models.cache import sha256, write_whole
-from hierchat.models.catalogue import Backend, ModelEntry, nearest, read_catalogue
-from hierchat.models.load.tokenizer_files import load_tokenizer
-from hierchat.models.progress import ModelError, terminal_progress
+from hierchat.models.cache import write_whole
+from hierchat.models.catalogue import Backend, nearest
+from hierchat.models.progress import ModelError
 from hierchat.runtime.costs import processor
-from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
-from hierchat.texts.corpora import require_readable
 from hierchat.texts.text_files import CorpusError
 
 
@@ -76,15 +69,6 @@ class Question:
     def group(self) -> str:
         """Return the question's category; for all of MT-Bench's together "mt_bench"."""
         return "mt_bench" if self.category in MT_BENCH else self.category
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionSet:
-    """Questions of one run; `name`: the file or workload; `sha256`: of its content."""
-
-    questions: list[Question]
-    name: str
-    sha256: str
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -138,102 +122,6 @@ def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Questio
     return [question for *_, question in sorted(ranked, key=lambda item: item[:3])]
 
 
-LONG_CONTEXT = "long-context"
-WORKLOADS = ("copy", LONG_CONTEXT)
-COPY_TOKENS = 1_500
-"""Tokens of a text to be copied with a change."""
-LONG_TOKENS = 8_192
-"""Tokens of a prompt about a long text, less where the context is shorter; reply and template come on top."""
-MOST = 8_192
-"""Tokens of a prompt and its reply where the catalogue does not say what a model can hold."""
-SPARE = 256
-"""Tokens for the template, the question and what a cut leaves over."""
-COPIES = (
-    ("textwrap", "TextWrapper", "LineWrapper"),
-    ("shlex", "shlex", "shell_lexer"),
-    ("heapq", "heap", "pile"),
-    ("bisect", "lo", "low"),
-    ("calendar", "weekday", "day_of_week"),
-    ("queue", "maxsize", "capacity"),
-    ("fnmatch", "pat", "pattern"),
-    ("string", "Template", "Pattern"),
-)
-"""A module, and a name in it that is to be changed."""
-LONG = (
-    (("argparse", "shlex"), "What does the class ArgumentParser do? Answer in a few sentences."),
-    (("textwrap", "difflib"), "Repeat the docstring of the function `wrap` in `textwrap`, word for word."),
-    (("heapq", "statistics"), "List the public functions of `heapq`, each with one sentence."),
-    (("calendar", "datetime"), "Write a short program that uses these modules to print this month."),
-)
-"""Modules whose sources stand in the prompt, and what is asked about them."""
-Length = Callable[[str], int]
-"""Tokens of a text."""
-
-
-def question_set(
-    workload: str, entry: ModelEntry, settings: GenerationSettings, sizes: Sequence[int] = ()
-) -> QuestionSet:
-    """Make the questions of one of WORKLOADS from the sources of Python's own library, so that nothing is
-    downloaded. `sizes`: the most tokens of a long context's prompts; by default as many as the model can hold
-    with its replies. Raises RequestError for those that it cannot, and a ModelError."""
-    holds = entry.context_length or MOST
-    most = holds - settings.max_new_tokens
-    for size in sizes:
-        if not 2 * SPARE <= size <= most:
-            raise RequestError(
-                f"--prompt-tokens: {size:,} is not {2 * SPARE:,} to {most:,}. {entry.name} holds {holds:,} tokens, "
-                f"{settings.max_new_tokens:,} of them for the reply."
-            )
-    with terminal_progress() as report:
-        tokenizer = load_tokenizer(entry, report)
-    questions = questions_of(
-        workload, lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]), most, sizes
-    )
-    texts = "\n".join(text for question in questions for text in question.turns)
-    return QuestionSet(questions, workload, hashlib.sha256(texts.encode()).hexdigest())
-
-
-def questions_of(workload: str, length: Length, most: int, sizes: Sequence[int] = ()) -> list[Question]:
-    """Return the questions of one of WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a
-    category of its own."""
-    if workload == "copy":
-        asked = [(workload, text) for text in _copies(length, most)]
-    elif sizes:
-        asked = [(f"{workload}-{size}", text) for size in sizes for text in _long(length, size)]
-    else:
-        asked = [(workload, text) for text in _long(length, min(LONG_TOKENS, most))]
-    return [
-        Question(number, f"{workload}-{number}", (text,), category)
-        for number, (category, text) in enumerate(asked)
-    ]
-
-
-def _copies(length: Length, most: int) -> list[str]:
-    return [
-        f"Repeat this file word for word, but rename `{old}` to `{new}` everywhere. Write nothing else.\n\n"
-        f"```python\n{_beginning(_source(module), min(COPY_TOKENS, most - SPARE), length)}```"
-        for module, old, new in COPIES
-    ]
-
-
-def _long(length: Length, size: int) -> list[str]:
-    texts = ((question, "\n".join(map(_source, modules))) for modules, question in LONG)
-    return [
-        f"```python\n{_beginning(text, size - SPARE, length)}```\n\n{question}" for question, text in texts
-    ]
-
-
-def _source(module: str) -> str:
-    return inspect.getsource(importlib.import_module(module))
-
-
-def _beginning(text: str, tokens: int, length: Length) -> str:
-    """Return as many whole lines of a text's beginning as have at most `tokens` tokens."""
-    lines = text.splitlines(keepends=True)
-    counts = range(1, len(lines) + 1)
-    return "".join(lines[: bisect_right(counts, tokens, key=lambda count: length("".join(lines[:count])))])
-
-
 @dataclass
 class Dialogue:
     """Holds one conversation as the chat would: every prompt contains all earlier turns. `room`: tokens that
@@ -276,32 +164,6 @@ def write(path: Path, result: dict[str, Any], rows: str) -> None:
     write_whole(path, f'{head[:-2]},\n  "{rows}": [\n{lines}\n  ]\n}}\n'.encode())
 
 
-def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """Read an earlier run's file to go on from; None if there is none. Raises RequestError if it is no run,
-    or one with other `expected` values."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{unreadable(path, error)} Leave --resume out to start anew.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("settings"), dict):
-        raise RequestError(f"{path} holds no run to go on from.")
-    flat = {**found, **found["settings"]}
-    if differing := differences(flat, expected):
-        raise RequestError(f"{path} holds another run: {'; '.join(differing)}. Name another file.")
-    return found
-
-
-def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Return sentences about the values of a file that differ from the expected ones."""
-    return [
-        f"{key} was {found.get(key)!r} and is {value!r}"
-        for key, value in expected.items()
-        if found.get(key) != value
-    ]
-
-
 def machine() -> dict[str, str | int | float]:
     """Return processor, cores, memory (GiB), the versions that matter and the revision of this program."""
     import torch  # takes seconds
@@ -336,108 +198,6 @@ def _revision() -> str:
 
 ERRORS = (RequestError, CorpusError, ModelError, UnsupportedModel, BrokenLogits, OutOfMemory, MemoryError)
 """What the user can do something about; anything else is a fault of the program."""
-STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """Options of a command of checks or benchmarks; `json` is the file of the run."""
-
-    json: Path
-    questions: Path | None = None
-    workload: str | None = None
-    prompt_tokens: Sequence[int] | None = None
-    limit: int | None = None
-    max_new_tokens: int = 256
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
-    model: str | None = None
-    backend: Backend | None = None
-    width: int | None = None
-    corpus: Path | None = None
-    resume: bool = False
-
-    @classmethod
-    def of(cls, flags: Mapping[str, Any]) -> Self:
-        """Take the flags of a command that are options of a run."""
-        return cls(**{one.name: flags[one.name] for one in fields(cls) if one.name in flags})
-
-
-class MeasuredRun:
-    """One run over questions: its options, checked before a model loads, and the head of its file."""
-
-    def __init__(self, options: RunOptions, kind: str, own: dict[str, Any]) -> None:
-        """Check the options; `own`: settings of this kind of run. Raises RequestError, CorpusError and ModelError."""
-        import torch
-
-        self._options = options
-        if options.corpus:
-            require_readable(options.corpus)
-        sampling = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
-        chosen = {name: getattr(options, name) for name in sampling}
-        self.settings = settings_of(**chosen)
-        self.entry = read_catalogue().entry(options.model)
-        if options.prompt_tokens and options.workload != LONG_CONTEXT:
-            raise RequestError(
-                f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
-            )
-        if options.workload:
-            sizes = options.prompt_tokens or ()
-            found = question_set(options.workload, self.entry, self.settings, sizes)
-        elif path := options.questions:
-            found = QuestionSet(read_questions(path), path.name, sha256(path))
-        else:
-            raise RequestError("Name --questions, or a --workload.")
-        self.questions = found.questions
-        self.threads = torch.get_num_threads()  # before a forward under load makes it one
-        self.recorded: dict[str, Any] = {
-            "kind": kind,
-            "file": found.name,
-            "file_sha256": found.sha256,
-            "prompt_tokens": options.prompt_tokens,
-            "limit": options.limit,
-            **chosen,
-            "width": options.width,
-            "corpus": str(options.corpus) if options.corpus else None,
-            **own,
-        }
-        self._machine: dict[str, Any] = machine()
-
-    def load(self, places: int = 1) -> ServedModel:
-        """Load the run's model on its backend. `places`: replies that it writes at once."""
-        asked, catalogue = self._options, read_catalogue()
-        options = LoadOptions(asked.backend, corpus=asked.corpus, places=places, catalogue=catalogue)
-        with terminal_progress() as report:
-            return load_served_model(self.entry, options, report)
-
-    def head(self, served: ServedModel) -> dict[str, Any]:
-        """Return the head of the run's file: machine, model, backend and settings."""
-        return {
-            "machine": self._machine,
-            "model": served.name,
-            "backend": served.engine.backend,
-            "settings": self.recorded,
-        }
-
-    def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the earlier result to go on from, with --resume and if there is one; its machine stays the first's."""
-        if not self._options.resume:
-            return None
-        found = read(
-            self._options.json, {"model": head["model"], "backend": head["backend"], **self.recorded}
-        )
-        if found is None:
-            say(f"{self._options.json} is not there yet: starting anew.")
-            return None
-        now, then = head["machine"], found["machine"]
-        changed = {key: value for key, value in now.items() if then.get(key) != value}
-        head["machine"] = then
-        if changed:
-            say(f"This is no longer what the figures before were measured on: {changed}")
-            head["resumed"] = [*found.get("resumed", ()), changed]
-        return found
 
 
 def settings_of(**flags: Any) -> GenerationSettings:

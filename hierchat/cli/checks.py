@@ -12,16 +12,14 @@ from hierchat.cli.options import (
     catalogue_name,
     database_option,
     model_option,
-    numbers,
     positive,
     table,
 )
 from hierchat.language import error_words
 
 if TYPE_CHECKING:
-    from hierchat.checks.runs import RunOptions
+    from hierchat.models.catalogue import Backend
 
-LONG_CONTEXT = "long-context"
 DRAFTERS = {
     "default": "the program's own",
     "stack": "all draft models at every step",
@@ -44,19 +42,9 @@ def _drafters(text: str) -> list[str]:
 @click.option(
     "--questions",
     type=FILE,
+    required=True,
     metavar="FILE",
     help="JSON lines with `turns`, and `category`, or `day` and `kind`",
-)
-@click.option(
-    "--workload",
-    type=click.Choice(("copy", LONG_CONTEXT)),
-    help="made here: a text of 1,500 tokens to copy with a change; questions about a long text",
-)
-@click.option(
-    "--prompt-tokens",
-    type=numbers,
-    metavar="N,N,...",
-    help=f"how long prompts of --workload {LONG_CONTEXT} are (by default as long as fits, 8,192 at most)",
 )
 @click.option(
     "--drafter",
@@ -86,32 +74,55 @@ def _drafters(text: str) -> list[str]:
     "--corpus", type=FILE, metavar="PATH", help="texts that draft beside those that ship, as for `corpus add`"
 )
 @click.option("--json", type=FILE, required=True, metavar="OUT", help="where the figures go")
-@click.option("--resume", is_flag=True, help="go on from OUT")
-def verify_command(model: str | None, drafter: list[str], users: int, **flags: Any) -> int:
+def verify_command(model: str | None, **flags: Any) -> int:
     """Return 0, 1 for words that differ, 2 for an error, 130 for Ctrl-C."""
-    if bool(flags["questions"]) == bool(flags["workload"]):
-        raise click.UsageError("One of --questions and --workload has to be named.")
-    from hierchat.checks.runs import RunOptions, answered  # these take seconds
+    from hierchat.checks.runs import answered  # these take seconds
 
-    options = RunOptions.of(flags | {"model": catalogue_name(model)})
-    return answered(lambda: _verify(options, drafter, users), flags["backend"], flags["json"])
+    name = catalogue_name(model)
+    return answered(lambda: _verify(model=name, **flags), flags["backend"], flags["json"])
 
 
-def _verify(options: "RunOptions", drafters: list[str], users: int) -> int:
+def _verify(
+    *,
+    model: str | None,
+    questions: Path,
+    drafter: list[str],
+    users: int,
+    limit: int | None,
+    backend: "Backend | None",
+    width: int | None,
+    corpus: Path | None,
+    json: Path,
+    **sampling: Any,
+) -> int:
     from hierchat.checks.exactness import Compared, check
-    from hierchat.checks.runs import STOPPED, MeasuredRun, bar, say, spread
+    from hierchat.checks.runs import bar, machine, read_questions, settings_of, spread
+    from hierchat.models.catalogue import read_catalogue
+    from hierchat.models.progress import terminal_progress
+    from hierchat.runtime.loading import LoadOptions, load_served_model
+    from hierchat.texts.corpora import require_readable
 
-    run = MeasuredRun(options, "verify", {"drafters": drafters, "users": users})
-    questions = spread(run.questions, options.limit)
-    served = run.load(places=users)
-    shown = {key: run.recorded[key] for key in ("temperature", "seed")}
-    head = run.head(served) | {"exact": served.engine.exact} | shown
-    found = run.earlier(head)
-    result = Compared(options.json, head, drafters, found["done"] if found else [])
+    if corpus:
+        require_readable(corpus)
+    settings, asked = settings_of(**sampling), spread(read_questions(questions), limit)
+    catalogue = read_catalogue()
+    options = LoadOptions(backend, corpus=corpus, places=users, catalogue=catalogue)
+    with terminal_progress() as report:
+        served = load_served_model(catalogue.entry(model), options, report)
+    recorded = {"file": questions.name, "drafters": drafter, "users": users, "limit": limit, "width": width}
+    head = {
+        "machine": machine(),
+        "model": served.name,
+        "backend": served.engine.backend,
+        "settings": {**recorded, **sampling, "corpus": str(corpus) if corpus else None},
+        "exact": served.engine.exact,
+        **{key: sampling[key] for key in ("temperature", "seed")},
+    }
+    result = Compared(json, head, drafter)
     stopped = False
     try:
-        with bar(len(questions), len(result.rows)) as tell:
-            check(served, questions, run.settings, result, tell, width=options.width, users=users)
+        with bar(len(asked)) as tell:
+            check(served, asked, settings, result, tell, width=width, users=users)
     except KeyboardInterrupt:
         stopped = True
     summary = result.as_dict()
@@ -126,8 +137,6 @@ def _verify(options: "RunOptions", drafters: list[str], users: int) -> int:
         )
     for difference in summary["first"]:
         print("  " + ", ".join(f"{key} {value}" for key, value in difference.items()))
-    if stopped:
-        say(STOPPED)
     return 1 if result.mismatches else 130 if stopped else 0
 
 

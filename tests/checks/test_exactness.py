@@ -101,15 +101,6 @@ def test_one_wrong_token_is_reported_where_it_stands(served: ServedModel, tmp_pa
     assert difference["gap"] > 0
 
 
-def test_a_run_goes_on_with_its_history(served: ServedModel, tmp_path: Path) -> None:
-    drafters = ("default", "random")
-    whole = Compared(tmp_path / "out.json", {}, drafters)
-    check(served, questions(3), SETTINGS, whole, tell)
-    rest = Compared(tmp_path / "out.json", {}, drafters, whole.rows[:2])
-    check(served, questions(3), SETTINGS, rest, tell)
-    assert rest.as_dict() == whole.as_dict()
-
-
 def test_a_stack_without_draft_models_is_refused_before_a_question(
     served: ServedModel, tmp_path: Path
 ) -> None:
@@ -122,12 +113,9 @@ def test_a_stack_without_draft_models_is_refused_before_a_question(
 class TestCommand:
     """As a user types it."""
 
-    def verify(self, folder: Path, *more: str) -> int:
-        fixed = ["--model", "tiny", "--json", str(folder / "out.json"), "--max-new-tokens", "8"]
-        return main(["verify", *fixed, *more])
-
     def ask(self, folder: Path, *more: str) -> int:
-        return self.verify(folder, "--questions", str(questions_file(folder)), *more)
+        fixed = ["--model", "tiny", "--json", str(folder / "out.json"), "--max-new-tokens", "8"]
+        return main(["verify", *fixed, "--questions", str(questions_file(folder)), *more])
 
     def test_a_run_and_its_end(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.ask(tmp_path, "--limit", "2", "--drafter", "random,default") == 0
@@ -138,21 +126,12 @@ class TestCommand:
         total, *each = capsys.readouterr().out.splitlines()
         assert total == f"2 questions, {written['tokens']} tokens compared, 0 replies differ."
         assert [line.split(":")[0].strip() for line in each] == ["random", "default"]
-        assert self.ask(tmp_path, "--limit", "2", "--drafter", "random", "--resume") == 2
-        assert "drafters was" in capsys.readouterr().err
 
-    def test_words_that_differ_in_long_contexts(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_words_that_differ(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("hierchat.checks.exactness.Compared.mismatches", 1)
-        asked = ("--workload", "long-context", "--prompt-tokens", "520,1000", "--limit", "2")
-        assert self.verify(tmp_path, *asked) == 1
-        told = json.loads((tmp_path / "out.json").read_text())["settings"]
-        assert (told["file"], told["prompt_tokens"]) == ("long-context", [520, 1000])
+        assert self.ask(tmp_path, "--limit", "1") == 1
 
-    def test_ctrl_c(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_ctrl_c(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def stopped(*said: Any) -> Any:
             if next(asked):
                 raise KeyboardInterrupt
@@ -161,16 +140,10 @@ class TestCommand:
         plainly, asked = exactness._plainly, count()
         monkeypatch.setattr(exactness, "_plainly", stopped)
         assert self.ask(tmp_path) == 130
-        assert "--resume" in capsys.readouterr().err
         assert json.loads((tmp_path / "out.json").read_text())["questions"] == 1
 
     def test_bad_input(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.ask(tmp_path, "--json", str(tmp_path)) == 2
         assert "is a folder" in capsys.readouterr().err
-        assert self.ask(tmp_path, "--prompt-tokens", "1000") == 2
-        assert "--workload long-context" in capsys.readouterr().err
-        for size in ("100", "9000"):
-            assert self.verify(tmp_path, "--workload", "long-context", "--prompt-tokens", size) == 2
-            assert "tokens, 8 of them for the reply" in capsys.readouterr().err
         assert self.ask(tmp_path, "--drafter", "default,nobody") == 2
         assert "no drafter is called 'nobody'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Runs over questions: which are asked, in what order, those that are made here, and the file of a run."""
+"""Runs over questions: which are asked, in what order, and the file of a run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,12 @@ import pytest
 
 from hierchat.checks import runs
 from hierchat.checks.runs import (
-    COPIES,
-    COPY_TOKENS,
-    LONG,
     MT_BENCH,
-    SPARE,
     Question,
     RequestError,
-    questions_of,
     read_questions,
     spread,
 )
-
-ROWS = [{"question": 0, "reply": [1, 2, 3]}, {"question": 1, "reply": [4]}]
 
 
 def test_a_file_with_categories_and_one_with_days(tmp_path: Path) -> None:
@@ -49,45 +42,6 @@ def test_few_questions_cover_all_groups() -> None:
     assert len({question.category for question in some if question.group == "mt_bench"}) == 5
     assert sorted(spread(every), key=lambda question: question.number) == every
     assert spread(every)[:12] == some
-
-
-def words(text: str) -> int:
-    return len(text.split())
-
-
-def test_copies_name_what_is_to_be_changed() -> None:
-    questions = questions_of("copy", words, 8_000)
-    assert [question.category for question in questions] == ["copy"] * len(COPIES)
-    for question, (_, old, new) in zip(questions, COPIES, strict=True):
-        (text,) = question.turns
-        assert f"rename `{old}` to `{new}`" in text
-        assert old in text.split("```")[1]
-        assert words(text) <= COPY_TOKENS + SPARE
-
-
-@pytest.mark.parametrize("most", [1_000, 3_000])
-def test_long_texts_fill_the_context_and_no_more(most: int) -> None:
-    questions = questions_of("long-context", words, most)
-    assert len(questions) == len(LONG)
-    for question in questions:
-        assert most - 2 * SPARE <= words(question.turns[0]) <= most
-
-
-def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    result = {"machine": {"cores": 2}, "settings": {"seed": 1, "arms": ["vanilla"]}, "questions": ROWS}
-    runs.write(path, result, rows="questions")
-    assert json.loads(path.read_text()) == result
-    assert runs.read(path, {"seed": 1, "arms": ["vanilla"]}) == result
-    assert len(path.read_text().splitlines()) < 20
-    assert [found.name for found in tmp_path.iterdir()] == ["out.json"]
-    with pytest.raises(RequestError, match="seed was 1 and is 2"):
-        runs.read(path, {"seed": 2})
-    for text, reason in (("[]", "no run"), ("half of", "is no JSON")):
-        path.write_text(text)
-        with pytest.raises(RequestError, match=reason):
-            runs.read(path, {})
-    assert runs.read(tmp_path / "none.json", {}) is None
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
+from benchmarks import measured_run
 from benchmarks.__main__ import main as benchmarks
 from benchmarks.makers.seeds import write_texts
-from hierchat.checks import runs
 from hierchat.cli.main import main
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer, tokens_sha256
+from hierchat.runtime import loading as loading_module
 from hierchat.runtime.loading import load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import corpora
@@ -478,7 +479,8 @@ def test_a_measurement_has_what_it_asks(
         seen.append(load_served_model(*arguments, **named))
         return seen[-1]
 
-    monkeypatch.setattr(runs, "load_served_model", loading)
+    place = loading_module if command == ["verify"] else measured_run
+    monkeypatch.setattr(place, "load_served_model", loading)
     (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
     (places / "extra.md").write_text("Extra text.")
     fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]
