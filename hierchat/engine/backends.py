@@ -65,13 +65,9 @@ def select_implementation(
             activations=loaded.activations,
         )
         return Selected(runner, "kernels")
-    from hierchat.models.load.load_model import BlockModule, FileModule
+    from hierchat.models.load.load_model import FileModule
 
-    if isinstance(loaded.model, BlockModule):
-        from hierchat.engine.torch.block_linear import over_blocks
-
-        loaded = replace(loaded, model=over_blocks(loaded.model))
-    elif isinstance(loaded.model, FileModule):
+    if isinstance(loaded.model, FileModule):
         from hierchat.engine.cuda.packed_modules import in_packed_blocks
 
         try:

@@ -173,14 +173,14 @@ class MtpLayerHead(DraftHead):
         self._embedding, self._joining = Embedding(layer.embedding), target.mtp["eh_proj"]
         self._norms = [np.array(target.vectors[f"mtp.{name}"]) for name in ("enorm", "hnorm")]
         self._epsilon = np.float32(layer.config["rms_norm_eps"])
-        self._multiply = Multiplier(team=self.runner.team)  # type: ignore[attr-defined]
+        self._multiply = Multiplier(self.runner.team)  # type: ignore[attr-defined]
         if not self.warm_up(layer.config["hidden_size"]):
             raise BrokenFileError(later("it computes no numbers"))
 
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
         parts = self._embedding(tokens), states
         both = [normed(x, weight, self._epsilon) for x, weight in zip(parts, self._norms, strict=True)]
-        return self._multiply(self._joining, np.concatenate(both, axis=1), len(tokens))
+        return self._multiply(self._joining, np.concatenate(both, axis=1))
 
 
 class HeadDrafter(Proposer):

@@ -20,7 +20,6 @@ DEVICE = "HIERCHAT_DEVICE"
 _SPARE = 1.15  # activations, fragments, the tokenizer
 _SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
 _BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
-_MODULES_SPARE = 700_000_000  # torch and transformers, too
 _CARD_SPARE = 700_000_000  # what CUDA graphs may hold (engine/cuda/cuda_runner.py), and sums
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes per quantised weight; nf4 with its doubly quantised scales.
@@ -150,11 +149,9 @@ def needs_of(size: Size, dtype: str, quantisation: Quantisation) -> MemoryNeeds:
     return MemoryNeeds(size.embeddings * width + inner, size.slot * width, factor=_SPARE)
 
 
-def needs_of_blocks(weights: int, slot: int, *, modules: bool = False) -> MemoryNeeds:
-    """Return the memory that a model of `weights` bytes in blocks needs, with `slot` numbers per position. `modules`:
-    of transformers, over our kernels; keys and values are floats there."""
-    each, spare = (_WIDTHS["float32"], _MODULES_SPARE) if modules else (_SLOT_BYTES, _BLOCKS_SPARE)
-    return MemoryNeeds(weights, slot * each, spare)
+def needs_of_blocks(weights: int, slot: int) -> MemoryNeeds:
+    """Return the memory that a model of `weights` bytes in blocks needs, with `slot` numbers per position."""
+    return MemoryNeeds(weights, slot * _SLOT_BYTES, _BLOCKS_SPARE)
 
 
 def needs_on_card(weights: int, slot: int) -> MemoryNeeds:

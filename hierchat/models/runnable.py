@@ -55,7 +55,7 @@ KEEPING_STATES = frozenset([
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
 """Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). Those with
-several experts in a layer take drafts on processors alone (engine/torch/block_linear.py)."""
+several experts in a layer take drafts on processors alone (engine/torch/routed_experts.py)."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, get_args
 
-from safetensors import SafetensorError
-
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer, installed_proposers
 from hierchat.engine.engine import Engine
@@ -169,21 +167,19 @@ def _parameters(entry: ModelEntry, model: Any) -> int | None:
 
 
 def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
-    """Make the draft head of the layer that the model brings, if drafts are possible; or say why it cannot be used."""
+    """Make the draft head of the model's MTP layer, if it has one and drafts are possible; or say why it cannot be
+    used. Only our own kernels compute such layers."""
+    model = loaded.model
+    if not (runner.drafts and isinstance(model, BlockModel) and (model.mtp or "mtp_lack" in model.config)):
+        return None, ""
+    from hierchat.engine.draft_head import MtpLayerHead
+
     try:
-        if not runner.drafts or (layer := loaded.read_mtp()) is None:
-            return None, ""
-        if isinstance(layer, BlockModel):
-            from hierchat.engine.draft_head import MtpLayerHead
-
-            if reason := layer.config.get("mtp_lack"):
-                raise BrokenFileError(reason)
-            key = f"{loaded.model_key} mtp"
-            return MtpLayerHead(layer, runner.context_length, runner.most_sequences, key), ""
-        from hierchat.engine.torch.mtp_head import MtpHead
-
-        return MtpHead(layer, runner), ""
-    except (ModelError, SafetensorError, OSError, MemoryError, RuntimeError) as error:
+        if reason := model.config.get("mtp_lack"):
+            raise BrokenFileError(reason)
+        key = f"{loaded.model_key} mtp"
+        return MtpLayerHead(model, runner.context_length, runner.most_sequences, key), ""
+    except (ModelError, MemoryError, RuntimeError) as error:
         name, reason = loaded.name, first_line(error)
         return None, later(f"{name} brings a layer that drafts (MTP), which cannot be used: {reason}.")
 

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.formats.mtp_layer import tensors_in_file
 from tests.gguf_files.models import VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
 from tests.testing.tiny import random_tokens
@@ -41,16 +40,10 @@ np.save(out, llama.scores[: len(tokens)])
 
 
 def write_file(name: str, folder: Path) -> Path:
-    """With a whole layer that guesses further tokens where published files have one: llama.cpp reads no part of it."""
-    module, mtp, changed = tiny_module(name), None, {}
+    module, changed = tiny_module(name), {}
     if name.startswith("qwen35"):
         changed["rope.dimension_sections"] = [1, 1, 0, 0]  # of a head this small
-    if name.startswith("qwen35") and "moe" not in name:
-        module.config.mtp_num_hidden_layers = 1
-        random = np.random.default_rng(0)
-        shapes = tensors_in_file(module.config)[0].items()
-        mtp = {tensor: random.normal(0, 0.1, shape).astype(np.float32) for tensor, shape in shapes}
-    return write_family(name, module, folder / "tiny.gguf", tiny_tokenizer(("ab",)), mtp=mtp, **changed)
+    return write_family(name, module, folder / "tiny.gguf", tiny_tokenizer(("ab",)), **changed)
 
 
 def logits_of(python: str, file: Path) -> NDArray[np.float32]:

@@ -229,16 +229,11 @@ class CudaRunner(Runner):
         model = self.model if logits else self.model.base_model
         found = forward(model, segment.ids, segment.positions, slots, segment)
         if not logits:
-            return torch.empty(0), torch.empty(0), self._kept.those(found.last_hidden_state)[0]
+            return torch.empty(0), torch.empty(0), found.last_hidden_state[0]
         rows = found.logits[0]
         best = rows.argmax(-1)
         finite = rows.gather(1, best[:, None])[:, 0].isfinite()
-        return rows, torch.where(finite, best, -1), self._kept.those(self._kept.read)[0]
-
-    def keep_layers(self, layers: Sequence[int]) -> None:
-        """Bring from now on the states behind so many layers, as KeptStates.choose."""
-        self._kept.choose(layers)
-        self._graphs.clear()  # they were recorded without
+        return rows, torch.where(finite, best, -1), self._kept.read[0]
 
     def land(self) -> None:
         """Wait for the forward under way, so that its inputs may be overwritten."""

@@ -1,129 +1,22 @@
-"""Multiply the matrices of transformers' modules as blocks of their file, by the CPU engine's kernels; compute routed
-experts; linear layers packed to float16.
-
-Rows never mix here: a row's bits are the same in every segment. A forward reads as many bytes as the file has."""
+"""Compute the routed experts of transformers' modules on a processor, so that rows never mix: a row's bits are the same
+in every segment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import nn
 from torch.nn import functional
 
-from hierchat.engine.cpu.multiply import Multiplier, room
-from hierchat.models.formats.block_model import Matrix
-from hierchat.models.formats.gguf_module import FORMS, has_experts, stored
-from hierchat.models.load.load_model import BlockModule
+from hierchat.models.formats.gguf_module import has_experts
 
-
-class BlockLinear(nn.Module):
-    """Linear layer over blocks: y = x W^T + b; x [..., in], y [..., out], float32."""
-
-    def __init__(self, matrix: Matrix, multiplier: Multiplier, bias: torch.Tensor | None = None) -> None:
-        super().__init__()
-        self.matrix, self.bias = matrix, bias
-        self.multiplier = multiplier
-        self._columns, self._places = _index(matrix.columns), _index(matrix.places)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        if self._columns is not None:
-            rows = rows.index_select(1, self._columns)
-        given = rows.contiguous().numpy()
-        out = self._together([self.multiplier(piece, given, len(given)) for piece in self.matrix.pieces])
-        return (out if self.bias is None else out + self.bias).view(*x.shape[:-1], -1)
-
-    def by_expert(
-        self, rows: torch.Tensor, experts: Sequence[int], begins: Sequence[int], counts: Sequence[int]
-    ) -> torch.Tensor:
-        """Multiply rows with their experts: rows [places, in], of which counts[n] from begins[n] on are for experts[n];
-        each has the `room` that so many take. [places, out]"""
-        given, pieces = rows.contiguous().numpy(), self.matrix.pieces
-        heights = [piece.rows // self.matrix.experts for piece in pieces]
-        return self._together(
-            [
-                self.multiplier.several(piece, height, experts, begins, counts, given)
-                for piece, height in zip(pieces, heights, strict=True)
-            ]
-        )
-
-    def _together(self, pieces: list[Any]) -> torch.Tensor:
-        if self._places is None:
-            return torch.from_numpy(pieces[0])
-        return torch.from_numpy(np.concatenate(pieces, axis=1))[:, self._places]
-
-
-class BlockEmbedding(nn.Module):
-    """Embedding whose rows lie in blocks; only the rows of the tokens at hand are unpacked."""
-
-    def __init__(self, embedding: nn.Embedding, matrix: Matrix) -> None:
-        super().__init__()
-        self.embedding, self.matrix = embedding, matrix
-        embedding.padding_idx = None  # training alone needs it, and torch wants so many rows
-        self._hold(torch.empty(0, embedding.embedding_dim))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        (blocks,) = self.matrix.pieces
-        self._hold(torch.from_numpy(blocks.floats(tokens.reshape(-1).numpy())))
-        return self.embedding(torch.arange(tokens.numel()).view(tokens.shape))
-
-    def _hold(self, rows: torch.Tensor) -> None:
-        self.embedding.weight = nn.Parameter(rows, requires_grad=False)
-
-
-def multiplier_of(module: Any) -> Multiplier | None:
-    """Return the multiplier of the matrices in blocks; None where there are none."""
-    return next((part.multiplier for part in module.modules() if isinstance(part, BlockLinear)), None)
-
-
-def _index(numbers: Any) -> torch.Tensor | None:
-    return None if numbers is None else torch.from_numpy(np.array(numbers))
-
-
-class PackedLinear(nn.Module):
-    """Linear layer y = x W^T + b with W in float16 blocks (FBGEMM); x [..., in], y [..., out], float32, as sums are.
-
-    Twice the speed of float32 and more where memory is the bound, and a forward over several rows costs little more
-    than one over a single row. Weights are rounded to float16 once, at load."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        bias = None if linear.bias is None else linear.bias.detach().float()
-        self.packed = torch.ops.quantized.linear_prepack_fp16(linear.weight.detach().float(), bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
-
-
-def can_pack(model: nn.Module) -> bool:
-    """Tell whether FBGEMM is there and no weight leaves float16's range."""
-    if "fbgemm" not in torch.backends.quantized.supported_engines:
-        return False
-    limit = torch.finfo(torch.float16).max
-    ranges = [one.weight.detach().aminmax() for one in model.modules() if type(one) is nn.Linear]
-    return bool(ranges) and all(-limit < low and high < limit for low, high in ranges)
-
-
-def pack(model: nn.Module) -> None:
-    """Replace every nn.Linear of `model` in place; its float32 weight is freed unless something else holds it."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, PackedLinear(child))
-    # What is left lies in the mapped file, all of which would stay in memory.
-    for parameter in model.parameters():
-        parameter.data = parameter.data.clone()
-
-
-# Several experts in a layer. transformers' modules multiply all rows of an expert at once, and how many these are
+# transformers' modules multiply all rows of an expert at once, and how many these are
 # changes last bits. Here rows are gathered by expert and multiplied in tiles: every product has one shape. Of an
 # expert's weights all tiles take the same part before the next one, so that it is read once and then lies in the
-# processor's cache. Weights in blocks need no tiles. What chooses among the experts is asked for one row at a time: the
+# processor's cache. What chooses among the experts is asked for one row at a time: the
 # last numbers of a tensor are computed in another way than those before them.
 
 TILE = 8
@@ -194,11 +87,10 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
     pieces: list[torch.Tensor] = []
     begin = at = 0
     first, last = "gate_up_proj" if module.has_gate else "up_proj", "down_proj"
-    in_tiles = not all(isinstance(getattr(module, name), BlockLinear) for name in (first, last))
     for expert, count in enumerate(torch.bincount(experts).tolist()):
         if count:
             pairs = order[begin : begin + count]
-            height = -(-count // TILE) * TILE if in_tiles else room(count)
+            height = -(-count // TILE) * TILE
             pieces.append(functional.pad(pairs // active, (0, height - count)))
             place[pairs] = torch.arange(at, at + count)
             groups.append(ExpertRows(expert, at, count, height))
@@ -217,16 +109,9 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
 
 def _product(module: Any, name: str, groups: list[ExpertRows], rows: torch.Tensor) -> torch.Tensor:
     weights = getattr(module, name)
-    if isinstance(weights, BlockLinear):
-        experts, begins, counts, _ = zip(*groups, strict=True)
-        out = weights.by_expert(rows, experts, begins, counts)
-    else:
-        out = torch.cat(
-            [
-                _in_tiles(weights[one.expert], module.is_transposed, rows[one.begin : one.begin + one.height])
-                for one in groups
-            ]
-        )
+    tiles = [rows[one.begin : one.begin + one.height] for one in groups]
+    experts = zip(groups, tiles, strict=True)
+    out = torch.cat([_in_tiles(weights[one.expert], module.is_transposed, tile) for one, tile in experts])
     if module.has_bias:
         heights = torch.tensor([one.height for one in groups])
         biases = getattr(module, f"{name}_bias")[[one.expert for one in groups]]
@@ -254,33 +139,4 @@ def _apart(gate: torch.nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.T
 
 def _in_one_form(module: torch.nn.Module) -> bool:
     """Tell whether a module holds experts in floats, laid out as transformers' experts interface expects."""
-    if not has_experts(module):
-        return False
-    down = module.down_proj
-    return isinstance(down, BlockLinear) or (isinstance(down, torch.Tensor) and down.dtype in FLOATS)
-
-
-def over_blocks(loaded: BlockModule, multiplier: Multiplier | None = None) -> Any:
-    """Return transformers' module with its matrices multiplied by our kernels, on threads of its own unless another's
-    multiplier is given. Made once, it stays so."""
-    module, multiplier = loaded.module, multiplier or Multiplier()
-    tensors = stored(module)
-    names = {id(tensor): name for name, tensor in tensors.items()}
-
-    def matrix_of(weight: Any) -> Matrix | None:
-        return loaded.matrices.get(names.get(id(weight), ""))
-
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            matrix = matrix_of(getattr(child, "weight", None))
-            if matrix and isinstance(child, nn.Embedding):
-                setattr(parent, name, BlockEmbedding(child, matrix))
-            elif matrix:
-                setattr(parent, name, BlockLinear(matrix, multiplier, child.bias))
-        if has_experts(parent):
-            for name in FORMS:
-                if matrix := matrix_of(getattr(parent, name, None)):
-                    delattr(parent, name)
-                    setattr(parent, name, BlockLinear(matrix, multiplier))
-                    parent.forward = partial(by_expert, parent)
-    return module
+    return has_experts(module) and module.down_proj.dtype in FLOATS

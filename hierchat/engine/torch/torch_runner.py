@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from hierchat.engine.cuda.packed_modules import is_packed
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
-from hierchat.engine.torch.block_linear import Experts, can_pack, multiplier_of, pack
+from hierchat.engine.torch.packed_linear import can_pack, pack
+from hierchat.engine.torch.routed_experts import Experts
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
 from hierchat.engine.torch.states import TorchStateSlots, by_node, keeps_states
@@ -24,31 +24,15 @@ from hierchat.engine.verification import ArrayRows, Rows
 
 
 class KeptStates:
-    """Keep the states of a model's last forward that draft heads read: what its output read, or what came out of
-    layers that were chosen."""
+    """Keeps the hidden states of a model's last forward, for proposers that read them."""
 
     def __init__(self, model: Any) -> None:
-        self._model, self._parts = model, dict[int, torch.Tensor]()
         self.read = torch.empty(0)
-        """[1, rows, hidden]: what its output read."""
+        """[1, rows, hidden]: input of the model's output layer."""
         model.get_output_embeddings().register_forward_pre_hook(self._keep_read)
-
-    def choose(self, layers: Sequence[int]) -> None:
-        """Keep from now on the states behind so many layers, side by side; 0 is the embedding."""
-        parts = [self._model.get_input_embeddings(), *self._model.get_decoder().layers]
-        self._parts = {at: torch.empty(0) for at in range(len(layers))}
-        for at, layer in enumerate(layers):
-            parts[layer].register_forward_hook(partial(self._keep_part, at))
-
-    def those(self, last: torch.Tensor) -> torch.Tensor:
-        """Return [1, rows, size] of a forward whose states behind the last norm are `last`."""
-        return torch.cat([*self._parts.values()], dim=-1) if self._parts else last
 
     def _keep_read(self, output: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         self.read = inputs[0]
-
-    def _keep_part(self, at: int, part: torch.nn.Module, inputs: object, out: Any) -> None:
-        self._parts[at] = out[0] if isinstance(out, tuple) else out
 
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
@@ -98,9 +82,8 @@ class TorchRunner(Runner):
         self._experts = Experts(model)
         self._kept = KeptStates(model)
         self.hidden = torch.empty(0)
-        """[1, rows, size]: the states of the last forward that draft heads read."""
-        # Those of torch would wait for work on the cores that multiply blocks (docs/log.md)
-        self._threads = 1 if self.backend == "blocks" else torch.get_num_threads()
+        """[1, rows, hidden]: hidden states of the last forward."""
+        self._threads = torch.get_num_threads()
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
         self.most_sequences = MOST_SEQUENCES
         self.quantum = quantum or 1
@@ -123,10 +106,9 @@ class TorchRunner(Runner):
         *,
         padded: bool,
         logits: bool,
-        embeddings: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute logits [nodes, vocabulary], or without them hidden states [nodes, hidden]: a prompt's own logits are
-        never needed. `embeddings` [nodes, hidden] are what the rows begin with in place of the tokens' own."""
+        never needed."""
         ids, follows = list(tokens), list(parents)
         while padded and len(ids) % self.quantum:
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
@@ -142,16 +124,10 @@ class TorchRunner(Runner):
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)  # each Python thread has its own number
         with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
-            found = forward(
-                model, torch.tensor(ids, device=self.device), layout.positions, slots, layout, embeddings
-            )
-        last = getattr(found, "last_hidden_state", self._kept.read)
-        slots.spoilt, self.hidden = not bool(last.isfinite().all()), self._kept.those(last)
+            found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
+        self.hidden = getattr(found, "last_hidden_state", self._kept.read)
+        slots.spoilt = not bool(self.hidden.isfinite().all())
         return (found.logits if logits else self.hidden)[0, : len(tokens)]
-
-    def keep_layers(self, layers: Sequence[int]) -> None:
-        """Bring from now on the states behind so many layers, as KeptStates.choose."""
-        self._kept.choose(layers)
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
@@ -200,25 +176,15 @@ class TorchSequence(SlottedSequence):
         return states
 
 
-def forward(
-    model: Any,
-    ids: torch.Tensor,
-    positions: torch.Tensor,
-    slots: TorchSlots,
-    segment: Any,
-    embeddings: torch.Tensor | None = None,
-) -> Any:
+def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, slots: TorchSlots, segment: Any) -> Any:
     """Call a module of transformers for a segment, as its attention and our slots want it."""
     places = {"position_ids": positions[None], "past_key_values": slots, "use_cache": True}
-    if embeddings is None:
-        return model(input_ids=ids[None], segment=segment, **places)
-    given = embeddings[None].to(model.device, model.dtype)
-    return model(inputs_embeds=given, segment=segment, **places)
+    return model(input_ids=ids[None], segment=segment, **places)
 
 
 def precision(model: Any) -> str:
     """Name what a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
-    if multiplier_of(model) or is_packed(model):
+    if is_packed(model):
         return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
         return "nf4"

@@ -30,7 +30,7 @@ from hierchat.models.architectures.families import ARCHITECTURES, RENAMED
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import Size
 from hierchat.models.device_memory import require_free
-from hierchat.models.formats import block_model, mtp_layer
+from hierchat.models.formats import block_model
 from hierchat.models.formats.assemble import read_gguf
 from hierchat.models.formats.blocks import widening
 from hierchat.models.formats.gguf_config import (
@@ -42,7 +42,7 @@ from hierchat.models.formats.gguf_config import (
 )
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, read_head
-from hierchat.models.formats.gguf_module import WIDTH, GgufModule, matrices_of, stored
+from hierchat.models.formats.gguf_module import WIDTH, GgufModule, stored
 from hierchat.models.formats.gguf_tensors import expected_of, require_all, require_shapes
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
 from hierchat.models.formats.layouts import VERSION
@@ -63,7 +63,7 @@ from hierchat.models.runnable import gguf_unsupported, require_supported
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
 
-_FORM, _WITH_MTP = 4, 2  # a new number converts everything anew, or modules in blocks
+_FORM = 4  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:
@@ -93,15 +93,12 @@ def is_converted(folder: Path) -> bool:
 
 
 def _layout(folder: Path) -> list[int] | None:
-    """Return what a folder of blocks depends on: its version, and the rows that this processor computes at once; and a
-    module's, that layers for multi-token prediction are in it."""
-    module = (folder / block_model.WEIGHTS_FILE).exists()
-    if not module and not (folder / block_model.MODEL_FILE).exists():
+    """Return what a folder of blocks depends on: its version, and the rows that this processor computes at once."""
+    if not (folder / block_model.MODEL_FILE).exists():
         return None
     from hierchat.jit import LANES
 
-    # What runs through a module may run on the kernels of another version
-    return [VERSION, LANES, *[_WITH_MTP] * module]
+    return [VERSION, LANES]
 
 
 def source_sha256(folder: Path) -> str | None:
@@ -180,7 +177,7 @@ def _made(target: Path, source: str, report: Report, write: Callable[[Path], Non
 def _write(gguf: Path, folder: Path, report: Report) -> None:
     head = read_head(gguf)
     if head.architecture in FAMILIES:
-        return _write_module(gguf, head, folder, report, blocks=False)
+        return _write_module(gguf, head, folder, report)
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -221,8 +218,6 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
         reason = gguf_unsupported(head)
         wanted = {} if reason else expected_of(ARCHITECTURES[config["model_type"]], config, head)
     if reason:
-        if head.architecture in FAMILIES:
-            return _write_module(gguf, head, folder, report, blocks=True)
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     require_shapes(head, wanted, gguf.name)
     require_all(head, wanted, gguf.name)
@@ -239,9 +234,9 @@ def _size_in_blocks(head: Head) -> int:
     return int(sum(tensor.size * widening(tensor.type) for tensor in head.tensors))
 
 
-def _write_module(gguf: Path, head: Head, folder: Path, report: Report, *, blocks: bool) -> None:
-    """Write a file of one of FAMILIES: weights as float32 safetensors, or for a processor with matrices in the file's
-    blocks; configuration and tokenizer. Raises BrokenFileError, UnsupportedError, DiskFullError, DoesNotFitError."""
+def _write_module(gguf: Path, head: Head, folder: Path, report: Report) -> None:
+    """Write a file of one of FAMILIES as float32 safetensors, configuration and tokenizer. Raises BrokenFileError,
+    UnsupportedError, DiskFullError, DoesNotFitError."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -253,23 +248,10 @@ def _write_module(gguf: Path, head: Head, folder: Path, report: Report, *, block
         said = f"{first_line(error)} ({config['model_type']})"
         raise BrokenFileError(f"{gguf.name} does not say what model it is: {said}.") from error
     shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
-    also, matrices = mtp_layer.tensors_in_file(module.config)
-    sizes = [WIDTH * math.prod(shape) for shape in (shapes | also).values()]
-    multiplied, looked_up = matrices_of(module)
-    cache.require_space(_size_in_blocks(head) if blocks else sum(sizes))
-    require_free(_size_in_blocks(head) if blocks else _AT_ONCE * max(sizes), f"Converting {gguf.name}")
-    for more in (also, {}):  # without a layer for multi-token prediction that is not whole
-        try:
-            made = GgufModule(gguf, head, config, shapes | more)
-            if blocks:
-                weights = made.weights(multiplied | matrices, looked_up, report)
-                block_model.write_weights(weights, folder / block_model.WEIGHTS_FILE)
-            else:
-                made.write(folder / "model.safetensors", report)
-            break
-        except BrokenFileError:
-            if not more:
-                raise
+    sizes = [WIDTH * math.prod(shape) for shape in shapes.values()]
+    cache.require_space(sum(sizes))
+    require_free(_AT_ONCE * max(sizes), f"Converting {gguf.name}")
+    GgufModule(gguf, head, config, shapes).write(folder / "model.safetensors", report)
     _describe_tokenizer(gguf, folder)
     module.config.architectures = [type(module).__name__]
     module.config.save_pretrained(folder)

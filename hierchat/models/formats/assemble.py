@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from hierchat.models.architectures import families, mixers, model_config
-from hierchat.models.formats import blocks, mtp_layer
+from hierchat.models.formats import blocks
 from hierchat.models.formats.block_model import BlockModel, require_sizes
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
 from hierchat.models.formats.gguf_tensors import (
@@ -242,6 +242,27 @@ def with_mtp(
     return found
 
 
+WITH_MTP = frozenset(["qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"])
+"""Kinds of models whose files have a layer for multi-token prediction (DeepSeek-V3, arXiv 2412.19437): one of their own
+layers with full attention. It reads a token's embedding and the state before it, each after a norm, joined by `fc`."""
+_MTP = re.compile(r"(?:model\.)?(?:language_model\.)?mtp\.")
+_MTP_PARTS = {
+    "fc": "eh_proj",
+    "pre_fc_norm_embedding": "enorm",
+    "pre_fc_norm_hidden": "hnorm",
+    "norm": "model.norm",
+}
+"""Parts around the layer by their names in safetensors, and by ours."""
+
+
+def _mtp_name(name: str) -> str | None:
+    """Return our name of a tensor of the MTP layer in safetensors; None if it belongs to the model."""
+    if not (found := _MTP.match(name)):
+        return None
+    stem, _, kind = name[found.end() :].rpartition(".")
+    return f"{_MTP_PARTS[stem]}.{kind}" if stem in _MTP_PARTS else f"model.{stem}.{kind}"
+
+
 def mtp_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of the layer for multi-token prediction as a model of one layer."""
     return {**config, "num_hidden_layers": 1, "layer_types": [model_config.FULL]}
@@ -403,8 +424,8 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         interleaved_rope=architecture.interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
-    own = {known: at for name, at in places.items() if (known := mtp_layer.own_name(name, len(model.layers)))}
-    if not own or config["model_type"] not in mtp_layer.KINDS:
+    own = {known: at for name, at in places.items() if (known := _mtp_name(name))}
+    if not own or config["model_type"] not in WITH_MTP:
         return model
     places = own
     wanted = mtp_shapes(architecture, config, gguf=False)
@@ -492,7 +513,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     said_so = head.of_architecture("nextn_predict_layers") or any(
         name.startswith(guessing) for name in tensors
     )
-    if said_so and config["model_type"] in mtp_layer.KINDS:
+    if said_so and config["model_type"] in WITH_MTP:
         parts = mtp_shapes(architecture, config, gguf=True)
 
         def guessed(name: families.Name) -> families.Name:

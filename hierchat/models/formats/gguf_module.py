@@ -1,5 +1,5 @@
 """Read a GGUF file as the weights of transformers' module: as safetensors in float32, one tensor in memory at a time,
-or as the file's own blocks wherever our kernels multiply them."""
+or on a GPU as the file's own blocks."""
 
 import json
 import math
@@ -12,20 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.formats.block_model import Matrix, ModuleWeights
-from hierchat.models.formats.blocks import floats_of, from_file
+from hierchat.models.formats.blocks import floats_of
 from hierchat.models.formats.gguf_families import FAMILIES, Config, Family, Floats, Part
 from hierchat.models.formats.gguf_head import Head, Tensor, shards
 from hierchat.models.formats.gguf_tensors import require_type
-from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
 TensorShape = tuple[int, ...]
 WIDTH = 4
 """Bytes of a float."""
 _LAYER, _BLOCK = re.compile(r"\.layers\.(\d+)\."), re.compile(r"blk\.(\d+)\.")
-_GUESSING = re.compile(r"model\.layers\.(\d+)\.(eh_proj|enorm|hnorm|shared_head\.norm)\.")
-"""Parts around a layer for multi-token prediction (mtp_layer.py)."""
 _ALIGNED = 8
 _AT_ONCE = 1 << 22
 """Numbers that are unpacked at a time: that takes several times their memory."""
@@ -96,27 +92,13 @@ class GgufModule:
             for one in self._reported(report):
                 np.ascontiguousarray(self._floats(one), "<f4").tofile(out)
 
-    def weights(self, matrices: Collection[str], looked_up: Collection[str], report: Report) -> ModuleWeights:
-        """Read the weights, `matrices` in blocks where possible, also those `looked_up`. Raises BrokenFileError."""
-        from hierchat.jit import LANES
-
-        found, vectors = dict[str, Matrix](), dict[str, NDArray[Any]]()
-        for one in self._reported(report):
-            *experts, outputs, inputs = one.shape if one.name in matrices else (1, 0, 1)
-            # Our kernels multiply whole blocks, and find where the rows of an expert begin
-            if inputs % BLOCK == 0 and not (experts and outputs % LANES):
-                found[one.name] = self._matrix(one)
-            else:
-                vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
-        return ModuleWeights(found, vectors, tuple(name for name in found if name in looked_up))
-
     def in_file(
         self, matrices: Collection[str], report: Report
     ) -> tuple[dict[str, RawMatrix], dict[str, NDArray[Any]]]:
         """Map `matrices` of which each is one tensor of the file, and read the rest. Raises BrokenFileError."""
         found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
-            if one.name in matrices and len(one.of) == 1 and not one.part.columns:
+            if one.name in matrices and len(one.of) == 1:
                 rows = raw_rows(self._gguf, one.of[0])
                 order = self._put(one, [np.arange(len(rows))[:, None]], (len(rows), 1)).reshape(-1)
                 found[one.name] = RawMatrix(one.of[0].type, rows, order)
@@ -208,29 +190,6 @@ class GgufModule:
     def _floats(self, one: _Made) -> Floats:
         return self._put(one, [unpacked(self._gguf, tensor) for tensor in one.of], one.shape)
 
-    def _matrix(self, one: _Made) -> Matrix:
-        """Make a matrix of blocks, in the order that the rule makes of the numbers of its rows, or of its columns."""
-        outputs, inputs = one.shape[-2:]
-        rows, types = [raw_rows(self._gguf, tensor) for tensor in one.of], [tensor.type for tensor in one.of]
-        if one.part.columns:
-            columns = self._put(one, [np.arange(inputs)[None]], (1, inputs)).reshape(-1)
-            return Matrix((from_file(types[0], rows[0]),), columns=np.argsort(columns))
-        ends = np.cumsum([len(some) for some in rows])
-        numbers = [
-            np.arange(end - len(some), end).reshape(*tensor.shape[:0:-1], 1)
-            for tensor, some, end in zip(one.of, rows, ends, strict=True)
-        ]
-        order = self._put(one, numbers, (*one.shape[:-1], 1)).reshape(-1, outputs)
-        if len(set(types)) == 1:
-            whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
-            return Matrix((from_file(types[0], whole, order.reshape(-1)),), len(order))
-        source = np.searchsorted(ends, order, side="right")  # [experts, outputs]
-        pieces = [
-            from_file(kind, some, order[source == number] - (end - len(some)))
-            for number, (kind, some, end) in enumerate(zip(types, rows, ends, strict=True))
-        ]
-        return Matrix(tuple(pieces), len(order), np.argsort(np.argsort(source[0], kind="stable")))
-
 
 def _table(architecture: str, prefixes: tuple[str, str], layers: int) -> Callable[[str], str]:
     """Return a function from transformers' names to those of the file, by gguf's own table; it keeps the ending where
@@ -242,16 +201,12 @@ def _table(architecture: str, prefixes: tuple[str, str], layers: int) -> Callabl
 
     def find(name: str) -> str:
         said = name.replace(*prefixes, 1)
-        if guessing := _GUESSING.match(said):  # of which the table knows that of some architectures only
-            return f"blk.{guessing[1]}.nextn.{guessing[2].replace('.', '_')}"
         return names.get_name(said, (".weight", ".bias")) or said.removesuffix(".weight")
 
     return find
 
 
 # The tensors of a module of transformers, without torch being imported before there is one.
-FORMS = ("gate_up_proj", "up_proj", "down_proj")
-"""Matrices of several experts, as transformers' interface for them calls them."""
 
 
 def stored(module: Any) -> dict[str, Any]:
@@ -280,20 +235,13 @@ def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
     return module.eval().requires_grad_(False)
 
 
-def matrices_of(module: Any) -> tuple[set[str], set[str]]:
-    """Name matrices that rows are multiplied with or that are looked up, and of those that are only looked up."""
+def matrices_of(module: Any) -> set[str]:
+    """Return the names of a dense module's matrices: those that rows are multiplied by, and embeddings."""
     from torch import nn
 
     names = {id(tensor): name for name, tensor in stored(module).items()}
-    multiplied, looked_up = set[str](), set[str]()
-    for part in module.modules():
-        if type(part) is nn.Linear:
-            multiplied.add(names[id(part.weight)])
-        elif isinstance(part, nn.Embedding):
-            looked_up.add(names[id(part.weight)])
-        elif has_experts(part) and not part.is_transposed:
-            multiplied |= {names[id(getattr(part, form))] for form in FORMS if hasattr(part, form)}
-    return multiplied | looked_up, looked_up - multiplied
+    matrices = (part for part in module.modules() if isinstance(part, nn.Linear | nn.Embedding))
+    return {names[id(part.weight)] for part in matrices}
 
 
 def has_experts(part: Any) -> bool:

@@ -16,7 +16,7 @@ from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_bl
 from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
 from hierchat.models.formats.gguf_config import gguf_config
-from hierchat.models.formats.gguf_families import DENSE, FAMILIES, KINDS
+from hierchat.models.formats.gguf_families import DENSE, FAMILIES
 from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
 from hierchat.models.formats.gguf_tensors import expected_of, require_shapes
 from hierchat.models.progress import (
@@ -37,30 +37,29 @@ LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
-    """Tell whether our own CPU engine shall compute a model, if it can, or at least its matrices."""
+    """Return whether our own CPU engine computes a model, as far as that is known beforehand."""
     if entry.engine:
         return False
     if backend == "blocks":
         return True
     if not device.startswith("cpu") or not has_blocks(entry):
         return False
-    if through_modules(entry):
-        return backend is None
-    if entry.kind and runnable.step_of_kind(entry.kind, own=True) != "kernels":
+    if entry.kind:
+        possible = runnable.step_of_kind(entry.kind, own=True) == "kernels"
+    else:
+        gguf = gguf_file(entry.source_on("cpu"))
+        possible = not gguf or _by_kernels(gguf)
+    if not possible:
         return False
     return backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
 
 
-def through_modules(entry: ModelEntry) -> bool:
-    """Tell whether a processor computes transformers' module over our kernels, as far as that is known beforehand."""
-    source = entry.source_on("cpu")
-    if entry.kind or not (source.gguf and (gguf := gguf_file(source))):
-        known = entry.kind in KINDS and bool(source.gguf or source.wheel)
-        return known and runnable.step_of_kind(str(entry.kind), own=True) != "kernels"
+def _by_kernels(gguf: Path) -> bool:
+    """Return whether our kernels may compute a GGUF file. True if its head says too little: loading it says why."""
     with suppress(ModelError, *NONSENSE):
         head = read_head(gguf)
-        return head.architecture in FAMILIES and runnable.gguf_step(head, own=True) != "kernels"
-    return False
+        return head.architecture not in FAMILIES or runnable.gguf_step(head, own=True) == "kernels"
+    return True
 
 
 def on_card(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
@@ -114,7 +113,6 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
             require_shapes(head, expected_of(architecture, config, head), entry.name)
         through = runnable.gguf_refused(head)
         own = runnable.gguf_unsupported(head)
-        own = through if own and head.architecture in FAMILIES else own
     engine = by_engine(entry, device, backend)
     _require_one(entry.name, engine, backend, head.architecture, own, through)
 
@@ -155,15 +153,15 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backe
         return device_memory.require_fit(
             with_backend(entry, backend), size, entry.context_length or 0, device, held
         )
-    modules, weights = through_modules(entry), _weights_in_blocks(entry, device, backend)
+    weights = _weights_in_blocks(entry, device, backend)
     # What is estimated does not refuse a model that may be smaller; but what is said is what *Models* shows
     least = weights or FLOAT_BYTES * size.parameters
     if backend != "float32":
         known = weight_bytes(entry, device) or least
         least = min(int(LEAST_BYTES * size.parameters * size.held), int(known * size.held))
-    needs = device_memory.needs_of_blocks(least, size.slot, modules=modules)
+    needs = device_memory.needs_of_blocks(least, size.slot)
     if not device_memory.blocks_fit(needs, entry.context_length or 0, held):
-        needs = device_memory.needs_of_blocks(weights or least, size.slot, modules=modules)
+        needs = device_memory.needs_of_blocks(weights or least, size.slot)
         device_memory.require_blocks_fit(entry.name, needs, entry.context_length or CONTEXT, held)
 
 
@@ -276,7 +274,7 @@ def memory_needed(
         return device_memory.entry_needs(entry, size, device) if size else None
     if not (weights := _weights_in_blocks(entry, device, None, weights)):
         return None
-    needs = device_memory.needs_of_blocks(weights, size.slot if size else 0, modules=through_modules(entry))
+    needs = device_memory.needs_of_blocks(weights, size.slot if size else 0)
     return needs.total(entry.context_length or CONTEXT)
 
 

@@ -5,10 +5,10 @@ Neither torch nor transformers are imported where the CPU engine computes: they 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,7 @@ from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
 from hierchat.models.fetch.bring import folder_of, get, get_blocks, get_described, gguf_file
 from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
-from hierchat.models.formats import block_model, mtp_layer
-from hierchat.models.formats.block_model import Matrix, ModuleWeights
+from hierchat.models.formats import block_model
 from hierchat.models.formats.gguf_families import DENSE
 from hierchat.models.formats.gguf_head import read_head, shards
 from hierchat.models.formats.gguf_module import GgufModule, RawMatrix, filled, matrices_of, stored, unpacked
@@ -42,13 +41,12 @@ from hierchat.models.runnable import card_bytes, require_supported
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """Weights and tokenizer of a model. `model` is a BlockModel where the CPU engine computes, a BlockModule where it
-    multiplies for transformers, else a transformers module in eval mode. `device` and `dtype` as torch names them.
+    """Weights and tokenizer of a model. `model` is a BlockModel where the CPU engine computes, a FileModule where a
+    GPU keeps a file's blocks, else a transformers module in eval mode. `device` and `dtype` as torch names them.
     `model_key` is a SHA-256 that names the tokens and the weights before quantisation and rounding: history written
     under it may draft for any precision of the same model. `end_ids` are the tokens that end a reply. `note`: why the
     CPU engine does not compute it, or that it was not made to chat. `activations`: what the CPU engine should multiply
-    by; it reports what it really does. `read_mtp` reads the layer that the model brings to draft for itself, as
-    `model` is read; None where it brings none. It raises BrokenFileError, and what safetensors raise."""
+    by; it reports what it really does."""
 
     name: str
     model: Any
@@ -62,7 +60,6 @@ class LoadedModel:
     end_ids: frozenset[int]
     note: str = ""
     activations: Activations = "int16"
-    read_mtp: Callable[[], Any] = lambda: None
 
 
 def model_key(tokenizer: Any, identity: str) -> str:
@@ -166,7 +163,7 @@ def load(
     return ready_to_chat(replace(load_torch(entry, device, progress, backend), note=note))
 
 
-# A catalogue model in blocks: for the CPU engine, or a module of transformers over our kernels.
+# A catalogue model in blocks, for the CPU engine.
 def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
     """Fetch and unpack the model where needed, and read it. `floats`: make every weight a float32. Raises a ModelError:
     UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read."""
@@ -185,28 +182,18 @@ def _load_folder(
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
     context_length = min(entry.context_length or positions, positions)
-    file = folder / block_model.WEIGHTS_FILE
-    if through_modules := file.is_file():
-        weights = file.stat().st_size - block_model.weights_mapped_bytes(file)
-        slot = slot_of(causal_config(folder, entry.name))
-    else:
-        require_supported(config)
-        file = folder / block_model.MODEL_FILE
-        weights, slot = file.stat().st_size - block_model.model_mapped_bytes(file), slot_size(config)
+    require_supported(config)
+    file = folder / block_model.MODEL_FILE
+    weights, slot = file.stat().st_size - block_model.model_mapped_bytes(file), slot_size(config)
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
-    device_memory.require_blocks_fit(
-        entry.name, device_memory.needs_of_blocks(weights, slot, modules=through_modules), context_length
-    )
+    needs = device_memory.needs_of_blocks(weights, slot)
+    device_memory.require_blocks_fit(entry.name, needs, context_length)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = tokenizer_files.read_tokenizer(folder)
-    model: Any
     try:
-        if through_modules:
-            model = read_module(folder, entry.name)
-        else:
-            model = block_model.read_model(file)
-            model = model.as_floats() if floats else model
+        model = block_model.read_model(file)
+        model = model.as_floats() if floats else model
     except MemoryError as error:
         raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
     generation = folder / "generation_config.json"
@@ -223,7 +210,6 @@ def _load_folder(
         model_key=model_key(tokenizer, identity),
         end_ids=end_ids(ends, tokenizer),
         activations=entry.activations,
-        read_mtp=partial(_read_mtp, model),
     )
 
 
@@ -268,7 +254,6 @@ def load_torch(
         raise BrokenFileError(f"{folder} lacks {len(lost)} of the model's weights, such as {lost[0]}.")
     on_cpu: Backend = "float16" if device.startswith("cpu") else "float32"
     usual: Backend = on_cpu if dtype == torch.float32 else "bfloat16"
-    texts = model.config.get_text_config(decoder=True)
     return LoadedModel(
         name=entry.name,
         model=model.eval().requires_grad_(False),
@@ -280,7 +265,6 @@ def load_torch(
         context_length=context_length,
         model_key=model_key(tokenizer, facts.identity),
         end_ids=end_ids(model.generation_config.eos_token_id, tokenizer),
-        read_mtp=partial(mtp_layer.read_layer, folder, texts, model.dtype),
     )
 
 
@@ -326,39 +310,6 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
         raise
 
 
-# A module of transformers whose matrices stay in the blocks of its file, for a processor.
-@dataclass(frozen=True, slots=True)
-class BlockModule:
-    """Transformers module in eval mode, and its `matrices` by name, which engine/torch/block_linear.py puts into it.
-    `mtp`: tensors of the layer that the model brings to draft for itself, by that module's names."""
-
-    module: Any
-    matrices: Mapping[str, Matrix]
-    mtp: ModuleWeights = field(default_factory=lambda: ModuleWeights({}, {}))
-
-
-def read_module(folder: Path, name: str) -> BlockModule:
-    """Read a folder of converted blocks; errors say `name`. Raises BrokenFileError, UnsupportedError, MemoryError."""
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.initialization import no_init_weights
-
-    weights = block_model.read_weights(folder / block_model.WEIGHTS_FILE)
-    config = causal_config(folder, name)
-    with no_init_weights(), torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    module.tie_weights()
-    weights, mtp = _apart(weights, config.num_hidden_layers)
-    wanted = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
-    fits = wanted.keys() == weights.matrices.keys() | weights.vectors.keys()
-    fits = fits and all(matrix.fits(wanted[name]) for name, matrix in weights.matrices.items())
-    if not fits or any(vector.shape != wanted[name] for name, vector in weights.vectors.items()):
-        raise BrokenFileError(
-            f"What was made of {name} does not fit its config.json. Remove the model and get it again."
-        )
-    return BlockModule(filled(module, _tensors(weights)), weights.matrices, mtp)
-
-
 @dataclass(frozen=True, slots=True)
 class FileModule:
     """Transformers module in eval mode on the processor, and its `matrices` by name as they are mapped from a GGUF
@@ -391,7 +342,7 @@ def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> L
     module.tie_weights()
     shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
     made = GgufModule(gguf, head, config.to_dict(), shapes, DENSE[head.architecture])
-    matrices, vectors = made.in_file(matrices_of(module)[0], progress)
+    matrices, vectors = made.in_file(matrices_of(module), progress)
     filled(module, {name: torch.tensor(vector).to(dtype) for name, vector in vectors.items()})
     for tensor in head.tensors:
         if tensor.name == ROPE_FACTORS:
@@ -409,29 +360,3 @@ def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> L
         model_key=model_key(tokenizer, f"gguf:{known_sha256_of(shards(gguf))}"),
         end_ids=end_ids(generation.get("eos_token_id"), tokenizer),
     )
-
-
-def _apart(weights: ModuleWeights, layers: int) -> tuple[ModuleWeights, ModuleWeights]:
-    """Return the weights of a model of so many layers, and those of a layer for multi-token prediction behind them."""
-    own, mtp = ModuleWeights({}, {}), ModuleWeights({}, {})
-    for kind in ("matrices", "vectors"):
-        for name, one in getattr(weights, kind).items():
-            called = mtp_layer.own_name(name, layers)
-            getattr(mtp if called else own, kind)[called or name] = one
-    return own, mtp
-
-
-def _tensors(weights: ModuleWeights) -> dict[str, Any]:
-    import torch
-
-    return {name: torch.tensor(vector) for name, vector in weights.vectors.items()}
-
-
-def _read_mtp(
-    model: BlockModule | block_model.BlockModel,
-) -> BlockModule | block_model.BlockModel | None:
-    if isinstance(model, block_model.BlockModel):
-        return model if model.mtp or "mtp_lack" in model.config else None
-    config, dtype = model.module.config, model.module.dtype
-    layer = mtp_layer.make_layer(config, dtype, _tensors(model.mtp), model.mtp.matrices)
-    return layer and BlockModule(layer, model.mtp.matrices)

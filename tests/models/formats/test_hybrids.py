@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from benchmarks.peers.arm import LLAMA_CPP
 from benchmarks.peers.environment import python_with
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.torch.block_linear import over_blocks
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import of_text
 from hierchat.models.formats import blocks
@@ -57,12 +55,7 @@ def test_a_file_becomes_blocks(name: str, packed: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_logits_are_llama_cpps(name: str, tmp_path: Path) -> None:
-    """Whatever computes the file here: our kernels, or transformers' module."""
-    loaded = load(of_gguf(write_file(name, tmp_path)), "cpu")
-    if isinstance(loaded.model, BlockModel):
-        sequence: Any = CpuRunner(loaded.model, context_length=240).open()
-    else:
-        sequence = TorchRunner(over_blocks(loaded.model), context_length=240, packed=False).open()
+    sequence = CpuRunner(load(of_gguf(write_file(name, tmp_path)), "cpu").model, context_length=240).open()
     rows = sequence.forward(TOKENS, range(-1, len(TOKENS) - 1))
     ours = np.stack([rows[node] for node in range(len(TOKENS))])[POSITIONS]
     with np.load(STORED) as stored:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 from hierchat.engine.cpu.runner import CpuRunner
@@ -26,9 +25,9 @@ from hierchat.models.architectures.families import (
 from hierchat.models.architectures.model_config import expected
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import get_blocks
-from hierchat.models.formats import block_model, gguf_module, mtp_layer
+from hierchat.models.formats import block_model, gguf_module
 from hierchat.models.formats.assemble import pack_safetensors
-from hierchat.models.formats.block_model import BlockModel, Matrix, read_model, write_model
+from hierchat.models.formats.block_model import BlockModel, read_model, write_model
 from hierchat.models.formats.blocks import Blocks, from_floats, pack
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import head_in, read_head
@@ -323,35 +322,6 @@ def test_a_damaged_file_of_the_cache_is_not_believed(tmp_path: Path) -> None:
                     # An offset within the file has the bytes of another matrix: nonsense, but in bounds
                     with pytest.raises(BrokenFileError) if at else suppress(BrokenFileError):
                         read_model(path)
-
-
-def test_a_matrix_of_a_module_fits_its_shape_alone() -> None:
-    piece = pack(np.ones((16, 64), np.float32), 8)
-    order = np.arange(16)
-    assert Matrix((piece,)).fits((16, 64))
-    assert Matrix((piece, piece), places=np.arange(32)[::-1]).fits((32, 64))
-    assert Matrix((piece,), 2).fits((2, 8, 64))
-    for wrong in (
-        Matrix((piece, piece)),
-        Matrix((piece,), 2),
-        Matrix((replace(piece, rows=400),)),
-        Matrix((replace(piece, columns=32),)),
-        Matrix((piece,), places=order + 1),
-        Matrix((piece,), places=order[:5]),
-        Matrix((piece,), columns=np.full(64, 99)),
-    ):
-        assert not wrong.fits((16, 64))
-    assert not Matrix((piece,), 3).fits((3, 5, 64))
-
-
-def test_matrices_of_a_layer_that_drafts() -> None:
-    module = tiny_module("qwen35")
-    config, wrong = module.config, pack(np.ones((400, 64), np.float32), 8)
-    config.mtp_num_hidden_layers = 1
-    names = mtp_layer.tensors_in_file(config)[1]
-    own = sorted(str(mtp_layer.own_name(name, config.num_hidden_layers)) for name in names)
-    with pytest.raises(BrokenFileError, match=own[0].replace(".", r"\.")):
-        mtp_layer.make_layer(config, torch.float32, {}, {own[0]: Matrix((wrong,))})
 
 
 def by_dice(name: str, seed: int) -> tuple[bytes, dict[str, tuple[int, ...]]]:
