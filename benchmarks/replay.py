@@ -22,7 +22,7 @@ from benchmarks.decode import Measured, row_of
 from benchmarks.record import Trace
 from hierchat.checks.runs import Tell
 from hierchat.drafting.acceptance import Calibration
-from hierchat.drafting.proposer import Proposer, path_of
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.runtime.served_model import ServedModel
 
@@ -46,7 +46,7 @@ def steps(
         began = time.thread_time()
         tree = drafter.propose() if drafter else None
         took = time.thread_time() - began
-        path = path_of(tree, reply[at:]) if tree else []
+        path = tree.path(reply[at:]) if tree else []
         tokens = reply[at : at + len(path) + 1]
         sources = [tree.sources[node] for node in path] if tree else []
         sources += [TARGET] * (len(tokens) - len(path))

@@ -23,10 +23,6 @@ _received = 0
 _stops: list[threading.Event] = []
 
 
-def is_wanted() -> bool:
-    return bool(_received)
-
-
 @contextmanager
 def in_order() -> Iterator[None]:
     """Raise Ended in the main thread for signals that end the program; one that is ignored, as by nohup, stays so."""

@@ -1,18 +1,16 @@
-"""Define the draft tree, which is verified in one forward, and learn what its rows cost while forwards run."""
+"""Define the draft tree, which is verified in one forward, and the ways to cut, merge and divide such trees."""
 
 from __future__ import annotations
 
 import heapq
-import json
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.growing import kernel
+from hierchat.drafting.draft_cost import DraftCost
 
 DOCUMENTS = "documents"
 """The source of drafts from passages of documents, whether the prompt or a database holds them."""
@@ -51,6 +49,22 @@ class DraftTree:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def links(self) -> dict[tuple[int, int], int]:
+        """Return the node of each (parent, token); the first one of several."""
+        found: dict[tuple[int, int], int] = {}
+        for node, link in enumerate(zip(self.parents, self.tokens, strict=True)):
+            found.setdefault(link, node)
+        return found
+
+    def path(self, tokens: Sequence[int]) -> list[int]:
+        """Return the nodes of the longest path from the root that `tokens` begin with."""
+        links, path = self.links(), list[int]()
+        for token in tokens:
+            if (node := links.get((path[-1] if path else -1, token))) is None:
+                break
+            path.append(node)
+        return path
+
     def cut(self, nodes: int) -> DraftTree:
         """Return the tree of the first so many nodes."""
         return DraftTree(
@@ -85,276 +99,133 @@ class DraftTree:
         return min(self.probabilities[node] / above, 1.0) if above > 0 else 0.0
 
 
-class Latency(Protocol):
-    """Return costs of steps on this machine, as the engine measures them."""
-
-    def step_ms(self, context: int) -> Sequence[float]:
-        """Return the milliseconds of a step over 1, 2, ... positions behind `context` tokens; never falling. The same
-        object as long as nothing changed."""
-        ...
-
-
-class FreeRows:
-    """Latency of rows that are free up to a fixed width."""
-
-    def __init__(self, width: int) -> None:
-        self._step_ms = [1.0] * width
-
-    def step_ms(self, context: int) -> Sequence[float]:
-        return self._step_ms
+def _joined(trees: Sequence[DraftTree]) -> tuple[dict[tuple[int, int], int], list[dict[int, int]]]:
+    """Join trees into one without doubles. Return the links of the joint tree, (parent, token) -> node, and for each
+    tree a map from nodes of the joint tree to its own, with -1 for the root."""
+    links: dict[tuple[int, int], int] = {}
+    own: list[dict[int, int]] = []
+    for tree in trees:
+        joint, nodes = {-1: -1}, {-1: -1}
+        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+            at = joint[node] = links.setdefault((joint[parent], token), len(links))
+            nodes.setdefault(at, node)
+        own.append(nodes)
+    return links, own
 
 
-WIDEST = 32
-"""Positions of the widest step of a LatencyCurve."""
-WIDEST_BATCH = 512
-"""Rows of a forward that RowCosts prices at most: beyond that nothing is drafted."""
-PER_TOKENS = 1000.0
-"""The unit of context."""
+def judged(
+    first: DraftTree,
+    other: DraftTree,
+    probability: Callable[[int, int], float | None],
+    blended: Callable[[float | None, float], float],
+) -> tuple[dict[int, list[tuple[int, int, float | None, float]]], DraftTree, float]:
+    """Join the databases' tree and a model's into one, each node with the chance that both together give it.
+    `probability` returns the model's for a token after a node; `blended` combines it with the databases' own.
 
-# Relative to the cost of one row: the prior, as a mean and standard deviations.
-ROW = 0.05
-ROW_SD = 0.15
-"""Standard deviation of what all rows have in common."""
-STEP_SD = 0.1
-"""Standard deviation of what each row adds by itself."""
-SPEED_SD = 0.3
-"""Standard deviation of all costs together: a machine that does something else is slower at every width."""
-CONTEXT_SD = 0.1
-ROW_CONTEXT_SD = 0.02
-FORGET = 1 / 500
-"""Part of what was learned that is forgotten with every step."""
-LEAST_MS = 1e-3
-"""No step is faster."""
-REFRESH = 16
-"""Steps after which costs are made anew."""
-RESTORED = 0.5
-"""Part of an earlier run's certainty that is taken over; its costs are, in proportion."""
-
-
-class CostEstimate:
-    """Estimate what a forward costs by its rows, by a Kalman filter: one observation for each forward. The costs at
-    some numbers of rows are estimated. Their increments are independent a priori. So rows never seen lie on a line
-    between those that were, and steps in the curve appear where they are measured. Forgetting draws the certainty back
-    to the prior, not the costs."""
-
-    noise = 0.04
-    """Standard deviation of a single forward."""
-    clip = 2.5
-    """Standard deviations that one forward may be off; what is beyond is taken for another program's work."""
-
-    def __init__(self, rows: NDArray[np.integer], slopes: Sequence[float] = ()) -> None:
-        """Start with `rows`, whose costs are estimated, from 1 on; `slopes`: deviations of what else counts."""
-        more, count = rows - 1.0, len(rows)
-        self._mean = np.concatenate([1.0 + ROW * more, np.zeros(len(slopes))])
-        self._prior = np.diag([0.0] * count + [slope**2 for slope in slopes])
-        common, steps = np.outer(more, more), np.minimum.outer(more, more)
-        self._prior[:count, :count] = ROW_SD**2 * common + STEP_SD**2 * steps
-        self._covariance = self._prior + self._speed()
-        self._scale = 0.0
-        """Milliseconds that are 1 within; 0: nothing was measured."""
-        self._table: list[float] = []
-        self._changes = 0
-
-    def observe(self, at: NDArray[np.float64], ms: float) -> None:
-        """Learn that a forward took `ms`, in which each estimate counts as `at` says."""
-        if not self._scale:
-            self._scale = ms / float(at @ self._mean)
-            self._table = []  # whoever asked before got no milliseconds
-        _observe(self._mean, self._covariance, self._prior, at, ms / self._scale, self.noise, self.clip)
-        self._changes += 1
-
-    def rising(self, costs: NDArray[np.float64]) -> list[float]:
-        """Return costs as milliseconds that never fall."""
-        rising = np.maximum.accumulate(costs) + np.minimum.accumulate(costs[::-1])[::-1]
-        self._changes = 0
-        return np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS).tolist()
-
-    def _speed(self) -> NDArray[np.float64]:
-        """Return the covariance of a machine that is faster or slower at all it does."""
-        return np.outer(SPEED_SD**2 * self._mean, self._mean)
+    Beside the tree, return for each place where the model looked the drafts behind it: node, token, and the
+    probabilities of databases (None: not proposed) and model; and the tokens that the databases' nodes are expected to
+    bring by those chances."""
+    links, own = _joined([first, other])
+    places: dict[int, list[tuple[int, int, float | None, float]]] = {}
+    chances: list[float] = []
+    for (parent, token), node in links.items():
+        database = first.chance(own[0][node]) if node in own[0] else None
+        model = probability(own[1][parent], token) if parent in own[1] else None
+        if model is None:
+            chance = database or 0.0
+        else:
+            chance = blended(database, model)
+            places.setdefault(parent, []).append((node, token, database, model))
+        chances.append(chance * (chances[parent] if parent >= 0 else 1.0))
+    parents, tokens = zip(*links, strict=True) if links else ((), ())
+    sources = tuple(
+        first.sources[own[0][at]] if at in own[0] else other.sources[own[1][at]] for at in range(len(links))
+    )
+    matches = tuple(first.match(own[0][at]) if at in own[0] else NO_MATCH for at in range(len(links)))
+    alone = sum(chances[at] for at in own[0] if at >= 0)
+    return places, DraftTree(tokens, parents, sources, tuple(chances), matches=matches), alone
 
 
-@kernel
-def _observe(mean, covariance, prior, at, value, noise, clip):  # type: ignore[no-untyped-def]
-    """Move mean and covariance by one observation, whose deviation is `clip` standard deviations at most."""
-    size, expected, variance = len(mean), 0.0, 0.0
-    weight = np.zeros(size)
-    for i in range(size):
-        expected += at[i] * mean[i]
-        for j in range(size):
-            known = prior[i, j] + SPEED_SD**2 * mean[i] * mean[j]  # as _speed() does
-            covariance[i, j] += FORGET * (known - covariance[i, j])
-            weight[i] += covariance[i, j] * at[j]
-        variance += at[i] * weight[i]
-    variance += (noise * expected) ** 2
-    most = clip * variance**0.5
-    surprise = min(max(value - expected, -most), most) / variance
-    for i in range(size):
-        mean[i] += weight[i] * surprise
-        for j in range(size):
-            covariance[i, j] -= weight[i] * weight[j] / variance
+def pruned(tree: DraftTree, onward_ms: NDArray[np.float64], token_ms: float, most: int) -> DraftTree:
+    """Keep the nodes that pay for their row, at most `most`, likeliest first; see `merge`."""
+    # A node is never likelier than its parent and stands behind it, so parents come first.
+    order = sorted(range(len(tree)), key=lambda node: -tree.probabilities[node])[:most]
+    for drafts, node in enumerate(order):
+        if tree.probabilities[node] * token_ms <= onward_ms[drafts]:
+            order = order[:drafts]
+            break
+    return tree.select(order)
 
 
-class LatencyCurve(CostEstimate):
-    """Estimate the milliseconds of a step over 1..32 positions: a cost for each width, a slope in context, and one in
-    context for each row."""
+def merge(
+    trees: Sequence[DraftTree], onward_ms: NDArray[np.float64], token_ms: float, most: int
+) -> DraftTree:
+    """Merge the nodes of all trees that pay for their row, at most `most`, likeliest first.
 
-    def __init__(self) -> None:
-        super().__init__(np.arange(1, WIDEST + 1), (CONTEXT_SD, ROW_CONTEXT_SD))
-        self._table_context = 0
-
-    def note(self, width: int, context: int, ms: float) -> None:
-        """Learn that a step over `width` positions behind `context` tokens took `ms`."""
-        if not 0 < width <= WIDEST or ms < LEAST_MS:
-            return
-        at = np.zeros(WIDEST + 2)
-        at[width - 1] = 1.0
-        at[WIDEST:] = context / PER_TOKENS, context / PER_TOKENS * (width - 1)
-        self.observe(at, ms)
-
-    def state(self) -> bytes:
-        """Return the learned costs, in proportion to the cost of one position, since milliseconds differ from day to
-        day."""
-        covariance = self._covariance / self._mean[0] ** 2
-        learned = {"mean": self._mean / self._mean[0], "covariance": (covariance + covariance.T) / 2}
-        return json.dumps({name: np.round(part, 6).tolist() for name, part in learned.items()}).encode()
-
-    def restore(self, state: bytes) -> None:
-        """Begin where an earlier run ended. Raises ValueError if its state is damaged. Costs are taken over in
-        proportion to each other; the first step noted sets the scale in milliseconds. Only a part of the certainty is
-        taken over, so that a machine that has become slower is soon measured anew."""
-        try:
-            read = json.loads(state)
-            mean = np.array(read["mean"], np.float64)
-            covariance = np.array(read["covariance"], np.float64)
-        except (KeyError, TypeError) as error:
-            raise ValueError("The stored costs of steps are damaged.") from error
-        if (
-            (mean.shape, covariance.shape) != (self._mean.shape, self._prior.shape)
-            or not (np.isfinite(mean).all() and np.isfinite(covariance).all() and mean[0] > 0)
-            or np.linalg.eigvalsh(covariance)[0] < -1e-4
-        ):
-            raise ValueError("The stored costs of steps are damaged.")
-        self._mean = mean
-        self._covariance = RESTORED * covariance + (1.0 - RESTORED) * self._prior + self._speed()
-        self._scale = 0.0
-        self._table = []
-
-    def step_ms(self, context: int) -> Sequence[float]:
-        """Return the milliseconds of a step over 1, 2, ... 32 positions, never falling: one list until it is out of
-        date."""
-        if not self._table or self._changes >= REFRESH or abs(context - self._table_context) >= 64:
-            slope = self._mean[WIDEST] + np.arange(WIDEST) * self._mean[WIDEST + 1]
-            self._table = self.rising(self._mean[:WIDEST] + context / PER_TOKENS * slope)
-            self._table_context = context
-        return self._table
-
-    def within(self, ms: float, context: int) -> int:
-        """Count the positions that a step may have to take no longer; at least one."""
-        return max(bisect_right(self.step_ms(context), ms), 1)
+    `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
+    links, own = _joined(trees)
+    best: list[tuple[DraftTree, int]] = []
+    for node in range(len(links)):
+        owners = [(tree, nodes[node]) for tree, nodes in zip(trees, own, strict=True) if node in nodes]
+        best.append(max(owners, key=lambda one: one[0].probabilities[one[1]]))
+    parents, tokens = zip(*links, strict=True) if links else ((), ())
+    tree = DraftTree(
+        tokens,
+        parents,
+        tuple(tree.sources[node] for tree, node in best),
+        tuple(tree.probabilities[node] for tree, node in best),
+        matches=tuple(tree.match(node) for tree, node in best),
+    )
+    return pruned(tree, onward_ms, token_ms, most)
 
 
-class RowCosts(CostEstimate):
-    """Estimate what vLLM's forwards take by the rows of the whole batch, at some numbers of rows, with straight lines
-    between."""
-
-    noise, clip = 0.06, 2.0
-
-    def __init__(self, widest: int = WIDEST_BATCH) -> None:
-        """Start with `widest`: rows of the widest forward there will be."""
-        self._widest = widest = min(max(widest, 2), WIDEST_BATCH)
-        powers = {min(base << power, widest) for power in range(9) for base in (1, 3)}
-        knots = np.array(sorted(powers | {1, widest}))
-        super().__init__(knots)
-        rows, each = np.arange(1, widest + 1), np.identity(knots.size)
-        self._at = np.stack([np.interp(rows, knots, one) for one in each], axis=1)
-        """[rows - 1]: how much of each estimate a forward over so many rows has."""
-
-    def note(self, rows: int, ms: float) -> None:
-        """Note that a forward over so many rows took `ms`."""
-        if 0 < rows <= self._widest and ms >= LEAST_MS:
-            self.observe(self._at[rows - 1], ms)
-
-    def step_ms(self, context: int) -> Sequence[float]:
-        """Return the milliseconds of a forward over 1, 2, ... rows; never falling. The same list until it is out of
-        date."""
-        if not self._table or self._changes >= REFRESH:
-            self._table = self.rising(self._at @ self._mean)
-        return self._table
-
-
-MEMORY = 6.0
-"""Tokens over which the pace is averaged."""
-
-
-@kernel
-def _onward(extra):  # type: ignore[no-untyped-def]
-    """Find the cheapest way on from n drafts: rows may come in groups, of which all but the first are free."""
-    onward = np.full(len(extra) - 1, np.inf)
-    for n in range(len(onward)):
-        for more in range(1, len(extra) - n):
-            onward[n] = min(onward[n], (extra[n + more] - extra[n]) / more)
-    return onward
-
-
-class DraftCost:
-    """Prices of drafts at the present pace: `extra` [n] are the milliseconds that n drafts add to a step, `onward` [n]
-    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay: a
-    token is worth the time that one takes now, so that a draft is worth less within a copy."""
-
-    def __init__(self, latency: Latency) -> None:
-        self._latency = latency
-        self._table: Sequence[float] = ()
-        self.steps_ms: Sequence[float] = ()
-        """Milliseconds of a step with 0, 1, 2, ... drafts."""
-        self._roots = 1
-        self.otherwise_ms = float("inf")
-        """What a token costs where something else drafts."""
-        self.begin(0)
-
-    def begin(self, context: int) -> None:
-        """Begin a reply, at the pace of plain decoding."""
-        self.look(context)
-        self._start()
-
-    def look(self, context: int, roots: int = 1) -> None:
-        """Take the costs behind `context` tokens. `roots`: replies that share the forward, each with a row of its own
-        beside its drafts; their pace is that of all together."""
-        table = self._latency.step_ms(context)
-        if table is self._table and roots == self._roots:
-            return
-        joined, self._table, self._roots = roots != self._roots, table, roots
-        self.steps_ms = step_ms = table[min(roots, len(table)) - 1 :]
-        self.extra = extra = np.asarray(step_ms) - step_ms[0]
-        self.onward = _onward(extra)
-        if joined:
-            self._start()
-
-    def _start(self) -> None:
-        self._ms, self._tokens = self.steps_ms[0] * MEMORY, MEMORY * self._roots
-
-    def note(self, width: int, tokens: int, steps: int = 1) -> None:
-        """Note that a step over `width` positions brought `tokens`, or that so many steps did together."""
-        keep = (1.0 - 1.0 / (MEMORY * self._roots)) ** tokens
-        self._ms = self._ms * keep + self.step_ms(width - self._roots) * steps
-        self._tokens = self._tokens * keep + tokens
-
-    @property
-    def token_ms(self) -> float:
-        return min(self._ms / self._tokens, self.steps_ms[0] / self._roots, self.otherwise_ms)
-
-    def step_ms(self, drafts: int) -> float:
-        """Return how many milliseconds a step over so many drafts takes."""
-        return self.steps_ms[min(drafts, len(self.steps_ms) - 1)]
-
-    @property
-    def most(self) -> int:
-        return self.onward.size
-
-    @property
-    def free(self) -> bool:
-        """Tell whether rows cost nothing: where a width is fixed, all that may draft is asked."""
-        return not self.extra.any()
+def with_branches(
+    chain: DraftTree,
+    tree: DraftTree,
+    accepted: float,
+    onward_ms: Sequence[float] | NDArray[np.float64],
+    token_ms: float,
+    limit: int,
+) -> DraftTree:
+    """Put branches of the databases' tree beside the chain of the highest draft model, where they pay for their row.
+    Each token of the chain is accepted with probability `accepted`. `onward_ms` [n]: what one more row costs behind n
+    drafts. `token_ms`: what a token is worth."""
+    tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
+    matches = [chain.match(node) for node in range(len(chain))]
+    chances = [accepted ** (depth + 1) for depth in range(len(chain))]
+    places = {-1: -1}  # of the tree's nodes in the merged tree; a branch's only if it was taken
+    estimates = {-1: 1.0}  # the tree's own chances of its nodes on the chain
+    onward = dict(zip(chain.parents, chain.tokens, strict=True))
+    scales: dict[int, float] = {}  # from the tree's chances to ours, for nodes of branches
+    on_chain = set[int]()
+    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+        if parent in places and onward.get(places[parent]) == token:
+            places[node] = places[parent] + 1
+            estimates[node] = tree.probabilities[node]
+            on_chain.add(node)
+    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+        if node in on_chain or parent not in places or len(tokens) >= limit:
+            continue
+        at = places[parent]
+        scale = scales.get(parent)
+        if scale is None:  # the branch begins here, beside the chain's next token
+            continued = next((estimates[n] for n in on_chain if tree.parents[n] == parent), 0.0)
+            reached, wrong = (chances[at] if at >= 0 else 1.0), 1.0 - accepted if at + 1 < len(chain) else 1.0
+            scale = reached * wrong / max(estimates[parent] - continued, tree.probabilities[node])
+        chance = scale * tree.probabilities[node]
+        cost = onward_ms[min(len(tokens), len(onward_ms) - 1)]
+        if chance * token_ms <= cost:
+            continue
+        scales[node] = scale
+        places[node] = len(tokens)
+        tokens.append(token)
+        parents.append(at)
+        sources.append(tree.sources[node])
+        chances.append(chance)
+        matches.append(tree.match(node))
+    return DraftTree(
+        tuple(tokens), tuple(parents), tuple(sources), tuple(chances), chain.models_ms, tuple(matches)
+    )
 
 
 def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:

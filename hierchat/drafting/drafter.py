@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FORGET, RATE, RECENT_RATE, Acceptance, chosen
-from hierchat.drafting.draft_tree import DOCUMENTS, DraftCost, DraftTree, FreeRows, Latency, Match
+from hierchat.drafting.draft_cost import DraftCost, FreeRows, Latency
+from hierchat.drafting.draft_tree import DOCUMENTS, DraftTree, Match
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.kept import Kept, addresses, grow_kept, teach_kept
 from hierchat.drafting.growing.kernel_arrays import (

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
+from hierchat.drafting.draft_cost import DraftCost
+from hierchat.drafting.draft_tree import DraftTree, judged, merge, pruned
 from hierchat.drafting.payoff import RATE, Payoff
 
 log = logging.getLogger(__name__)
@@ -250,7 +251,7 @@ class Partner:
         joint tree brought `joint`, was `expected` to bring so many more, and its rows cost `rows_ms` more."""
         tree, rested = self.tree or DraftTree(), self.rested
         self.tree, self.rested = None, False
-        accepted = len(path_of(tree, tokens))
+        accepted = len(tree.path(tokens))
         came = min(max(accepted, without), joint) - without
         self.payoffs.learn(self.now, came, came if expected is None else expected)
         if not rested:
@@ -326,7 +327,7 @@ class JointDrafter(Proposer):
             most = cost.most if limit is None else min(limit, cost.most)
             judge = next((one.proposer for one in self._partners if one.tree and one.proposer.blend), None)
             if judge and judge.blend and len(trees) == 1:
-                self._judged, tree, alone = judged(tree, trees[0], judge.blend, judge.probability)
+                self._judged, tree, alone = judged(tree, trees[0], judge.probability, judge.blend.chance)
                 tree = pruned(tree, cost.onward, cost.token_ms, most)
                 self._expected = sum(tree.probabilities) - alone
             else:
@@ -344,7 +345,7 @@ class JointDrafter(Proposer):
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         if any(partner.tree is not None for partner in self._partners):
             first, joint, extra = self._tree, self._joint, self._priced.extra
-            without, brought = len(path_of(first, tokens)), len(path_of(joint, tokens))
+            without, brought = len(first.path(tokens)), len(joint.path(tokens))
             rows_ms = float(extra[min(len(joint), len(extra) - 1)] - extra[min(len(first), len(extra) - 1)])
         for partner in self._partners:
             if partner.tree is None:
@@ -366,89 +367,3 @@ class JointDrafter(Proposer):
                 following = node if drafted == token else following
             if (place := following) == -2:
                 return
-
-
-def judged(
-    first: DraftTree,
-    other: DraftTree,
-    blend: Blend,
-    probability: Callable[[int, int], float | None],
-) -> tuple[dict[int, list[tuple[int, int, float | None, float]]], DraftTree, float]:
-    """Join the databases' tree and a model's into one, each node with the chance that both together give it.
-
-    Beside the tree, return for each place where the model looked the drafts behind it: node, token, and the
-    probabilities of databases (None: not proposed) and model; and the tokens that the databases' nodes are expected to
-    bring by those chances."""
-    links: dict[tuple[int, int], int] = {}  # (parent, token) -> node
-    own: list[dict[int, int]] = [{-1: -1}, {-1: -1}]  # node of the joint tree -> node of each tree
-    for which, tree in enumerate((first, other)):
-        joint = {-1: -1}
-        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
-            at = joint[node] = links.setdefault((joint[parent], token), len(links))
-            own[which][at] = node
-    places: dict[int, list[tuple[int, int, float | None, float]]] = {}
-    chances: list[float] = []
-    for (parent, token), node in links.items():
-        database = first.chance(own[0][node]) if node in own[0] else None
-        model = probability(own[1][parent], token) if parent in own[1] else None
-        if model is None:
-            chance = database or 0.0
-        else:
-            chance = blend.chance(database, model)
-            places.setdefault(parent, []).append((node, token, database, model))
-        chances.append(chance * (chances[parent] if parent >= 0 else 1.0))
-    parents, tokens = zip(*links, strict=True) if links else ((), ())
-    sources = tuple(
-        first.sources[own[0][at]] if at in own[0] else other.sources[own[1][at]] for at in range(len(links))
-    )
-    matches = tuple(first.match(own[0][at]) if at in own[0] else NO_MATCH for at in range(len(links)))
-    alone = sum(chances[at] for at in own[0] if at >= 0)
-    return places, DraftTree(tokens, parents, sources, tuple(chances), matches=matches), alone
-
-
-def pruned(tree: DraftTree, onward_ms: NDArray[np.float64], token_ms: float, most: int) -> DraftTree:
-    """Keep the nodes that pay for their row, at most `most`, likeliest first; see `merge`."""
-    # A node is never likelier than its parent and stands behind it, so parents come first.
-    order = sorted(range(len(tree)), key=lambda node: -tree.probabilities[node])[:most]
-    for drafts, node in enumerate(order):
-        if tree.probabilities[node] * token_ms <= onward_ms[drafts]:
-            order = order[:drafts]
-            break
-    return tree.select(order)
-
-
-def merge(
-    trees: Sequence[DraftTree], onward_ms: NDArray[np.float64], token_ms: float, most: int
-) -> DraftTree:
-    """Merge the nodes of all trees that pay for their row, at most `most`, likeliest first.
-
-    `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
-    places: dict[tuple[int, int], int] = {}  # (parent, token) -> node
-    sources, chances, matches = list[str](), list[float](), list[Match]()
-    for tree in trees:
-        mine = {-1: -1}
-        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
-            at = mine[node] = places.setdefault((mine[parent], token), len(places))
-            if at == len(chances):
-                sources.append(tree.sources[node])
-                chances.append(tree.probabilities[node])
-                matches.append(tree.match(node))
-            elif tree.probabilities[node] > chances[at]:
-                sources[at], chances[at] = tree.sources[node], tree.probabilities[node]
-                matches[at] = tree.match(node)
-    parents, tokens = zip(*places, strict=True) if places else ((), ())
-    tree = DraftTree(tokens, parents, tuple(sources), tuple(chances), matches=tuple(matches))
-    return pruned(tree, onward_ms, token_ms, most)
-
-
-def path_of(tree: DraftTree, tokens: Sequence[int]) -> list[int]:
-    """Return the nodes of the longest path from the root that `tokens` begin with."""
-    nodes: dict[tuple[int, int], int] = {}
-    for node, link in enumerate(zip(tree.parents, tree.tokens, strict=True)):
-        nodes.setdefault(link, node)
-    path: list[int] = []
-    for token in tokens:
-        if (node := nodes.get((path[-1] if path else -1, token), -1)) < 0:
-            break
-        path.append(node)
-    return path

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hierchat.drafting.draft_tree import WIDEST, DraftCost, DraftTree, Latency, LatencyCurve, divided
+from hierchat.drafting.draft_cost import WIDEST, DraftCost, Latency, LatencyCurve
+from hierchat.drafting.draft_tree import DraftTree, divided
 from hierchat.drafting.proposer import DraftCoroutine, drafted
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, DraftTree
+from hierchat.drafting.draft_cost import DraftCost
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.growing import gumbel
 from hierchat.drafting.proposer import PROMPT_STATES, Blend, DraftCoroutine, Payoffs, Proposer, drafted, logit
 from hierchat.engine.cpu.multiply import Multiplier
@@ -373,7 +374,7 @@ class HeadDrafter(Proposer):
     def _learn(self, tokens: Sequence[int]) -> None:
         """Learn at every place that was looked behind and that the committed tokens passed."""
         node, head = -1, self._head
-        links = {link: at for at, link in enumerate(zip(self._tree.parents, self._tree.tokens, strict=True))}
+        links = self._tree.links()
         for depth, token in enumerate(tokens[:DEEPEST]):
             likely = list(self._likely.get(self._order[node], {}).items())
             if not likely:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftTree, LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import Counts

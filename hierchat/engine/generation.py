@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, LatencyCurve
+from hierchat.drafting.draft_cost import DraftCost, LatencyCurve
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree
 from hierchat.drafting.payoff import DraftingGate
 from hierchat.drafting.proposer import PROMPT_STATES, DraftCoroutine, Proposer
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hierchat.drafting.draft_tree import WIDEST, LatencyCurve
+from hierchat.drafting.draft_cost import WIDEST, LatencyCurve
 from hierchat.engine.runner import CachedSequence
 from hierchat.jit import Kernels
 

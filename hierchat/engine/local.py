@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine.batching import ContinuousBatch, SequencePool
 from hierchat.engine.engine import GenerationRequest, Step, clear_memory_errors
 from hierchat.engine.generation import Detokenizer, Generation

@@ -135,9 +135,7 @@ def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root:
     """Find the longest accepted path of a draft tree and its bonus token, which the sampler takes. `rows` [nodes,
     vocabulary] are the logits behind each node of the segment; number `root` is that of the committed text's last
     token, those of the drafts follow. `position` is that of the token chosen behind the root."""
-    children: dict[tuple[int, int], int] = {}
-    for node, child in enumerate(zip(drafts.parents, drafts.tokens, strict=True)):
-        children.setdefault(child, node)
+    children = drafts.links()
     path, chosen, at = [0], list[int](), -1
     while True:
         token = sampler.choose(rows, root + 1 + at, position + len(chosen))

@@ -10,62 +10,14 @@ from threading import Event
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
+from hierchat.drafting.draft_cost import DraftCost
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match, with_branches
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.draft_model import CachedDraftModel
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.hierarchy.plan import Found, Plan, Provenance
 from hierchat.hierarchy.planner import Hierarchy, Learner
-
-
-def merge(
-    chain: DraftTree,
-    tree: DraftTree,
-    accepted: float,
-    onward_ms: Sequence[float] | NDArray[np.float64],
-    token_ms: float,
-    limit: int,
-) -> DraftTree:
-    """Put branches of the databases' tree beside the chain of the highest draft model, where they pay for their row.
-    Each token of the chain is accepted with probability `accepted`. `onward_ms` [n]: what one more row costs behind n
-    drafts. `token_ms`: what a token is worth."""
-    tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
-    matches = [chain.match(node) for node in range(len(chain))]
-    chances = [accepted ** (depth + 1) for depth in range(len(chain))]
-    places = {-1: -1}  # of the tree's nodes in the merged tree; a branch's only if it was taken
-    estimates = {-1: 1.0}  # the tree's own chances of its nodes on the chain
-    onward = dict(zip(chain.parents, chain.tokens, strict=True))
-    scales: dict[int, float] = {}  # from the tree's chances to ours, for nodes of branches
-    on_chain = set[int]()
-    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
-        if parent in places and onward.get(places[parent]) == token:
-            places[node] = places[parent] + 1
-            estimates[node] = tree.probabilities[node]
-            on_chain.add(node)
-    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
-        if node in on_chain or parent not in places or len(tokens) >= limit:
-            continue
-        at = places[parent]
-        scale = scales.get(parent)
-        if scale is None:  # the branch begins here, beside the chain's next token
-            continued = next((estimates[n] for n in on_chain if tree.parents[n] == parent), 0.0)
-            reached, wrong = (chances[at] if at >= 0 else 1.0), 1.0 - accepted if at + 1 < len(chain) else 1.0
-            scale = reached * wrong / max(estimates[parent] - continued, tree.probabilities[node])
-        chance = scale * tree.probabilities[node]
-        cost = onward_ms[min(len(tokens), len(onward_ms) - 1)]
-        if chance * token_ms <= cost:
-            continue
-        scales[node] = scale
-        places[node] = len(tokens)
-        tokens.append(token)
-        parents.append(at)
-        sources.append(tree.sources[node])
-        chances.append(chance)
-        matches.append(tree.match(node))
-    return DraftTree(
-        tuple(tokens), tuple(parents), tuple(sources), tuple(chances), chain.models_ms, tuple(matches)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +82,7 @@ class Level(Proposer):
 
     def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
         """Add the tokens that a forward brought to the draft. Return whether the last one is a bonus."""
-        nodes = {pair: node for node, pair in enumerate(zip(drafts.parents, drafts.tokens, strict=True))}
+        nodes = drafts.links()
         above = -1
         for token in tokens[:-1]:
             above = nodes[above, token]
@@ -236,7 +188,7 @@ class HierarchicalDrafter(Proposer):
         pair = (self.plan.levels[-2], self.hierarchy.target)
         accepted = self.hierarchy.agreement(*pair, len(self._text)).acceptance()
         most = limit or len(chain) + len(tree)
-        return merge(chain, tree, accepted.overall, cost.onward, cost.token_ms, most)
+        return with_branches(chain, tree, accepted.overall, cost.onward, cost.token_ms, most)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
         """Propose the databases' tree alone: all who share the forward would wait for the draft models."""

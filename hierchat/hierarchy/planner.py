@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from hierchat.drafting.draft_tree import Latency
+from hierchat.drafting.draft_cost import Latency
 from hierchat.hierarchy.plan import (
     MOST,
     Found,

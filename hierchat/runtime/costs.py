@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from hierchat.config import cache_dir
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.latency import fastest_gigabytes_per_second, measure
 from hierchat.engine.runner import CachedSequence

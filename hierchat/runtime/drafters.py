@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.payoff import Payoff, payoff_of_drafting

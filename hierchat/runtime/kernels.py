@@ -15,7 +15,7 @@ import psutil
 
 from hierchat.config import process_environment
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing import kernel as drafting_kernel
 from hierchat.drafting.source import TOP, Source, Successors

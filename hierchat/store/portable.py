@@ -9,7 +9,6 @@ from sqlite_utils import Database
 
 from hierchat.store.chats import add_tags, show_again, tags_of
 from hierchat.store.connection import add_row
-from hierchat.store.errors import NotFound
 from hierchat.store.messages import attach, attachments_of, call_of, put_summary, stored_call
 from hierchat.store.projects import import_project, preset_name, put_settings, settings_of
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
@@ -143,14 +142,6 @@ class ChatTransfer(Repository):
                 ids[message.name] = _insert(db, conversation_id, ids, message)
             _move_on(db, conversation_id, ids, chat)
         return outcome, added
-
-    def id_of(self, user_id: int, source: str) -> int:
-        """Return the id of the conversation with that source. Raises NotFound."""
-        with self._connection.read() as db:
-            number = _find(db, user_id, source)
-        if number is None:
-            raise NotFound(f"There is no conversation {source}.")
-        return number
 
 
 def _create(db: Database, user_id: int, chat: Chat) -> int:

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.draft_tree import (
-    WIDEST_BATCH,
-    DraftCost,
-    DraftTree,
-    Match,
-    RowCosts,
-    best_chain,
-    divided,
-)
+from hierchat.drafting.draft_cost import WIDEST_BATCH, DraftCost, RowCosts
+from hierchat.drafting.draft_tree import DraftTree, Match, best_chain, divided
 from tests.drafting.databases import Steps, paths_of
 
 steps = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=16).map(

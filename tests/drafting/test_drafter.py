@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 import hierchat.drafting
 from hierchat.drafting import suffix_index
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, DraftCost, DraftTree, FreeRows, Match
+from hierchat.drafting.draft_cost import DraftCost, FreeRows
+from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, DraftTree, Match, merge
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, PROMPTS, SUCCESSORS
 from hierchat.drafting.payoff import PAUSE, TRIALS, TRIALS_AGAIN, Payoff
-from hierchat.drafting.proposer import JointDrafter, Proposer, merge, path_of
+from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import TOP, Source, Successors, quoted
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import Steps, followers, paths_of
@@ -297,7 +298,7 @@ def test_what_is_kept_are_the_likeliest_that_pay(
 
 def test_the_path_that_tokens_begin_with() -> None:
     tree = merge([chain(1, 2, 3), chain(1, 4, 5)], FREE, 1.0, 9)
-    found = [len(path_of(tree, tokens)) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])]
+    found = [len(tree.path(tokens)) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])]
     assert found == [3, 2, 1, 0, 0]
 
 

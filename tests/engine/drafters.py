@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows
+from hierchat.drafting.draft_cost import DraftCost, FreeRows
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter
 from hierchat.engine.draft_head import SOURCE, DraftHead, HeadDrafter

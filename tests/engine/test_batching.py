@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hierchat.checks.exactness import Noise
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, DraftTree
+from hierchat.drafting.draft_cost import DraftCost
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.batching import LEAST_CHUNK, STALL_MS, ChunkedPrefill, SequencePool

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, FreeRows, LatencyCurve
+from hierchat.drafting.draft_cost import DraftCost, FreeRows, LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source

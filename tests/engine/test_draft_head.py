@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows
+from hierchat.drafting.draft_cost import DraftCost, FreeRows
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import PROMPT_STATES, JointDrafter, drafted
 from hierchat.engine.cpu.runner import CpuRunner

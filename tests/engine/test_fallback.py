@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine import backends, fallback
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
 from hierchat.engine.fallback import AttemptLog, Implementation, NoImplementation, NotRight, Selection

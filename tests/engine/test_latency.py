@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.draft_tree import WIDEST, LatencyCurve
+from hierchat.drafting.draft_cost import WIDEST, LatencyCurve
 from hierchat.engine.latency import PROBES, measure
 from tests.testing.tiny import random_tokens, tiny_target
 

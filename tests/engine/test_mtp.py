@@ -19,7 +19,7 @@ from torch import nn
 from transformers.core_model_loading import revert_weight_conversion
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, FreeRows
+from hierchat.drafting.draft_cost import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter
 from hierchat.engine.backends import make_runner

@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree
+from hierchat.drafting.draft_cost import DraftCost
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree
 from hierchat.drafting.drafter import Drafter, in_order
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, SUCCESSORS
 from hierchat.drafting.proposer import JointDrafter, Proposer

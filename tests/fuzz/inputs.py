@@ -236,7 +236,7 @@ def chats(dice: random.Random, folder: Path) -> None:
 def learned(dice: random.Random, folder: Path) -> None:
     """What was learned and kept, damaged: refused, or numbers to plan with."""
     from hierchat.drafting.acceptance import Acceptance
-    from hierchat.drafting.draft_tree import LatencyCurve
+    from hierchat.drafting.draft_cost import LatencyCurve
     from hierchat.hierarchy.planner import Hierarchy
 
     made = Hierarchy(["a", "b"], [LatencyCurve(), LatencyCurve()])

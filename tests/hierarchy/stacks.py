@@ -12,7 +12,7 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner

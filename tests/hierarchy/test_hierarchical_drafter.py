@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match, with_branches
 from hierchat.engine.engine import GenerationRequest
-from hierchat.hierarchy.hierarchical_drafter import Ending, Level, merge
+from hierchat.hierarchy.hierarchical_drafter import Ending, Level
 from hierchat.hierarchy.plan import Plan, Provenance
 from tests.drafting.databases import paths_of
 from tests.engine.test_contract import SETTINGS
@@ -197,7 +197,7 @@ def paths(drafts: DraftTree) -> set[tuple[int, ...]]:
 
 
 def test_what_both_know_stands_once() -> None:
-    merged = merge(chain(1, 2, 3), tree((1, -1, 0.9), (2, 0, 0.8), (9, 1, 0.1)), 0.5, [0.01], 1.0, 10)
+    merged = with_branches(chain(1, 2, 3), tree((1, -1, 0.9), (2, 0, 0.8), (9, 1, 0.1)), 0.5, [0.01], 1.0, 10)
     assert merged.tokens[:3] == (1, 2, 3)
     assert paths(merged) == {(1,), (1, 2), (1, 2, 3), (1, 2, 9)}
     assert merged.sources == ("model", "model", "model", "history")
@@ -205,10 +205,10 @@ def test_what_both_know_stands_once() -> None:
 
 def test_a_branch_must_pay_for_its_row() -> None:
     branch = tree((5, -1, 0.4), (6, 0, 0.3))
-    assert paths(merge(chain(1, 2), branch, 0.5, [0.1], 1.0, 10)) == {(1,), (1, 2), (5,), (5, 6)}
-    assert paths(merge(chain(1, 2), branch, 0.99, [0.1], 1.0, 10)) == {(1,), (1, 2)}
-    assert paths(merge(chain(1, 2), branch, 0.5, [1.2], 1.0, 10)) == {(1,), (1, 2)}
-    cut = merge(chain(1, 2), branch, 0.5, [0.1], 1.0, 3)
+    assert paths(with_branches(chain(1, 2), branch, 0.5, [0.1], 1.0, 10)) == {(1,), (1, 2), (5,), (5, 6)}
+    assert paths(with_branches(chain(1, 2), branch, 0.99, [0.1], 1.0, 10)) == {(1,), (1, 2)}
+    assert paths(with_branches(chain(1, 2), branch, 0.5, [1.2], 1.0, 10)) == {(1,), (1, 2)}
+    cut = with_branches(chain(1, 2), branch, 0.5, [0.1], 1.0, 3)
     assert (cut.tokens, cut.parents) == ((1, 2, 5), (-1, 0, -1))
     assert cut.probabilities == pytest.approx((0.5, 0.25, 0.2))  # 0.4 of what the chain leaves
 
@@ -217,7 +217,7 @@ def test_each_node_tells_what_it_was_found_by() -> None:
     found = [Match(1, length, 0, length) for length in range(3)]
     kept = DraftTree((1, 2), (-1, 0), ("history", "model"), matches=(found[0], NO_MATCH))
     beside = DraftTree((1, 9), (-1, 0), ("history",) * 2, (0.9, 0.5), matches=tuple(found[1:]))
-    merged = merge(kept, beside, 0.5, [0.01], 1.0, 10)
+    merged = with_branches(kept, beside, 0.5, [0.01], 1.0, 10)
     assert merged.tokens == (1, 2, 9)
     assert merged.matches == (found[0], NO_MATCH, found[2])
 

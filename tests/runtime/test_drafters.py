@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import MambaConfig, MambaForCausalLM
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.proposer import Proposer
 
 # Before the cache moves, so that these are compiled once

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.source import TOP
 from hierchat.runtime import served_model as module
 from hierchat.runtime.costs import measure_costs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hierchat.checks.runs import Question
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.drafters import Levels, LoadedLevel
 from hierchat.runtime.served_model import ServedModel

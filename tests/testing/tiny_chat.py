@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import Grammars
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource

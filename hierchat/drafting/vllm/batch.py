@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match, RowCosts, best_chain, divided
+from hierchat.drafting.draft_cost import DraftCost, RowCosts
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match, best_chain, divided
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.drafting.payoff import Payoff

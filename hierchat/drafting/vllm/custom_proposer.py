@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hierchat
-from hierchat.drafting.draft_tree import RowCosts
+from hierchat.drafting.draft_cost import RowCosts
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.drafting.vllm import drafter_settings, user_state

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.drafting.draft_tree import WIDEST_BATCH, RowCosts
+from hierchat.drafting.draft_cost import WIDEST_BATCH, RowCosts
 from hierchat.drafting.vllm.custom_proposer import HierchatProposer
 from tests.drafting.vllm.fake_runner import Engine, config
 

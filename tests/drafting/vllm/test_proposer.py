@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.draft_tree import RowCosts
+from hierchat.drafting.draft_cost import RowCosts
 from hierchat.drafting.vllm.custom_proposer import HierchatProposer
 from hierchat.drafting.vllm.drafter_settings import WrongVersion
 from tests.drafting.vllm.fake_runner import END, LONGEST, Engine, alone, config, recites
