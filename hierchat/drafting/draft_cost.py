@@ -17,7 +17,7 @@ class Latency(Protocol):
     """Return costs of steps on this machine, as the engine measures them."""
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Return the milliseconds of a step over 1, 2, ... positions behind `context` tokens; never falling. The same
+        """Return the milliseconds of a step over 1, 2, ... positions after `context` tokens; never falling. The same
         object as long as nothing changed."""
         ...
 
@@ -42,15 +42,15 @@ PER_TOKENS = 1000.0
 # Relative to the cost of one row: the prior, as a mean and standard deviations.
 ROW = 0.05
 ROW_SD = 0.15
-"""Standard deviation of what all rows have in common."""
+"""Standard deviation of the part that all rows share."""
 STEP_SD = 0.1
-"""Standard deviation of what each row adds by itself."""
+"""Standard deviation of the part of each single row."""
 SPEED_SD = 0.3
 """Standard deviation of all costs together: a machine that does something else is slower at every width."""
 CONTEXT_SD = 0.1
 ROW_CONTEXT_SD = 0.02
 FORGET = 1 / 500
-"""Part of what was learned that is forgotten with every step."""
+"""Fraction of the learned certainty that each step forgets."""
 LEAST_MS = 1e-3
 """No step is faster."""
 REFRESH = 16
@@ -68,10 +68,10 @@ class CostEstimate:
     noise = 0.04
     """Standard deviation of a single forward."""
     clip = 2.5
-    """Standard deviations that one forward may be off; what is beyond is taken for another program's work."""
+    """Largest deviation of one forward that counts, in standard deviations; more is another program's work."""
 
     def __init__(self, rows: NDArray[np.integer], slopes: Sequence[float] = ()) -> None:
-        """Start with `rows`, whose costs are estimated, from 1 on; `slopes`: deviations of what else counts."""
+        """Start with `rows`, whose costs are estimated, from 1 on; `slopes`: deviations of further terms."""
         more, count = rows - 1.0, len(rows)
         self._mean = np.concatenate([1.0 + ROW * more, np.zeros(len(slopes))])
         self._prior = np.diag([0.0] * count + [slope**2 for slope in slopes])
@@ -87,7 +87,7 @@ class CostEstimate:
         """Learn that a forward took `ms`, in which each estimate counts as `at` says."""
         if not self._scale:
             self._scale = ms / float(at @ self._mean)
-            self._table = []  # whoever asked before got no milliseconds
+            self._table = []  # it was not in milliseconds
         _observe(self._mean, self._covariance, self._prior, at, ms / self._scale, self.noise, self.clip)
         self._changes += 1
 
@@ -132,7 +132,7 @@ class LatencyCurve(CostEstimate):
         self._table_context = 0
 
     def note(self, width: int, context: int, ms: float) -> None:
-        """Learn that a step over `width` positions behind `context` tokens took `ms`."""
+        """Learn that a step over `width` positions after `context` tokens took `ms`."""
         if not 0 < width <= WIDEST or ms < LEAST_MS:
             return
         at = np.zeros(WIDEST + 2)
@@ -237,7 +237,7 @@ class DraftCost:
         """Milliseconds of a step with 0, 1, 2, ... drafts."""
         self._roots = 1
         self.otherwise_ms = float("inf")
-        """What a token costs where something else drafts."""
+        """Cost of a token in milliseconds if something else drafts; infinite if nothing does."""
         self.begin(0)
 
     def begin(self, context: int) -> None:
@@ -246,8 +246,8 @@ class DraftCost:
         self._start()
 
     def look(self, context: int, roots: int = 1) -> None:
-        """Take the costs behind `context` tokens. `roots`: replies that share the forward, each with a row of its own
-        beside its drafts; their pace is that of all together."""
+        """Take the costs after `context` tokens. `roots`: replies that share the forward, each with one row and its
+        drafts; the pace counts all of them together."""
         table = self._latency.step_ms(context)
         if table is self._table and roots == self._roots:
             return
@@ -262,7 +262,7 @@ class DraftCost:
         self._ms, self._tokens = self.steps_ms[0] * MEMORY, MEMORY * self._roots
 
     def note(self, width: int, tokens: int, steps: int = 1) -> None:
-        """Note that a step over `width` positions brought `tokens`, or that so many steps did together."""
+        """Note that a step over `width` positions committed `tokens`, or that `steps` steps did together."""
         keep = (1.0 - 1.0 / (MEMORY * self._roots)) ** tokens
         self._ms = self._ms * keep + self.step_ms(width - self._roots) * steps
         self._tokens = self._tokens * keep + tokens
@@ -281,5 +281,5 @@ class DraftCost:
 
     @property
     def free(self) -> bool:
-        """Tell whether rows cost nothing: where a width is fixed, all that may draft is asked."""
+        """Return whether rows cost nothing. If a width is fixed, all proposers are asked."""
         return not self.extra.any()

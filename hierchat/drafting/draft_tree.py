@@ -26,7 +26,7 @@ class Match(NamedTuple):
     database: int
     """The number of the source that holds it, among those that the drafter has; -1: this conversation, or no text."""
     position: int
-    """Where the token stands in that source's log, or in this conversation; -1: nowhere, or not looked for."""
+    """Position of the token in that source's log, or in this conversation; -1 if there is none, or nobody looked."""
 
 
 NO_MATCH = Match(-1, 0, -1, -1)
@@ -34,7 +34,7 @@ NO_MATCH = Match(-1, 0, -1, -1)
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """Nodes of drafts, in an order with parents first; parents[i] is -1 where node i follows committed text."""
+    """Nodes of drafts, in an order with parents first; parents[i] is -1 if node i follows committed text."""
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
@@ -91,7 +91,7 @@ class DraftTree:
         return self.matches[node] if self.matches else NO_MATCH
 
     def chance(self, node: int) -> float | None:
-        """Estimate the probability that a node is accepted if its parent is; None where nothing was estimated."""
+        """Estimate the probability that a node is accepted if its parent is; None if nothing was estimated."""
         if not self.probabilities:
             return None
         parent = self.parents[node]
@@ -122,9 +122,9 @@ def judged(
     """Join the databases' tree and a model's into one, each node with the chance that both together give it.
     `probability` returns the model's for a token after a node; `blended` combines it with the databases' own.
 
-    Beside the tree, return for each place where the model looked the drafts behind it: node, token, and the
-    probabilities of databases (None: not proposed) and model; and the tokens that the databases' nodes are expected to
-    bring by those chances."""
+    Return three things: for each node that the model expanded, its drafts as (node, token, the databases' probability
+    or None if they do not propose it, the model's); the tree; and the expected number of accepted tokens of the
+    databases' nodes by those chances."""
     links, own = _joined([first, other])
     places: dict[int, list[tuple[int, int, float | None, float]]] = {}
     chances: list[float] = []
@@ -148,7 +148,7 @@ def judged(
 
 def pruned(tree: DraftTree, onward_ms: NDArray[np.float64], token_ms: float, most: int) -> DraftTree:
     """Keep the nodes that pay for their row, at most `most`, likeliest first; see `merge`."""
-    # A node is never likelier than its parent and stands behind it, so parents come first.
+    # A node is never likelier than its parent and comes after it, so parents come first.
     order = sorted(range(len(tree)), key=lambda node: -tree.probabilities[node])[:most]
     for drafts, node in enumerate(order):
         if tree.probabilities[node] * token_ms <= onward_ms[drafts]:
@@ -162,7 +162,7 @@ def merge(
 ) -> DraftTree:
     """Merge the nodes of all trees that pay for their row, at most `most`, likeliest first.
 
-    `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
+    `onward_ms` [n]: cost of one more row after n drafts. `token_ms`: value of a token."""
     links, own = _joined(trees)
     best: list[tuple[DraftTree, int]] = []
     for node in range(len(links)):
@@ -187,9 +187,9 @@ def with_branches(
     token_ms: float,
     limit: int,
 ) -> DraftTree:
-    """Put branches of the databases' tree beside the chain of the highest draft model, where they pay for their row.
-    Each token of the chain is accepted with probability `accepted`. `onward_ms` [n]: what one more row costs behind n
-    drafts. `token_ms`: what a token is worth."""
+    """Add branches of the databases' tree to the chain of the highest draft model, if they pay for their row. Each
+    token of the chain is accepted with probability `accepted`. `onward_ms` [n]: cost of one more row after n drafts.
+    `token_ms`: value of a token."""
     tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
     matches = [chain.match(node) for node in range(len(chain))]
     chances = [accepted ** (depth + 1) for depth in range(len(chain))]
@@ -230,7 +230,7 @@ def with_branches(
 
 def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
     """Return the path from the root of at most `most` nodes whose expected tokens are worth most more than its rows
-    cost, for engines that verify no trees; empty where none pays. The tree must have probabilities."""
+    cost, for engines that verify no trees; empty if none pays. The tree must have probabilities."""
     gains: list[float] = []
     depths: list[int] = []
     best, at = 0.0, -1
@@ -251,7 +251,7 @@ def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
 
 
 def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:
-    """Return how many nodes of each tree go through a shared forward: those that bring most, as long as the next one
+    """Return how many nodes of each tree go through a shared forward: the likeliest ones, as long as the next one
     pays for its row. A tree without probabilities gets at most its share of the rows."""
     kept = [0 if tree.probabilities else min(len(tree), cost.most // len(trees)) for tree in trees]
     rows = sum(kept)

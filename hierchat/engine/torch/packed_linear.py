@@ -9,7 +9,7 @@ from torch import nn
 class PackedLinear(nn.Module):
     """Linear layer y = x W^T + b with W in float16 blocks (FBGEMM); x [..., in], y [..., out], float32, as sums are.
 
-    Twice the speed of float32 and more where memory is the bound, and a forward over several rows costs little more
+    Twice the speed of float32 and more if memory is the bound, and a forward over several rows costs little more
     than one over a single row. Weights are rounded to float16 once, at load."""
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -36,6 +36,6 @@ def pack(model: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 setattr(parent, name, PackedLinear(child))
-    # What is left lies in the mapped file, all of which would stay in memory.
+    # Other parameters would keep the whole mapped file in memory.
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()

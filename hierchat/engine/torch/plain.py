@@ -2,7 +2,7 @@
 
 What its layers keep may be keys and values, windows of them, recurrent states, or nothing at all. So nothing is rolled
 back: a forward leaves the state that it began with as it was, and what is committed is the state behind a node. Every
-node is a forward of its own, so drafts would bring nothing."""
+node is a forward of its own, so drafts would gain nothing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hierchat.engine.torch.torch_runner import MOST_SEQUENCES, precision
 from hierchat.engine.verification import ArrayRows, Rows
 
 Way = Literal["pieces", "whole", "anew"]
-"""How a text is read. pieces: any number of tokens behind any state. whole: at once from its beginning, then token by
+"""How a text is read. pieces: any number of tokens after any state. whole: at once from its beginning, then token by
 token, as transformers reads most recurrent models. anew: all of it for every token, since no state is kept."""
 WAYS: tuple[Way, ...] = ("pieces", "whole", "anew")
 KEPT = 2
-"""Ends of prompts whose states a sequence keeps, to go on from when a text changes behind them."""
+"""Number of prompts whose final states a sequence keeps, to continue from if a text changes after them."""
 PROBE = 12
 """Tokens of the text by which a way is tried."""
 TOLERANCE, ROUGHLY = 0.02, 0.3
@@ -39,7 +39,7 @@ TOLERANCE, ROUGHLY = 0.02, 0.3
 
 @dataclass(frozen=True, slots=True)
 class TextState:
-    """Caches of a model behind the first `length` tokens of a text, by the names of its arguments. Never changed."""
+    """Caches of a model after the first `length` tokens of a text, by the names of its arguments. Never changed."""
 
     length: int = 0
     kept: Mapping[str, Any] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class TextState:
 class PlainRunner(Runner):
     """Run any causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
 
-    Raises UnsupportedModel where transformers itself cannot generate with it.
+    Raises UnsupportedModel if transformers itself cannot generate with it.
     """
 
     drafts = False
@@ -69,7 +69,7 @@ class PlainRunner(Runner):
         return PlainSequence(self)
 
     def read(self, text: Sequence[int], state: TextState) -> tuple[TextState, NDArray[np.float32]]:
-        """Return the state behind the whole of `text`, and the logits behind its last token; `state` is that behind a
+        """Return the state after the whole of `text`, and the logits after its last token; `state` is that after a
         beginning of it."""
         if self.way == "whole" and 0 < state.length < len(text) - 1:
             for end in range(state.length + 1, len(text)):
@@ -145,7 +145,7 @@ class PlainSequence(CachedSequence):
             self._state, _ = self.runner.read(self.tokens, self._state)
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        """Compute the logits of a segment node by node, each behind the state of its parent."""
+        """Compute the logits of a segment node by node, each after the state of its parent."""
         begun = self._read()
         self._segment, self._nodes = tokens, []
         texts: list[list[int]] = []
@@ -180,7 +180,7 @@ class PlainSequence(CachedSequence):
         self._state, self._ends, self._nodes = TextState(), [], []
 
     def _read(self) -> TextState:
-        """Return the state behind all that is committed; where that was a prompt, it is kept."""
+        """Return the state after all committed tokens; it is kept if they were a prompt."""
         if self._state.length < len(self.tokens):
             self._state, _ = self.runner.read(self.tokens, self._state)
         if not self._nodes or self._state not in self._nodes:
@@ -190,7 +190,7 @@ class PlainSequence(CachedSequence):
 
 
 def _copied(state: TextState) -> dict[str, Any]:
-    """Copy a state for a forward to change. Keys and values are shared: new ones go behind them, in another place."""
+    """Copy a state for a forward to change. Keys and values are shared: new ones are appended in another place."""
     shared: dict[int, Any] = {}
     for cache in state.kept.values():
         for layer in getattr(cache, "layers", ()):
@@ -200,7 +200,7 @@ def _copied(state: TextState) -> dict[str, Any]:
 
 
 def _cropped(state: TextState, length: int) -> TextState | None:
-    """Return the state behind the first `length` tokens; None where it cannot be had from this one."""
+    """Return the state after the first `length` tokens; None if this one cannot give it."""
     if not length:
         return TextState()
     kept = _copied(state)

@@ -36,7 +36,7 @@ class ExpertRows(NamedTuple):
 
 
 class Experts:
-    """Compute the experts of one transformers model within `segment`; outside, its modules do what they did."""
+    """Compute the experts of one transformers model within `segment`; outside of it, its modules are unchanged."""
 
     def __init__(self, model: Any) -> None:
         self._nodes: int | None = None
@@ -60,7 +60,7 @@ class Experts:
             self._nodes = None
 
     def _choose(self, usual: Callable[..., Any], hidden: torch.Tensor, *others: Any, **named: Any) -> Any:
-        """Compute a router's result for [..., n, hidden], row after row. Padding rows get what the last one got."""
+        """Compute a router's result for [..., n, hidden], row after row. Padding rows get that of the last one."""
         if self._nodes is None:
             return usual(hidden, *others, **named)
         single = (*[1] * (hidden.dim() - 1), hidden.shape[-1])
@@ -82,7 +82,7 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
     experts = chosen.flatten()
     order = experts.argsort(stable=True)
     active = chosen.shape[1]
-    place = torch.empty_like(order)  # where a row's expert puts what it brings
+    place = torch.empty_like(order)  # row of each pair's result
     groups: list[ExpertRows] = []
     pieces: list[torch.Tensor] = []
     begin = at = 0

@@ -33,7 +33,7 @@ class SlotLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the segment behind the committed slots; returns all slots."""
+        """Write the segment after the committed slots; returns all slots."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         begin, end = self.slots.length, self.slots.length + key_states.shape[2]
@@ -65,10 +65,10 @@ class SlotLayer(CacheLayerMixin):
 
 
 class TorchSlots(Cache):
-    """Hold all layers' slots. `length` are committed; a forward writes behind them, and views multiples of `bucket`."""
+    """Hold all layers' slots. `length` are committed; a forward writes after them, and views multiples of `bucket`."""
 
     spoilt = False
-    """Whether the last forward wrote what is no number."""
+    """Whether the last forward wrote a value that is not finite."""
 
     def __init__(self, layers: int, capacity: int, bucket: int) -> None:
         self.length = 0

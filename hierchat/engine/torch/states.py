@@ -1,7 +1,7 @@
 """Run layers that keep a running state beside those with keys and values: short convolutions, Gated DeltaNet, Mamba 2.
 
 A state cannot be taken back by a length. So each node of a segment has its own, made from that of the node that it
-follows, and what is committed is the state behind a node."""
+follows, and the committed state is that after a node."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class LayerState(NamedTuple):
     inputs: torch.Tensor | None = None
     """[size - 1, channels]: the last inputs of its convolution; None before the first."""
     running: torch.Tensor | None = None
-    """[1, heads, ...]; None before the first token, and where there is a convolution alone."""
+    """[1, heads, ...]; None before the first token, and if there is only a convolution."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateMark:
-    """States of all layers behind the first `length` tokens of a text."""
+    """States of all layers after the first `length` tokens of a text."""
 
     length: int
     states: tuple[LayerState, ...]
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
-    """Hold one layer's states: behind what is committed, and behind each node of the last segment."""
+    """Holds one layer's states: after the committed tokens, and after each node of the last segment."""
 
     def __init__(self, slots: TorchStateSlots) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return recurrent_states
 
     def nodes(self) -> Iterator[tuple[int, torch.Tensor | None]]:
-        """Yield each node of the segment, with the running state of what it follows; `put` brings the one behind it."""
+        """Yield each node of the segment, with the running state before it; `put` stores the one after it."""
         for node, parent in enumerate(self.slots.parents):
             yield node, self.state.running if parent < 0 else self._running[parent]
 
@@ -120,7 +120,7 @@ class TorchStateSlots(TorchSlots):
         self._follows, self._windows = follows, {}
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of committed slots, whichever layer is asked: there may be none with keys."""
+        """Return the number of committed slots, for any layer: there may be none with keys."""
         return self.length
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
