@@ -101,14 +101,15 @@ class DraftTree:
 
 def _joined(trees: Sequence[DraftTree]) -> tuple[dict[tuple[int, int], int], list[dict[int, int]]]:
     """Join trees into one without doubles. Return the links of the joint tree, (parent, token) -> node, and for each
-    tree a map from nodes of the joint tree to its own, with -1 for the root."""
+    tree a map from nodes of the joint tree to its own, the likeliest of several, with -1 for the root."""
     links: dict[tuple[int, int], int] = {}
     own: list[dict[int, int]] = []
     for tree in trees:
         joint, nodes = {-1: -1}, {-1: -1}
         for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
             at = joint[node] = links.setdefault((joint[parent], token), len(links))
-            nodes.setdefault(at, node)
+            if at not in nodes or tree.probabilities[node] > tree.probabilities[nodes[at]]:
+                nodes[at] = node
         own.append(nodes)
     return links, own
 

@@ -17,7 +17,6 @@ from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.verification import Rows, Sampler, verify
-from hierchat.models.progress import BrokenFileError
 
 NEW_AT_ONCE = 16
 """Tokens new to the model that go into the forward that verifies, at most; more are read before."""
@@ -135,24 +134,12 @@ NEVER = np.float32(-1e30)
 """Logit of a token that the model does not have."""
 
 
-class FewerTokens(CachedSequence):
-    """Make a sequence over all of the target's tokens, of a model that knows only some. `known` [n]: the tokens that
-    the model numbers 0 .. n - 1; its number `others`, by default n, stands for all others. Raises BrokenFileError where
-    these are another model's."""
+class PaddedTokens(CachedSequence):
+    """Sequence of a draft model with the target's tokens, whose vocabulary is padded to another size."""
 
-    def __init__(
-        self, inner: CachedSequence, known: NDArray[np.int64], vocabulary: int, others: int | None = None
-    ) -> None:
-        if (others is None and inner.vocabulary != len(known) + 1) or known[-1] >= vocabulary:
-            raise BrokenFileError(
-                f"It has {inner.vocabulary} tokens for {len(known)} that it should know, the last of them number "
-                f"{known[-1]} of {vocabulary}. Distil the draft again."
-            )
+    def __init__(self, inner: CachedSequence, vocabulary: int) -> None:
         super().__init__(inner.runner)
         self._inner = inner
-        self._known = known
-        self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
-        self._numbers[known] = np.arange(len(known))
         self._segment: Sequence[int] = ()
         self.vocabulary = vocabulary
 
@@ -170,9 +157,7 @@ class FewerTokens(CachedSequence):
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._segment = tokens
-        return _AllTokens(
-            self._inner.forward(self._own(tokens), parents, padded=padded), self._known, self.vocabulary
-        )
+        return _PaddedRows(self._inner.forward(self._own(tokens), parents, padded=padded), self.vocabulary)
 
     def commit(self, nodes: Sequence[int]) -> None:
         self._inner.commit(nodes)
@@ -182,17 +167,17 @@ class FewerTokens(CachedSequence):
         self._inner.close()
 
     def _own(self, tokens: Sequence[int]) -> list[int]:
-        return self._numbers[np.asarray(tokens, np.int64)].tolist()
+        return [token if token < self._inner.vocabulary else 0 for token in tokens]
 
 
-class _AllTokens(Rows):
-    def __init__(self, rows: Rows, known: NDArray[np.int64], vocabulary: int) -> None:
-        self._rows, self._known, self._vocabulary = rows, known, vocabulary
+class _PaddedRows(Rows):
+    def __init__(self, rows: Rows, vocabulary: int) -> None:
+        self._rows, self._vocabulary = rows, vocabulary
         self.recorded = rows.recorded
 
     def __getitem__(self, node: int) -> NDArray[np.float32]:
-        row = np.full(self._vocabulary, NEVER, np.float32)
-        row[self._known] = self._rows[node][: len(self._known)]
+        row, own = np.full(self._vocabulary, NEVER, np.float32), self._rows[node][: self._vocabulary]
+        row[: len(own)] = own
         return row
 
     def __len__(self) -> int:

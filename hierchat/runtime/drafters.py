@@ -22,7 +22,7 @@ from hierchat.drafting.payoff import Payoff, payoff_of_drafting
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
-from hierchat.engine.draft_model import CachedDraftModel, DraftedReply, FewerTokens
+from hierchat.engine.draft_model import CachedDraftModel, DraftedReply, PaddedTokens
 from hierchat.engine.engine import UnsupportedModel
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
@@ -33,8 +33,8 @@ from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import has_blocks, status
 from hierchat.models.load.load_model import LoadedModel, load
-from hierchat.models.load.tokenizer_files import read_known, same_tokens
-from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
+from hierchat.models.load.tokenizer_files import same_tokens
+from hierchat.models.progress import ModelError, Report, silent
 from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.served_model import ServedModel
@@ -145,7 +145,7 @@ def load_levels(
         runner = make_runner(draft, report)
         if not runner.drafts:
             raise UnsupportedModel(_RUNNING)
-        sequence = _over_all_tokens(runner.open(), candidate, draft, engine.runner.vocabulary)
+        sequence = _over_all_tokens(runner.open(), draft, engine.runner.vocabulary)
         latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
         measure_costs(latency, sequence, *key, costs)
         if (ms := latency.step_ms(0)[0]) >= target_ms:
@@ -172,22 +172,13 @@ def load_levels(
     return Levels(tuple(found), hierarchy, tuple(left_out), own_key)
 
 
-def _over_all_tokens(
-    sequence: CachedSequence, entry: ModelEntry, loaded: LoadedModel, vocabulary: int
-) -> CachedSequence:
-    """Wrap a draft model so that it has all of the target's tokens; it may have some of them, or pad to another number.
-    Raises BrokenFileError."""
-    known = read_known(entry.source.folder.path) if entry.source.folder else None
-    if known is not None:
-        return FewerTokens(sequence, known, vocabulary)
-    tokens = len(loaded.tokenizer)
-    if sequence.vocabulary < tokens:
-        raise BrokenFileError(
-            f"It has {sequence.vocabulary} of {tokens} tokens, and the list of them is missing. Distil the draft again."
-        )
-    if sequence.vocabulary == vocabulary:
-        return sequence
-    return FewerTokens(sequence, np.arange(min(sequence.vocabulary, vocabulary)), vocabulary, others=0)
+def _over_all_tokens(sequence: CachedSequence, loaded: LoadedModel, vocabulary: int) -> CachedSequence:
+    """Wrap a draft model whose vocabulary is padded to another size than the target's. Raises UnsupportedModel."""
+    target, draft = len(loaded.tokenizer), sequence.vocabulary
+    if draft < target:
+        reason = later(f"the target has {target} tokens and the draft model {draft}")
+        raise UnsupportedModel(f"other tokens: {reason}")
+    return sequence if sequence.vocabulary == vocabulary else PaddedTokens(sequence, vocabulary)
 
 
 def _candidates(

@@ -20,13 +20,12 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import REGIMES
-from hierchat.engine.draft_model import NEVER, FewerTokens
+from hierchat.engine.draft_model import NEVER, PaddedTokens
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
-from hierchat.models.progress import BrokenFileError
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle
 from tests.engine.test_cuda_runner import target_of as cuda_target
 from tests.testing import tiny
@@ -35,8 +34,7 @@ from tests.testing.families import tiny_family
 from tests.testing.tiny import VOCABULARY, bits, fresh_steps, path_to, random_tokens, text_of, tokens_of
 
 ALL = 150
-KNOWN = np.sort(np.random.default_rng(3).permutation(ALL)[: VOCABULARY - 1])
-"""Tokens of a larger vocabulary that a model knows; its last number stands for all others."""
+"""Size of a padded vocabulary."""
 LENGTH = 240
 STATES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
 """A convolution alone, Gated DeltaNet, and Mamba 2."""
@@ -61,7 +59,7 @@ def _of_family(kind: str) -> Any:
 TARGETS: dict[str, Callable[[], Any]] = {
     **{backend: partial(tiny.tiny_target, backend) for backend in tiny.BACKENDS},
     **{f"cuda {regime}": partial(cuda_target, regime) for regime in REGIMES},
-    "fewer tokens": lambda: FewerTokens(tiny.tiny_target("llama-blocks"), KNOWN, ALL),
+    "padded": lambda: PaddedTokens(tiny.tiny_target("llama-blocks"), ALL),
     "plain": lambda: PlainRunner(tiny.tiny_model(), context_length=tiny.CONTEXT).open(),
 }
 MODELS: dict[str, Callable[[], Any]] = {
@@ -280,31 +278,18 @@ def test_a_text_cannot_be_taken_back_to_more_than_it_has() -> None:
             filled(name).rollback(1)
 
 
-# A model that knows only some tokens, as a target over all of them
-
-
 @pytest.mark.parametrize("backend", ["llama-float32", "qwen3-blocks"])
-def test_known_tokens_have_their_numbers_and_unknown_ones_are_never_chosen(backend: tiny.Backend) -> None:
-    inner, few, tree = tiny.tiny_target(backend), len(KNOWN), (-1, 0, 0, 1, 3)
-    target, known = FewerTokens(inner, KNOWN, ALL), KNOWN.tolist()
-    unknown = sorted(set(range(ALL)) - set(known))
-    inner.read([40, few, 2])
-    expected = bits(inner, [few, 0, 11, few, few - 1], tree)
+@pytest.mark.parametrize("vocabulary", [VOCABULARY + 40, VOCABULARY - 8])
+def test_a_padded_vocabulary_has_the_same_tokens(backend: tiny.Backend, vocabulary: int) -> None:
+    inner, tree = tiny.tiny_target(backend), (-1, 0, 0, 1)
+    target, same = PaddedTokens(inner, vocabulary), min(vocabulary, VOCABULARY)
+    inner.read([40, 0, 2])
+    expected = bits(inner, [7, 0, 11, same - 1], tree)
     inner.rollback(0)
-    prompt = [known[40], unknown[3], known[2]]
+    prompt = [40, VOCABULARY + 3, 2]  # padding is read as the first token
     target.read(prompt)
-    assert (target.tokens, inner.tokens) == (prompt, [40, few, 2])
-    found = bits(target, [unknown[5], known[0], known[11], unknown[9], known[-1]], tree)
-    assert (found.shape, found.dtype) == ((len(tree), ALL), np.float32)
-    np.testing.assert_array_equal(found[:, KNOWN], expected[:, :few])
-    assert (found[:, unknown] == NEVER).all()
-
-
-@pytest.mark.parametrize(
-    ("known", "vocabulary"),
-    [(KNOWN[1:], ALL), (np.arange(VOCABULARY), ALL), (KNOWN, int(KNOWN[-1]))],
-    ids=["too few", "too many", "beyond the vocabulary"],
-)
-def test_a_list_of_another_model_is_refused(known: Any, vocabulary: int) -> None:
-    with pytest.raises(BrokenFileError, match="Distil the draft again"):
-        FewerTokens(tiny.tiny_target(), known, vocabulary)
+    assert (target.tokens, inner.tokens) == (prompt, [40, 0, 2])
+    found = bits(target, [7, 0, 11, same - 1], tree)
+    assert (found.shape, found.dtype) == ((len(tree), vocabulary), np.float32)
+    np.testing.assert_array_equal(found[:, :same], expected[:, :same])
+    assert (found[:, same:] == NEVER).all()

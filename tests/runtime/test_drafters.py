@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,14 +19,13 @@ from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.proposer import Proposer
 
 # Before the cache moves, so that these are compiled once
-from hierchat.engine.draft_model import FewerTokens
+from hierchat.engine.draft_model import PaddedTokens
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.latency import PROBES
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.plan import Plan
 from hierchat.models import device_memory
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, Size
-from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE
 from hierchat.runtime.drafters import Levels, Memory, with_models
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
@@ -37,8 +35,6 @@ from tests.testing.tiny_chat import END, tokenizer
 
 LAYERS = 12
 """Layers of the target: a draft with one of them is several times faster."""
-KNOWN = np.array([END, *range(10, 200)])
-"""What a distilled draft knows."""
 
 
 @torch.no_grad()
@@ -97,21 +93,12 @@ def cut_off(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def distilled(folder: Path) -> Path:
-    """Without its list of tokens."""
-    return save(folder, model(vocab_size=len(KNOWN) + 1, eos_token_id=None).half())
+def padded(folder: Path) -> None:
+    save(folder, model(vocab_size=len(tokenizer()) + 24))
 
 
-def damaged_list(folder: Path) -> None:
-    (distilled(folder) / KNOWN_TOKENS_FILE).write_bytes(b"damaged")
-
-
-def list_of_another(folder: Path) -> None:
-    np.save(distilled(folder) / KNOWN_TOKENS_FILE, KNOWN[:-1])
-
-
-def no_list(folder: Path) -> None:
-    distilled(folder)
+def too_few(folder: Path) -> None:
+    save(folder, model(vocab_size=len(tokenizer()) - 8))
 
 
 def poisoned(folder: Path, weight: str, row: slice | int, value: float) -> None:
@@ -149,7 +136,7 @@ def _places(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def by_size(latency: LatencyCurve, sequence: CachedSequence, seconds: float) -> None:
     """What steps cost, without a clock: which of two is faster must not depend on what else the machine does."""
-    inner = sequence._inner if isinstance(sequence, FewerTokens) else sequence
+    inner = sequence._inner if isinstance(sequence, PaddedTokens) else sequence
     config = inner.runner.model.config
     ms = float(config["num_hidden_layers"] if isinstance(config, dict) else config.num_hidden_layers)
     for width in PROBES:
@@ -164,9 +151,7 @@ def prior(levels: Levels, below: int = 0) -> float:
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "tokens": (other_tokens, r"^other tokens: the target has \d+ tokens and the draft model \d+$"),
     "cut": (cut_off, r"model\.safetensors is broken: .* Fetch or copy it again"),
-    "list": (damaged_list, rf"{KNOWN_TOKENS_FILE} cannot be read: .* Distil the draft again"),
-    "another": (list_of_another, r"Distil the draft again"),
-    "none": (no_list, r"tokens, and the list of them is missing\. Distil the draft again"),
+    "few": (too_few, r"^other tokens: the target has \d+ tokens and the draft model \d+$"),
     "state": (recurrent, "taken back"),
     "numbers": (nowhere_a_number, "computes no numbers"),
 }
@@ -177,28 +162,26 @@ def test_what_drafts_and_what_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     save(tmp_path / "small", model())
     save(tmp_path / "stranger", model(2, seed=1))
     save(tmp_path / "slow", model(LAYERS))
-    np.save(distilled(tmp_path / "distilled") / KNOWN_TOKENS_FILE, KNOWN)
+    padded(tmp_path / "padded")
     for name, (make, _) in BROKEN.items():
         make(tmp_path / name)
-    models = catalogue(
-        tmp_path, "stranger", "slow", "small", "distilled", "packed", *BROKEN, "absent", "large"
-    )
+    models = catalogue(tmp_path, "stranger", "slow", "small", "padded", "packed", *BROKEN, "absent", "large")
     models.models["absent"] = ModelEntry(name="absent", source={"hub": {"repo": "nobody/small"}})  # type: ignore[arg-type]
     large = models.entry("small").model_copy(update={"name": "large", "size": Size(parameters=10**9)})
-    packed = models.entry("distilled").model_copy(update={"name": "packed", "blocks": 8})
+    packed = models.entry("padded").model_copy(update={"name": "packed", "blocks": 8})
     models.models.update(large=large, packed=packed)
     monkeypatch.setattr(device_memory, "free_memory", lambda device: 10**9)
     served, levels = slot(models)
     names = levels.hierarchy.names
-    assert (set(names[:3]), names[3:]) == ({"small", "distilled", "packed"}, ("stranger", "target"))
+    assert (set(names[:3]), names[3:]) == ({"small", "padded", "packed"}, ("stranger", "target"))
     costs = [one.latency.step_ms(0)[0] for one in levels.models]
     assert costs == sorted(costs)
     assert served.engine.sequence not in levels.sequences
     at = names.index("small")
     assert prior(levels, names.index("stranger")) < 0.5 < 0.9 < prior(levels, at) <= 1.0
-    for name in ("distilled", "packed"):
+    for name in ("padded", "packed"):
         few = levels.sequences[names.index(name)]
-        assert isinstance(few, FewerTokens)
+        assert isinstance(few, PaddedTokens)
         assert few.vocabulary == served.engine.sequence.vocabulary
     reasons = {one.name: one.reason for one in levels.left_out}
     assert set(reasons) == {*BROKEN, "slow", "absent", "large"}

@@ -4,15 +4,10 @@ import hashlib
 import json
 import subprocess
 import sys
-import tokenize
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
-from zipfile import BadZipFile
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hierchat.config import cache_dir, process_environment
 from hierchat.language import later
@@ -164,22 +159,3 @@ def known_tokens(entry: ModelEntry) -> str | None:
 def _note(entry: ModelEntry) -> Path:
     said = f"{entry.source.model_dump_json()}{entry.cpu and entry.cpu.model_dump_json()}"
     return cache_dir() / "tokenizers" / hashlib.sha256(said.encode()).hexdigest()
-
-
-# The list of tokens that a distilled draft model knows, in the order of its own ids; one id more stands for all others
-KNOWN_TOKENS_FILE = "known_tokens.npy"
-
-
-def read_known(folder: Path) -> NDArray[np.int64] | None:
-    """Read which of the target's tokens a draft model knows; None where it knows all. Raises BrokenFileError."""
-    file = folder / KNOWN_TOKENS_FILE
-    if not file.exists():
-        return None
-    try:
-        known = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, BadZipFile) as error:
-        raise BrokenFileError(f"{file} cannot be read: {error}. Distil the draft again.") from error
-    numbers = isinstance(known, np.ndarray) and known.dtype == np.int64 and known.ndim == 1 and len(known)
-    if not numbers or known[0] < 0 or (np.diff(known) <= 0).any():
-        raise BrokenFileError(f"{file} is no list of tokens. Distil the draft again.")
-    return known

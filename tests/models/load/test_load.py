@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -10,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gguf
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -25,7 +22,7 @@ from hierchat.models.fetch import bring
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.load_model import LoadedModel, load, makers_sampling, ready_to_chat
-from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, read_known, same_tokens
+from hierchat.models.load.tokenizer_files import same_tokens
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, Progress, UnsupportedError
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.testing.architectures import CONFIGS, finish, model_of, write_gguf
@@ -209,36 +206,6 @@ def test_the_makers_sampling_stands_in_gguf_files(tmp_path: Path, monkeypatch: p
 
 
 # The list of tokens that a draft knows: written, read again, and refused where it is none.
-
-KNOWN = np.array([0, 2, 5, 49_151], np.int64)
-
-
-def saved(values: Any, dtype: Any = np.int64) -> bytes:
-    file = io.BytesIO()
-    np.save(file, np.array(values, dtype))
-    return file.getvalue()
-
-
-NO_LIST = [saved(values) for values in ([5, 2, 9], [2, 2, 9], [-1, 2, 9], [], 7, [[1, 2], [3, 4]])]
-NO_LIST += [saved([1, 2, 3], dtype) for dtype in (np.int32, np.float64, ">i8", "U3")]
-DAMAGED = [b"", b"PK\x03\x04nonsense", saved(KNOWN)[:40], saved(KNOWN)[:-1], saved([{"a": 1}], object)]
-
-
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    assert read_known(tmp_path) is None  # it knows all
-    for known in (KNOWN, KNOWN[1:]):
-        np.save(tmp_path / KNOWN_TOKENS_FILE, known)
-        found = read_known(tmp_path)
-        assert (found.dtype, found.tolist()) == (np.int64, known.tolist())
-
-
-def test_what_is_no_rising_list_of_tokens_is_refused(tmp_path: Path) -> None:
-    """Objects are not unpickled."""
-    refused = dict.fromkeys(NO_LIST, r"is no list of tokens\.") | dict.fromkeys(DAMAGED, "cannot be read: .*")
-    for raw, said in refused.items():
-        (tmp_path / KNOWN_TOKENS_FILE).write_bytes(raw)
-        with pytest.raises(BrokenFileError, match=rf"{KNOWN_TOKENS_FILE} {said} Distil the draft again"):
-            read_known(tmp_path)
 
 
 def test_same_tokens(tiny_folder: Path) -> None:
