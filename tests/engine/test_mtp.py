@@ -178,7 +178,7 @@ def assert_as_defined(head: DraftHead, layer: Reference, most: float) -> None:
 
 
 FROM: dict[str, tuple[Callable[..., ModelEntry], Backend | None, float]] = {
-    "safetensors": (lambda name, *model: write_folder(*model), None, 0.1),
+    "safetensors": (lambda name, *model: write_folder(*model), None, 0.2),  # packed to 8 bits
     "blocks": (lambda *model: write_file(*model, packed=True), None, 0.1),
     "float32": (lambda *model: write_file(*model, packed=False), "float32", 1e-3),
 }
