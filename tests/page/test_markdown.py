@@ -360,3 +360,12 @@ def test_marks_in_words_code_and_formulas() -> None:
     drawn = marked("so $x^2$ is", [3, 8, 11])
     assert re.search("\ue0001\ue001<math.*</math>\ue002", drawn)
     assert "\ue0002\ue001 is\ue002" in drawn
+
+
+def test_code_that_is_still_written_gets_its_colours_once_at_its_end() -> None:
+    growing = GrowingMarkdown(lambda: 0.0)
+    begun = growing.render("```python\ndef f():\n    return 1\n")
+    assert '<span class="' not in begun.partition("<pre")[2]
+    assert "return 1" in begun
+    ended = growing.render("```python\ndef f():\n    return 1\n```\n")
+    assert '<span class="' in ended.partition("<pre")[2]

@@ -143,8 +143,8 @@ def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
 
 
 class GrowingMarkdown:
-    """Draws a text that grows at its end: as `render` does, but for colours in the last lines of open code,
-    and a little late where it takes long: drawing leaves four fifths of the time to decoding."""
+    """Draws a text that grows at its end: as `render` does, but for the colours of code that is still open, and a
+    little late where it takes long: drawing leaves four fifths of the time to decoding."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

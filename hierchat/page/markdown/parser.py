@@ -95,14 +95,6 @@ def coloured(code: str, language: str) -> str:
     return "".join(parts) if length == len(code) else html.escape(code)
 
 
-def settled(code: str) -> int:
-    """Return how many characters of a growing block of code to colour: whole lines, of long code less often,
-    so that all its drawings together cost no more than a few of the last."""
-    end = len(code)
-    step = 1 << max(end.bit_length() - 4, 0)
-    return code.rfind("\n", 0, end if end < 1024 else end - end % step) + 1
-
-
 def _span(text: str, style: str) -> str:
     escaped = html.escape(text)
     return f'<span class="{style}">{escaped}</span>' if style and text else escaped
@@ -192,13 +184,13 @@ class _MarkdownRenderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         token = tokens[idx]
         info, code = token.info.strip(), token.content
-        end = settled(code) if token.meta.get("open") else len(code)
-        language = info.split(maxsplit=1)[0] if info else ""
-        body = _kept(env, ("code", language, code[:end]), lambda: coloured(code[:end], language))
+        # One that is still being written gets its colours once, at its end.
+        language = info.split(maxsplit=1)[0] if info and not token.meta.get("open") else ""
+        body = _kept(env, ("code", language, code), lambda: coloured(code, language))
         return (
             '<div class="hc-code" dir="ltr"><div class="hc-code-head">'
             f'<span class="hc-language">{html.escape(info)}</span><span class="hc-place"></span></div>'
-            f'<pre tabindex="0"><code>{body}{html.escape(code[end:])}</code></pre></div>\n'
+            f'<pre tabindex="0"><code>{body}</code></pre></div>\n'
         )
 
     code_block = fence
