@@ -1,15 +1,14 @@
 // The open conversation, or the panel in its place, stands in the address, so that a reload finds it again. Opening
 // another one, or a new one, is a step in the browser's history; what happens inside a conversation is none.
 // The address changes with the click; of several before an answer, the last one stands in the history.
-let lastStep = 0; // the number of the last one to another chat or view: what answers an earlier one is of a place that was left
+let lastStep = 0; // the number of the last one to another chat or view
 let pushed = false; // whether an unanswered step has its entry in the history
 let forks = false; // a copy of the chat comes to the screen, under a number that only the server knows
 
 // Where the page is going stands there at once: the title, the mark in the list, and soon an outline in place of what is
 // left, or the view as it was seen last. The server's answer fills it.
 const OUTLINE_MS = 150; // an answer that comes sooner needs none
-const LOST_MS = 5000; // Gradio 6.31 may close its stream just when something is asked; asking again brings both answers
-let answers = known ? 0 : 1; // that the server owes: the page itself, and each step to another chat or view
+const going = () => !known() || Number(shows.step) < lastStep; // whether the screen is not yet where the page goes
 let outlining = 0;
 
 const outline = made('div', { id: 'hc-going', role: 'status', ariaLabel: _('Loading…') });
@@ -30,7 +29,7 @@ function showWhereTo(kind, way) {
   const seen = kind === 'panel' && find(`#hc-panel-${way?.dataset.text}[data-seen]`);
   if (seen) seen.dataset.going = '';
   outline.hidden = Boolean(seen);
-  outlining = setTimeout(() => { document.body.dataset.hcGoing = kind; }, known && !seen ? OUTLINE_MS : 0);
+  outlining = setTimeout(() => { document.body.dataset.hcGoing = kind; }, known() && !seen ? OUTLINE_MS : 0);
 }
 function arrive() {
   clearTimeout(outlining);
@@ -40,48 +39,29 @@ function arrive() {
   for (const way of document.querySelectorAll('[data-going]')) way.removeAttribute('data-going');
 }
 function goTo(kind, way, act, given) {
-  answers += 1;
   forks = false;
   showWhereTo(kind, way);
-  numbered(act, given);
-  lastStep = lastNumber;
-  setTimeout(() => { if (known && answers) toServer(CUES.news, {}); }, LOST_MS);
+  lastStep = nextNumber();
+  trigger(act, { ...given, step: lastStep });
 }
 const wayToChat = (id) => find(`#hc-list .hc-title[data-act=hc_open][data-id="${Number(id)}"]`);
 const wayToPanel = (name) => [...document.querySelectorAll('#hc-links button')].find((way) => way.dataset.text === name);
 
-// Gradio runs it behind each of these answers, also where one is an error.
-window.hcArrived = () => {
-  answers = Math.max(0, answers - 1);
-  if (!known) {
-    window.hcKnown = known = true;
-    window.hcStands?.();
-    for (const part of WAITING) find(part)?.removeAttribute('inert');
+onWord.stage = (name) => {
+  for (const part of document.querySelectorAll('#hc-empty, #hc-chat, #hc-versus, .hc-panel')) {
+    part.classList.toggle('hc-off', part.id !== `hc-${name}`);
   }
-  sendEarly();
-  if (answers) return;
-  pushed = false;
-  drawAnew();
-  arrive();
-  find('.hc-panel:not(.hc-off)')?.setAttribute('data-seen', '');
-  toHit(); // what was hidden by the outline could not be scrolled
-  sendWhatWaits();
 };
 
 // Until the server knows the page, only the box takes anything.
 const WAITING = ['#hc-sidebar', '#hc-head'];
-if (!known) {
-  for (const part of WAITING) when(part, (element) => element.toggleAttribute('inert', !known));
+{
+  for (const part of WAITING) when(part, (element) => element.toggleAttribute('inert', !known()));
   const { searchParams } = new URL(window.location.href);
   const panel = searchParams.get('view');
-  const toPanel = () => { if (!known && wayToPanel(panel)) showWhereTo('panel', wayToPanel(panel)); };
+  const toPanel = () => { if (!known() && wayToPanel(panel)) showWhereTo('panel', wayToPanel(panel)); };
   if (panel) when('#hc-title', () => when('#hc-links button', toPanel)); // these may stand there first
-  else if (chatOfBox) when('#hc-title', () => { if (!known) showWhereTo('chat'); });
-}
-
-// What is drawn may be of a place that was left, if the answer to an earlier step came after that to the last one.
-function drawAnew() {
-  if (known && !answers && answersStep() < lastStep) toServer(CUES.news, { on: true });
+  else if (chatOfBox) when('#hc-title', () => { if (!known()) showWhereTo('chat'); });
 }
 
 // `chosen`: the user went there, which is a step in the history.
@@ -121,8 +101,7 @@ acts.hc_panel = ({ text }) => {
   leaveSidebar();
 };
 
-watch('value', () => {
-  if (answersStep() < lastStep) return void drawAnew();
+function atPlace() {
   const panel = /^panel (\w+)$/.exec(place())?.[1];
   const chat = Number(place()) || 0;
   const chosen = forks || Boolean(panel); // some ways to a panel are no buttons of ours
@@ -130,7 +109,24 @@ watch('value', () => {
   setAddress(chosen, chat, panel);
   boxBelongsTo(chat, chosen);
   follow();
-});
+  onPlace.forEach((then) => then());
+}
+onWord.place = () => { if (!going()) atPlace(); }; // or it is one that was left
+
+onWord.step = (_step, before) => {
+  if (before === undefined) {
+    window.hcStands?.();
+    for (const part of WAITING) find(part)?.removeAttribute('inert');
+  }
+  if (going()) return;
+  atPlace();
+  pushed = false;
+  arrive();
+  find('.hc-panel:not(.hc-off)')?.setAttribute('data-seen', '');
+  toHit(); // what was hidden by the outline could not be scrolled
+  sendEarly();
+  sendWhatWaits();
+};
 
 function goToAddress() {
   const { searchParams } = new URL(window.location.href);

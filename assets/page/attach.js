@@ -43,11 +43,11 @@ function attachFile(file) {
 
 // True where a message has to wait for its files, for the chat that it goes to, or for the one before; then it goes out.
 function hasToWait() {
-  sendThen = reading() || answers > 0 || requests.length > 0;
+  sendThen = reading() || going() || requests.length > 0;
   return sendThen;
 }
 function sendWhatWaits() {
-  if (!sendThen || reading() || answers || requests.length) return;
+  if (!sendThen || reading() || going() || requests.length) return;
   find('#hc-send').click();
   setTimeout(waitsNoMore, 0); // Gradio has read the box by then
 }
@@ -142,22 +142,10 @@ function note(tray) {
   }
 }
 
-let counted = { asked: 0, taken: 0 };
-function answered(tray) {
-  const asked = tray.dataset.asked - counted.asked;
-  const taken = tray.dataset.taken - counted.taken;
-  if (asked < 1) return;
-  counted = { ...tray.dataset };
-  const done = requests.splice(0, asked);
-  if (taken === asked) done.forEach(leftTheBox);
-  sendEarly();
-}
-
 when('#hc-tray', (place) => {
   const changed = () => {
     const tray = place.querySelector('.hc-tray');
     if (!tray) return;
-    answered(tray);
     for (const key of underway) if (tray.querySelector(`[data-file="${key}"]`)) underway.delete(key);
     note(tray);
     setTimeout(count, 0);
@@ -173,7 +161,7 @@ when('#hc-live', (live) => changes(live, () => {
 }));
 
 let restored = !noted.files.length;
-watch('value', () => {
+onPlace.push(() => {
   if (restored) return;
   restored = true;
   const files = noted.files.map((file) => ({ ...file, pasted: sessionStorage.getItem(PASTED + file.key) ?? undefined }));

@@ -3,19 +3,17 @@
 const KEY = '__KEY__';
 const acts = {};
 
-// The server knows a page once it has told it what it shows, and follows it to another chat or view once it has answered
-// each step there (address.js). What else is asked before that waits, since it is meant for where the page goes.
-// A request for a reply is meant for where the page is: all else, steps included, waits until the server has taken or
-// refused it, which the tray tells (ReplyHandlers._ask_on).
+// The server follows the page to another chat or view once the stream says so (address.js). What else is asked before that
+// waits, since it is meant for where the page goes. A request for a reply is meant for where the page is: all else, steps
+// included, waits until the server has taken or refused it (ReplyHandlers._ask_on).
 const STEPS = ['hc_new', 'hc_project_new', 'hc_open', 'hc_go', 'hc_panel'];
 const ASKS = ['hc_example', 'hc_edit', 'hc_again', 'hc_continue', 'hc_summarise'];
 const ASKED_MS = 60_000; // after which an answer is not waited for any more
-let known = Boolean(window.hcKnown);
 const early = [];
 const requests = []; // requests for a reply that are not answered yet, with the chat and text of those from the box
 const toServer = trigger;
 trigger = (act, given) => {
-  if (!known || requests.length || (answers && !STEPS.includes(act))) return void early.push([act, given]);
+  if (!known() || requests.length || (going() && !STEPS.includes(act))) return void early.push([act, given]);
   if (ASKS.includes(act)) asks({});
   toServer(act, given);
 };
@@ -23,7 +21,6 @@ const sendEarly = () => { for (const [act, given] of early.splice(0)) trigger(ac
 
 function asks(request) {
   requests.push(request);
-  setTimeout(() => { if (requests.includes(request)) toServer(CUES.news, {}); }, LOST_MS); // its answer has the tray, too
   setTimeout(() => {
     if (!requests.includes(request)) return;
     requests.splice(requests.indexOf(request), 1);
@@ -36,14 +33,20 @@ let lastNumber = 0;
 const nextNumber = () => (lastNumber = Math.max(lastNumber + 1, Date.now() * 1000));
 const numbered = (act, given) => trigger(act, { ...given, step: nextNumber() });
 
-// The value of the page: the number of the step that the screen answers, and what stands there. "0": a new chat.
-const answersStep = () => Number(props.value.split(' ')[0]);
-const place = () => props.value.replace(/^\d+ /, '');
+// What the server has taken or refused by now.
+let counted = { asked: 0, taken: 0 };
+onWord.asked = () => {
+  const asked = shows.asked - counted.asked;
+  const taken = shows.taken - counted.taken;
+  counted = { asked: shows.asked, taken: shows.taken };
+  const done = requests.splice(0, asked);
+  if (taken === asked) done.forEach(leftTheBox);
+  sendEarly();
+  sendWhatWaits();
+};
 
-// Should the page be built twice, what the first script listened to ends.
-window.hcEnd?.abort();
-window.hcEnd = new AbortController();
-const on = (type, then, options = {}) => document.addEventListener(type, then, { signal: window.hcEnd.signal, ...options });
+// Values of Gradio's controls come with the answer to an event; where something else changed them, the page asks.
+onWord.fetch = (count) => { if (count !== '0') toServer('hc_fetch', {}); };
 
 on('click', (event) => {
   const button = event.target.closest('[data-act]');

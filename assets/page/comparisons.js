@@ -28,7 +28,7 @@ function fillSides(form, sides) {
 }
 
 let sidesFilled = false;
-watch('value', () => {
+onPlace.push(() => {
   if (sidesFilled) return;
   sidesFilled = true;
   const noted = sessionStorage.getItem(PAIR);

@@ -20,12 +20,13 @@ function say(sentence) {
 }
 
 let disconnected = false;
+let unknown = false; // to the server, which has refused the page's stream
 async function check() {
   const config = window.gradio_config;
   try {
     const answer = await fetch(`${config.root}${config.api_prefix || ''}/app_id`, { cache: 'no-store' });
     if (!answer.ok) throw new Error(answer.statusText);
-    if ((await answer.json()).app_id !== config.app_id) return void window.location.reload();
+    if (unknown || (await answer.json()).app_id !== config.app_id) return void window.location.reload();
     if (disconnected) trouble.remove();
     disconnected = false;
   } catch {
@@ -38,10 +39,7 @@ window.hcCheck = setInterval(() => { if (document.visibilityState === 'visible')
 
 window.hcNotices?.disconnect();
 window.hcNotices = new MutationObserver(() => {
-  if (document.querySelector('#hc-live [data-reload]')) {
-    window.hcNotices.disconnect();
-    setTimeout(() => window.location.reload(), 800);
-  } else if (document.querySelector('[data-testid="toast-body"]') && !disconnected) {
+  if (document.querySelector('[data-testid="toast-body"]') && !disconnected) {
     say(_('hierchat did not answer as it should. What you typed is kept: load the page again, then try once more.'));
     check();
   }

@@ -99,7 +99,7 @@ function changeAgain() {
 // What is set for a chat that is not stored yet is noted in the tab, so that a reload brings it back.
 const NEW_SETTINGS = 'hc-settings-new';
 let settingsBack = ''; // "asked" until it is there: what the tab has noted is all that holds it
-watch('value', () => {
+onPlace.push(() => {
   const isNew = /^(0|panel .*)$/.test(place());
   if (!isNew) sessionStorage.removeItem(NEW_SETTINGS);
   if (settingsBack) return;
@@ -108,10 +108,13 @@ watch('value', () => {
   if (text) trigger('hc_settings_back', { text });
   else setTimeout(changeAgain, 100); // when the fields show what is stored
 });
+watch('value', () => {
+  if (settingsBack !== 'asked' || !props.value.endsWith(' back')) return;
+  settingsBack = 'here';
+  setTimeout(changeAgain, 100);
+});
 when('#hc-preset-tools', (place) => changes(place, () => {
   const note = place.querySelector('[data-unsent]');
-  if (note && settingsBack === 'asked') setTimeout(changeAgain, 100);
-  if (note) settingsBack = 'here';
   if (settingsBack !== 'here') return;
   if (note && !chatOfBox) sessionStorage.setItem(NEW_SETTINGS, note.dataset.unsent);
   else sessionStorage.removeItem(NEW_SETTINGS);

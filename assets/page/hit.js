@@ -77,5 +77,5 @@ function toHit() {
   window.hcHit = setTimeout(() => CSS.highlights?.delete('hc-found'), HIT_MS);
 }
 
-watch('value', () => setTimeout(toHit, 0)); // after the page has gone to the end of what is opened
+onPlace.push(() => setTimeout(toHit, 0)); // after the page has gone to the end of what is opened
 when('#hc-thread', (thread) => changes(thread, toHit));

@@ -58,8 +58,5 @@ on('click', (event) => {
 });
 onBusy.push(() => setTimeout(home, 0));
 // On a touch screen a button does what Enter does beside a reply that is being written.
-const markBusy = (is) => document.body.toggleAttribute('data-hc-busy', is);
-when('#hc-stop', () => markBusy(busy()));
-onBusy.push(markBusy);
 acts.hc_queue = () => box().dispatchEvent(new KeyboardEvent('keypress', { key: 'Enter', bubbles: true, cancelable: true }));
 when('#hc-box textarea', () => { if (!touch()) box().focus(); });

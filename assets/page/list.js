@@ -24,7 +24,7 @@ function markOpen() {
     if (is) title.setAttribute('aria-current', 'page');
   }
 }
-watch('value', markOpen);
+onPlace.push(markOpen);
 
 const coming = new IntersectionObserver((entries) => {
   if (entries.some((entry) => entry.isIntersecting)) trigger('hc_more', {});

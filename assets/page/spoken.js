@@ -47,4 +47,4 @@ onBusy.push((writing) => {
     said.textContent = here && text && !told.includes(last) ? text.textContent.slice(0, MOST_SPOKEN) : '';
   }, 100);
 });
-watch('value', () => { if (busy() && !Number(writingIn)) writingIn = place(); });
+onPlace.push(() => { if (busy() && !Number(writingIn)) writingIn = place(); });

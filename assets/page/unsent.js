@@ -36,6 +36,14 @@ function leftTheBox({ chat, text }) {
   if (!box().value.trim()) waitsNoMore();
 }
 
+// What was sent, but not asked in the end, comes before what stands there. The server numbers it.
+onWord.back = (text) => {
+  if (!text) return;
+  const back = text.slice(text.indexOf(' ') + 1);
+  const there = box().value.startsWith(back) ? box().value.slice(back.length).trim() : box().value.trim();
+  fillBox(there ? `${back}\n\n${there}` : back);
+};
+
 // `chosen`: the user went there. Where a chat gets its number, or is gone, the text stays in the box.
 function boxBelongsTo(chat, chosen) {
   if (chat === chatOfBox) return;

@@ -21,25 +21,20 @@ function when(selector, then) {
 const narrow = () => window.innerWidth <= 768;
 const touch = () => window.matchMedia('(hover: none)').matches;
 
-// A reply is being written while Stop can be pressed. Gradio draws at once what comes close together, so that of a short
-// reply the button may never be seen: the count of those that began stands there too.
-const busy = () => Boolean(find('#hc-stop')?.checkVisibility());
+// Whether the screen shows a reply that is being written. `begins`: not one that was being written before, elsewhere.
+const busy = () => document.body.hasAttribute('data-hc-busy');
 const onBusy = [];
-when('#hc-stop', (stop) => {
-  const lastBegun = () => /hc-begun-(\d+)/.exec(stop.className)?.[1] ?? '0';
-  let was = busy();
-  let begun = lastBegun();
-  let told = '0';
-  const tell = () => {
-    was = !was;
-    const begins = was && begun !== told; // an older answer may hide Stop for a moment
-    if (was) told = begun;
-    onBusy.forEach((then) => then(was, begins));
-  };
-  changes(stop, () => {
-    const missed = !was && !busy() && begun !== lastBegun();
-    begun = lastBegun();
-    if (missed) tell();
-    if (busy() !== was) tell();
-  }, { attributes: true });
-});
+const tellBusy = (is, begins) => onBusy.forEach((then) => then(is, begins));
+onWord.begun = (_count, before) => { // of a short one, neither beginning nor end may have been seen
+  if (shows.busy || before === undefined) return;
+  if (!busy()) tellBusy(true, true);
+  tellBusy(false, false);
+};
+onWord.busy = (number, before) => {
+  if (busy() !== Boolean(number)) {
+    document.body.toggleAttribute('data-hc-busy');
+    tellBusy(busy(), busy());
+  } else if (before) {
+    tellBusy(true, true);
+  }
+};

@@ -4,13 +4,59 @@ from __future__ import annotations
 
 import json
 import secrets
-from itertools import islice
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import httpx
 
 PATIENCE_SECONDS = 300
 _API = "/gradio_api"
+
+
+class Stream:
+    """Reads the stream of a page, in a thread."""
+
+    def __init__(self, http: httpx.Client, key: str) -> None:
+        """Open the stream, and wait for the whole screen."""
+        self.shows: dict[str, str] = {}
+        """HTML by the id of its element, and words by their names, as they are now."""
+        self.seen: list[str] = []
+        """All that was shown, one after the other."""
+        self._news = threading.Condition()
+        self._answer = http.send(http.build_request("GET", f"{_API}/page/{key}"), stream=True)
+        self._answer.raise_for_status()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.until(lambda: bool(self.shows))
+
+    def until(self, true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until the screen is so. Raises TimeoutError."""
+        with self._news:
+            if not self._news.wait_for(true, seconds):
+                raise TimeoutError("The page did not come there.")
+
+    def close(self) -> None:
+        """End the stream, as a browser does whose page is left."""
+        with suppress(OSError):  # the thread that reads is told so
+            self._answer.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    def _read(self) -> None:
+        with suppress(httpx.HTTPError, httpx.StreamError):
+            for line in self._answer.iter_lines():
+                if line.startswith("data:"):
+                    self._take(json.loads(line.removeprefix("data:")))
+
+    def _take(self, news: Mapping[str, Any]) -> None:
+        with self._news:
+            for name, part in news.items():
+                before = self.shows.get(name, "").encode("utf-16-le")
+                begin, end, between = (0, 0, part) if isinstance(part, str) else part
+                kept = before[: 2 * begin], before[len(before) - 2 * end :]
+                self.shows[name] = kept[0].decode("utf-16-le") + between + kept[1].decode("utf-16-le")
+                self.seen.append(self.shows[name])
+            self._news.notify_all()
 
 
 class Tab:
@@ -37,34 +83,35 @@ class Tab:
         self._values |= {one["id"]: most_tokens for one in parts if one["props"].get("info") == "In tokens"}
         # In a browser, one control carries the values of others.
         self._carrying = next(act for act in acts if not act["backend_fn"] and act["outputs"])
-        beat = self._http.build_request("GET", f"{_API}/heartbeat/{self.key}")
-        self._beat = self._http.send(beat, stream=True)
         for act in asked:
             if act["targets"][0][1] == "load":
                 self._call(act)
+        self._stream = Stream(self._http, self.key)
+        self.shows = self._stream.shows
 
     @property
     def chat(self) -> int:
         """Return the number of the chat on the screen."""
-        return int(self._values[self._ids["hc-bus"]].split()[-1])
+        return int(self.shows["place"].split()[-1])
 
-    def fire(
-        self, place: str, event: str, value: Any = None, messages: int | None = None, **data: Any
-    ) -> None:
-        """Send the event of a click or a key, to its end or until `messages` messages came. `value`: of the
-        component."""
+    def fire(self, place: str, event: str, value: Any = None, *, waits: bool = True, **data: Any) -> None:
+        """Send the event of a click or a key, and wait for its end, and for that of the reply that it asks for; without
+        `waits`, for its first words. `value`: of the component."""
         if value is not None:
             self._values[self._ids[place]] = value
-        self._call(self._acts[self._ids[place], event], data, messages)
-
-    def pulse(self) -> None:
-        """Send the event that an open page sends once a second."""
-        (act,) = (act for (_, event), act in self._acts.items() if event == "tick" and not act["queue"])
-        self._http.post(f"{_API}/run/predict", json=self._sent(act)).raise_for_status()
+        asked, begun = self.shows["asked"], self.shows["begun"]
+        self._call(self._acts[self._ids[place], event], data)
+        if (place, event) != ("hc-box", "submit"):
+            return
+        self._stream.until(lambda: self.shows["asked"] != asked)
+        if waits:
+            self._stream.until(lambda: not self.shows["busy"])
+        else:
+            self._stream.until(lambda: self.shows["begun"] != begun and bool(self.shows["hc-growing"]))
 
     def leave(self, *, logout: bool = False) -> None:
         """Close the tab."""
-        self._beat.close()
+        self._stream.close()
         if logout:
             self._http.post("/logout")
         self._http.close()
@@ -75,12 +122,12 @@ class Tab:
         values = [self._values[id] for id in act["inputs"]]
         return {"fn_index": act["id"], "data": values, "event_data": data, "session_hash": self.key}
 
-    def _call(self, act: dict[str, Any], data: Any = None, messages: int | None = None) -> None:
+    def _call(self, act: dict[str, Any], data: Any = None) -> None:
         self._http.post(f"{_API}/queue/join", json=self._sent(act, data)).raise_for_status()
         self.said = ""
-        bus = self._ids["hc-bus"]  # whose value ends with the number of the chat
+        bus = self._ids["hc-bus"]  # whose value ends with the chat whose settings the page shows
         with self._http.stream("GET", f"{_API}/queue/data", params={"session_hash": self.key}) as answer:
-            for line in islice(filter(None, answer.iter_lines()), messages):
+            for line in filter(None, answer.iter_lines()):
                 self.said += line
                 output = json.loads(line.removeprefix("data:")).get("output") or {}
                 shown = dict(zip(act["outputs"], output.get("data") or (), strict=False))

@@ -89,7 +89,7 @@ _JSON = re.compile(r"/gradio_api/(?!upload|stream|process_recording)")
 AT_ONCE = 4
 """Requests of one client that are worked on beside each other. A page's configuration takes 26 ms of Python: asked for
 sixty times at once, it would keep everybody else waiting."""
-_STREAMS = re.compile(r"/gradio_api/(?:queue/data|heartbeat/)|/transfer/|/models/")
+_STREAMS = re.compile(r"/gradio_api/(?:queue/data|page/)|/transfer/|/models/")
 
 
 def most_bytes(path: str) -> int:
@@ -317,9 +317,9 @@ MOST_PAGES = 100_000
 """Pages that are remembered."""
 _GRADIO = "/gradio_api/"
 _OPEN = re.compile(
-    r"(?:info|app_id|user|login_check|startup-events|theme\.css|reset|cancel|queue/(?:join|data)|run/[^/]+|heartbeat/[^/]+)/?"
+    r"(?:info|app_id|user|login_check|startup-events|theme\.css|reset|cancel|queue/(?:join|data)|run/[^/]+|page/[^/]+)/?"
 )
-_HEARTBEAT = re.compile(r"heartbeat/([^/]+)/?")
+_STREAM = re.compile(r"page/([^/]+)/?")
 _IN_BODY = re.compile(r"(?:cancel|queue/join|run/[^/]+)/?")
 _OTHERS = "This page is not yours.\n"
 _CLOSED = "hierchat's page does not use this address, so it is closed.\n"
@@ -350,7 +350,7 @@ class PageOwnerMiddleware:
         if not _OPEN.fullmatch(route):
             return await PlainTextResponse(_CLOSED, 404)(scope, receive, send)
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        hashes = [*_HEARTBEAT.findall(route), *query.get("session_hash", [])]
+        hashes = [*_STREAM.findall(route), *query.get("session_hash", [])]
         if _IN_BODY.fullmatch(route):
             body = await whole(receive)
             if body is None:

@@ -292,6 +292,7 @@ class InProgress:
                         reply._put(state)
                         if begins and reply.begun:
                             self._changes.notify(*place)
+                        self._changes.wake(reply.user_id)
         except Exception as error:
             self._in_trouble(reply, error)
         try:
@@ -303,6 +304,7 @@ class InProgress:
         following = self._next(place)
         self._changes.notify(*place)
         reply._end()
+        self._changes.wake(reply.user_id)
         return following
 
     def _next(self, place: tuple[int, int]) -> _Work | None:

@@ -28,31 +28,26 @@ class Components:
     def __init__(self, names: Sequence[str], login: bool, panels: Sequence[Panel]) -> None:
         """`names`: of models; with a `login`, there is a button to log out."""
         self.bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
-        """Invisible: carries the clicks on generated HTML in, and the open conversation's id out."""
+        """Invisible: carries the clicks on generated HTML in; out, the key of the page's stream, and the chat whose
+        settings the panel shows."""
         self.timer = gr.Timer(1.0, active=False)
-        self.pulse = gr.Timer(1.0, active=False)
-        """Asks for news of other pages."""
-        self.cue = gr.HTML("", elem_id="hc-cue")
-        """Invisible: tells the script that there is something to follow, or to draw again."""
         with gr.Sidebar(width=288, elem_id="hc-sidebar"):
             self._build_sidebar(panels, login)
         with gr.Column(elem_id="hc-main"):
             self._build_head(names)
-            with gr.Column(elem_id="hc-empty") as self.empty:
+            with gr.Column(elem_id="hc-empty"):
                 self.project = gr.HTML("", elem_id="hc-project-page")
                 """In a new chat of a project: what belongs to that."""
                 self.offer = gr.HTML("", elem_id="hc-offer")
                 """Cards on the empty page, where the model is tiny and a better one would run."""
                 gr.HTML(_drawn.empty(login), elem_id="hc-begin")
                 self.recent = gr.HTML("", elem_id="hc-recent")
-            with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as self.chat:
+            with gr.Column(elem_id="hc-chat", elem_classes=[OFF]):
                 self.thread, self.growing = still("hc-thread"), still("hc-growing")
             self._build_comparison()
-            self.panels: dict[str, Any] = {}
-            """Their columns, by name."""
             for panel in panels:
                 shown = {"elem_id": f"hc-panel-{panel.name}", "elem_classes": ["hc-panel", OFF]}
-                with gr.Column(**shown) as self.panels[panel.name]:
+                with gr.Column(**shown):
                     panel.build()
             end = button("hc_end", _("To the end"), css="hc-icon", title=_("To the end"), hidden="")
             gr.HTML(end, elem_id="hc-end")
@@ -65,15 +60,17 @@ class Components:
         """The values of `carried` in JSON, which the browser keeps up to date."""
         self.every = [
             self.list, self.undo, self.links, self.account, self.title, self.model, self.pair, self.host,
-            self.incognito, self.empty, self.project, self.offer, self.recent, self.chat, self.thread, self.growing,
-            self.versus, self.asked, self.verdict, self.back, self.result,
+            self.incognito, self.project, self.offer, self.recent, self.thread, self.growing,
+            self.asked, self.verdict, self.result,
             *(part for pair in self.columns.values() for part in pair),
-            *self.panels.values(), *(output for panel in panels for output in panel.outputs), self.live, self.tray,
-            self.box, self.send, self.stop, self.context, self.bus, self.timer, self.pulse, self.cue,
+            *(output for panel in panels for output in panel.outputs), self.live, self.tray,
+            self.box, self.context, self.bus, self.timer, self.setup, self.count,
             *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about,
             self.settings.documents, self.settings.reading,
         ]  # fmt: skip
         """What an update may change."""
+        self.told = [part for part in self.every if part is self.bus or not isinstance(part, gr.HTML)]
+        """Those that Gradio changes: of all others, the page's stream sends the HTML."""
 
     def _build_sidebar(self, panels: Sequence[Panel], login: bool) -> None:
         with gr.Row(elem_id="hc-brand"):
@@ -109,7 +106,7 @@ class Components:
         self.incognito = gr.HTML("", elem_id="hc-incognito")
 
     def _build_comparison(self) -> None:
-        with gr.Column(elem_id="hc-versus", elem_classes=[OFF]) as self.versus:
+        with gr.Column(elem_id="hc-versus", elem_classes=[OFF]):
             self.asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
                 self.verdict = gr.HTML("", elem_id="hc-verdict")
@@ -120,8 +117,12 @@ class Components:
                 self.columns: dict[Arm, tuple[Any, Any]] = {}
                 for arm in ARMS:
                     with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
-                        text = gr.HTML("", elem_classes="hc-text", apply_default_css=False, js_on_load=None)
-                        self.columns[arm] = text, gr.HTML("", elem_classes="hc-arm-figures")
+                        text = gr.HTML(
+                            "", elem_id=f"hc-{arm}-text", elem_classes="hc-text", apply_default_css=False,
+                            js_on_load=None,
+                        )  # fmt: skip
+                        figures = gr.HTML("", elem_id=f"hc-{arm}-figures", elem_classes="hc-arm-figures")
+                        self.columns[arm] = text, figures
             self.result = still("hc-result")
 
     def _build_composer(self) -> None:
@@ -136,7 +137,7 @@ class Components:
                 lines=1, max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
             self.send = gr.Button(_("Send"), elem_id="hc-send", variant="primary", min_width=0, scale=0)
-            self.stop = gr.Button(_("Stop"), elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
+            self.stop = gr.Button(_("Stop"), elem_id="hc-stop", min_width=0, scale=0)
         with gr.Row(elem_id="hc-under"):
             self.context = gr.HTML("", elem_id="hc-context")
             self.count = gr.HTML("", elem_id="hc-count")

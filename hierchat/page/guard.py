@@ -2,8 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import copy
 from functools import partial
 from typing import Any
@@ -18,8 +18,10 @@ from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
 from hierchat.page.event_data import Controls, PageEvent, checked, fields, parsed
-from hierchat.page.page_sessions import KeptFiles, Session, Sessions, Stale
+from hierchat.page.following import Follower
+from hierchat.page.page_sessions import KeptFiles, Session, Sessions, end_incognito
 from hierchat.page.panels.panel import Panel
+from hierchat.page.stream import PageStreams
 from hierchat.page.views import Update, Views
 from hierchat.store import LOCAL_USER, NotFound, StoreError
 
@@ -58,8 +60,8 @@ def require_owner(service: ChatService, user_id: int) -> None:
 
 
 class PageEvents:
-    """Connects controls to handlers, each behind the same wrapper, and knows the open pages. What a handler drew of a
-    conversation that is not on the screen any more is drawn anew: handlers of one page run beside each other."""
+    """Connects controls to handlers, each behind the same wrapper, and knows the open pages. Handlers of one page run
+    one after the other. HTML that they draw goes into the page's stream; values of Gradio's controls are the answer."""
 
     def __init__(
         self, service: ChatService, app: gr.Blocks, parts: Components, panels: Sequence[Panel]
@@ -70,8 +72,11 @@ class PageEvents:
         self.sessions = Sessions()
         self.kept = KeptFiles()
         self.views = Views(service, parts, panels)
+        self.follower = Follower(service, parts, self.views)
+        self.behind = self.follower.behind
         self.users: dict[str, int] = {}
         """Names and ids of users that were seen. Known ones need no store: Stop works while the file is locked."""
+        service.changes.listeners.append(self._woken)
 
     def on(
         self,
@@ -79,22 +84,31 @@ class PageEvents:
         handler: Callable[..., Any],
         inputs: Sequence[Any] = (),
         outputs: Sequence[Any] | None = None,
+        *,
+        apart: bool = False,
         **options: Any,
     ) -> Any:
         """Connect a control, or an action of the page's script by its name, to a handler. `inputs`: go to the
-        handler by value, but `Components.controls` to the event; `outputs`: by default all of the page."""
+        handler by value, but `Components.controls` to the event; `outputs`: the controls that Gradio may change, by
+        default all; `apart`: the handler may run beside others of its page, and one that yields does."""
         if isinstance(trigger, str):
             trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
-        live = [self.parts.live] if outputs else []
-        shown = self.parts.every if outputs is None else list(dict.fromkeys([*outputs, *live]))
-        return trigger(self.guarded(handler, inputs, shown), list(inputs), shown, **_QUIET | options)
+        told = [part for part in self.parts.told if outputs is None or part in outputs]
+        return trigger(
+            self.guarded(handler, inputs, told, apart=apart), list(inputs), told, **_QUIET | options
+        )
 
     def guarded(
-        self, handler: Callable[..., Any], inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()
+        self,
+        handler: Callable[..., Any],
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[Any] = (),
+        *,
+        apart: bool = False,
     ) -> Callable[..., Any]:
-        """Wrap a handler, which gets a PageEvent and the values of `inputs`, and returns or yields updates."""
+        """Wrap a handler, which gets a PageEvent and the values of `inputs`. It returns what it drew, or yields that,
+        or functions that draw: these run while nothing else of the page does."""
         known = {component._id for component in outputs}
-        draws = known - {self.parts.cue._id, self.parts.live._id}
 
         def called(request: gr.Request, data: gr.EventData, values: Sequence[Any]) -> Any:
             given = dict(zip(inputs, checked(values, inputs), strict=True))
@@ -102,8 +116,18 @@ class PageEvents:
             read = None if controls is None else self._controls(controls)
             return handler(PageEvent(request, fields(data._data), self.session_of, read), *given.values())
 
-        def within(update: Update | None) -> Update:
-            return {part: value for part, value in (update or {}).items() if part._id in known}
+        def answered(
+            request: gr.Request, draw: Callable[[], Update | None], *, apart: bool = False
+        ) -> Update:
+            with nullcontext() if apart else self._turn(request):
+                try:
+                    update = draw() or {}
+                except Exception as error:
+                    update = self._mended(error, request)
+                if apart and not update:
+                    return {}
+                with self._turn(request):
+                    return self._divided(update, request, known)
 
         def yielding(
             request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any
@@ -111,44 +135,93 @@ class PageEvents:
             language, some = _language(request), False
             try:
                 with closing(called(request, data, values)) as updates:
-                    latest = map(within, self._on_screen(updates, request))
-                    for update in each_spoken(language, latest):
+                    for update in each_spoken(language, updates):
                         some = True
-                        yield update
+                        draw = update if callable(update) else partial(dict, update)
+                        with spoken(language):
+                            drawn = answered(request, draw)
+                        yield drawn
                 if not some:  # Gradio would empty all outputs
                     yield {}
             except Exception as error:
                 with spoken(language):
-                    mended = within(self._mended(error, request))
+                    mended = answered(request, partial(self._mended, error, request))
                 yield mended
 
         def returning(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
-            with spoken(_language(request)), self._beside(request) if draws else nullcontext():
-                try:
-                    return within(self._latest(called(request, data, values), request))
-                except Exception as error:
-                    return within(self._mended(error, request))
+            with spoken(_language(request)):
+                return answered(request, partial(called, request, data, values), apart=apart)
 
         wrapper = yielding if inspect.isgeneratorfunction(handler) else returning
         wrapper.__name__ = getattr(handler, "__name__", "handler")
         return wrapper
 
-    @contextmanager
-    def _beside(self, request: gr.Request) -> Iterator[None]:
-        """Have the page drawn anew after handlers that ran side by side: either answer may be the last to arrive."""
-        try:
-            session = self.session_of(request)
-        except (Stale, StoreError):  # whom it concerns says so
-            yield
+    def _turn(self, request: gr.Request) -> AbstractContextManager[Any]:
+        """Wait for the turn of a page's event."""
+        session = self.sessions.find(request.session_hash)
+        return session.lock if session else nullcontext()
+
+    def catch_up(self, session: Session) -> None:
+        """Bring the screen of a page up to date with what happened by itself."""
+        with session.lock:
+            try:
+                update = self.follower.news(session)
+            except StoreError as error:  # tried again in a second
+                log.debug("a page could not be drawn: %s", type(error).__name__)
+                return
+            except Exception as error:
+                update = self._told(error, session)
+            self._take(update, session)
+
+    def close(self, session: Session) -> None:
+        """Forget a page that was closed. If it was the user's last one and they want it so, their replies stop."""
+        if self.sessions.close(session.key) is None:
             return
-        session.running.append(None)
-        several = len(session.running) > 1
-        try:
-            yield
-        finally:
-            session.running.pop()
-            if several:
-                self.service.changes.notify(session.user)
+        session.screen.wake()  # its streams end
+        # Gradio would hold what it has of 10,000 pages that are gone.
+        self.app.state_holder.session_data.pop(session.key, None)
+        session.conversation, user, service = None, session.user, self.service
+        end_incognito(service, session)
+        last = not self.sessions.any_of(user) and bool(service.in_progress.all_of(user))
+        if last and not service.users.chosen(user, "keep_writing", True):
+            service.in_progress.stop(user)
+
+    def _woken(self, user: int) -> None:
+        for session in self.sessions.all():
+            if session.user == user:
+                session.screen.wake()
+
+    def _divided(self, update: Update, request: gr.Request, known: Container[int]) -> Update:
+        """Put what was drawn into the page's stream; return what is for the controls of Gradio's in this answer."""
+        session = self.sessions.find(request.session_hash)
+        if session is None:
+            return {}
+        if self.parts.bus not in session.given:  # it could not be drawn, and has to say so by its stream
+            update.setdefault(self.parts.bus, f"{session.key} 0")
+        self._take(update, session, known)
+        return {part: session.pending.pop(part) for part in list(session.pending) if part._id in known}
+
+    def _take(self, update: Update, session: Session, known: Container[int] = ()) -> None:
+        """Put parts into the page's stream. The page fetches values of controls that are not `known` to an answer."""
+        drawn: dict[str, str] = {}
+        for part, value in update.items():
+            if isinstance(part, str):
+                drawn[part] = value
+            elif part not in self.parts.told:
+                drawn[part.elem_id] = str(value)
+            elif not self._was_given(session, part, value):
+                session.pending[part] = value
+                session.fetch += part._id not in known
+        if not session.gone:
+            session.screen.put(drawn | self.views.words(session))
+
+    def _was_given(self, session: Session, part: Any, value: Any) -> bool:
+        """Return whether a control that no user changes has this value already, and note that it has."""
+        if part is not self.parts.bus and not isinstance(part, gr.Timer):
+            return False
+        now = value.active if isinstance(value, gr.Timer) else value
+        before, session.given[part] = session.given.get(part), now
+        return bool(before == now)
 
     def carry_controls(self) -> None:
         """Have the browser collect the values of all controls into one component. As inputs of an event that has ended,
@@ -178,45 +251,21 @@ class PageEvents:
         session.user = self.users[session.name]
         return session
 
-    def _latest(self, update: Update | None, request: gr.Request) -> Update | None:
-        """Return an update redrawn for the conversation that is on the screen by now."""
-        bus = self.parts.bus
-        if not update or bus not in update:
-            return update
-        session = self.session_of(request)
-        while update[bus] != self.views.place(session):
-            update |= self.views.everything(session)
-        return update
-
-    def _on_screen(self, updates: Iterator[Update], request: gr.Request) -> Iterator[Update]:
-        """Yield updates for the screen as it is by now; all of it again if it changed while one was made or on its
-        way, because the answer that changed it may have been the first to arrive."""
-        session, on_screen = self.session_of(request), {self.parts.live, self.parts.growing, self.parts.bus}
-        left = session.left
-        for update in updates:
-            drawn = on_screen & (update or {}).keys()
-            late, left = drawn and session.left != left, session.left
-            yield update | self.views.everything(session) if late else self._latest(update, request) or {}
-            while drawn and session.left != left:
-                left = session.left
-                yield self.views.everything(session)
-            left = session.left
-
     def _mended(self, error: Exception, request: gr.Request) -> Update:
-        """Return the update that shows an error to the user."""
-        live = self.parts.live
-        if isinstance(error, Stale):
-            return {live: status.stale(str(error))}
+        """Return the update that shows an error to the user of a page; a page that is unknown is loaded anew."""
+        session = self.sessions.find(request.session_hash)
+        return self._told(error, session) if session else {}
+
+    def _told(self, error: Exception, session: Session) -> Update:
         sentence = error.drawn if isinstance(error, Remark) else status.error(logs.error_message(error))
         try:
-            session = self.session_of(request)
             if isinstance(error, NotFound):
                 return self.views.missing(session, kept=bool(session.unsent))
             about = SETTINGS if isinstance(error, InvalidSettings) else getattr(error, "about", "")
-            return self.views.busy(session) | self.views.tell(session, sentence, about)
+            return self.views.tell(session, sentence, about)
         except Exception as another:
             log.debug("the page could not be drawn anew: %s", type(another).__name__)
-            return {live: sentence}
+            return {self.parts.live: sentence}
 
 
 class HandlerGroup:
@@ -238,6 +287,8 @@ def _language(request: gr.Request) -> str:
 class Page(gr.Blocks):
     """Sends browsers only the outputs that changed, and the page in their language: it is built inside of `marked`."""
 
+    page_events: PageEvents
+    streams: PageStreams
     fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
     """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
 

@@ -1,6 +1,5 @@
 """Handle events that only show or keep: opening, searching, putting chats in order, projects, settings of a chat."""
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,13 +14,11 @@ from hierchat.page import chat_settings, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import EventFields, PageEvent, parsed, whole
 from hierchat.page.guard import SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
-from hierchat.page.views import Update, cue
-from hierchat.store import LOCAL_USER, NotFound, StoreError
+from hierchat.page.views import Update
+from hierchat.store import LOCAL_USER, NotFound
 from hierchat.store.records import ChatSettings, Project
 from hierchat.texts.text_files import CorpusError, named_path
 
-GRACE_SECONDS = 5.0
-"""A page that is loaded again is gone for a moment: so long, its replies are not stopped."""
 _DIGITS = 18
 """Digits of a number that SQLite can hold."""
 _NOT_WHOLE = later(
@@ -31,7 +28,6 @@ _NOT_WHOLE = later(
 _WRITING = later(
     "A reply is still being written in this chat. Edit this one when it has ended, or stop it first."
 )
-_ARRIVED: dict[str, Any] = {"js": "() => window.hcArrived?.()", "trigger_mode": "multiple"}
 # One step after the other, and the last one counts. Gradio 6.31's "always_last" would run the first click again.
 _STEP: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_id": "step", "concurrency_limit": 1}
 
@@ -41,17 +37,16 @@ class PageHandlers(HandlerGroup):
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
-        on(self._page.app.load, self.load).then(None, **_ARRIVED)
-        on(p.pulse.tick, self.pulse, outputs=[p.cue], queue=False)
-        on("hc_watch", self.watch, trigger_mode="always_last")
+        on(self._page.app.load, self.load)
+        on("hc_fetch", lambda event: {}, trigger_mode="multiple")
         steps = {"hc_new": self.new, "hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
         for trigger, step in steps.items():
-            on(trigger, step, **_STEP).then(None, **_ARRIVED)
+            on(trigger, step, **_STEP)
         on(p.query.change, self.search, [p.query], trigger_mode="always_last")
         on(p.compare.change, self.compare, [p.compare])
         on(p.back.click, self.back)
-        on(p.stop.click, self.stop, queue=False)
-        on("hc_dismiss", self.dismiss, outputs=[p.live])
+        on(p.stop.click, self.stop, outputs=[], apart=True, queue=False)
+        on("hc_dismiss", self.dismiss, outputs=[])
         for name, handler in {
             "hc_incognito": self.incognito, "hc_incognito_keep": self.keep_incognito, "hc_more": self.more,
             "hc_forget": self.forget, "hc_earlier": self.earlier, "hc_latest": self.latest,
@@ -71,63 +66,13 @@ class PageHandlers(HandlerGroup):
         self._show(session, number)
         panel = str(request.query_params.get("view", ""))
         session.panel, session.query = panel if panel in self._views.panels else "", ""
-        update = self._views.everything(session) | self._views.model(session)
-        update[self._parts.pulse] = gr.Timer(active=True)
-        update[self._parts.account] = sidebar.account(request.username) if request.username else ""
+        update = self._views.whole(session)
         if service.data.notice and service.users.is_owner(user):
             update |= self._views.tell(session, status.notice(service.data.notice))
         if wanted and session.conversation is None:
             gone = status.error(_("There is no chat at this address. It may have been deleted."))
             update |= self._views.tell(session, gone)
         return update
-
-    def unload(self, event: PageEvent) -> None:
-        """Forget a page that was closed. If it was the user's last one and they want it so, their replies stop."""
-        key = event.request.session_hash
-        session = self._page.sessions.close(key)
-        # Gradio would hold what it has of 10,000 pages that are gone, chats and all.
-        self._page.app.state_holder.session_data.pop(key or "", None)
-        if session is None or not session.user:
-            return
-        session.conversation = None
-        page_sessions.end_incognito(self._service, session)
-        user, service = session.user, self._service
-        if self._page.sessions.any_of(user) or not service.in_progress.all_of(user):
-            return
-        if not service.users.chosen(user, "keep_writing", True):
-            timer = threading.Timer(GRACE_SECONDS, self._stop_if_gone, [user])
-            timer.daemon = True
-            timer.start()
-
-    def pulse(self, event: PageEvent) -> Update:
-        """Tell the page, which asks once a second, whether there is a new reply or a change to draw."""
-        try:
-            session = event.session
-        except (page_sessions.Stale, StoreError):
-            return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
-        if (reply := self._views.now(session)) and reply not in session.following:
-            return {self._parts.cue: cue("reply", reply.number)}
-        count, model = self._service.changes.count(session.user), self._service.model_status.name
-        if session.list_seen == count and session.picked == model:
-            return {}
-        return {self._parts.cue: cue("news", f"{count} {model}")}
-
-    def watch(self, event: PageEvent) -> Update:
-        """Redraw the parts of the page that were changed elsewhere; all where the page asks for that (address.js)."""
-        session, user, views = event.session, event.user, self._views
-        if event.data.get("on"):
-            return views.step(session) | views.chats(session)
-        shown = session.conversation
-        redrawn = self._service.changes.changed(user, shown) > session.thread_seen
-        update = views.chats(session) | views.settings_news(session)
-        if session.picked != self._service.model_status.name:
-            update |= views.model(session)
-        if shown is not None and not self._service.chats.has(user, shown):
-            return update | views.missing(session, kept=False)
-        if redrawn:
-            return update | views.conversation(session)
-        update |= views.heading(session) | views.live(session)
-        return update | views.busy(session) | views.tray(session)
 
     def new(self, event: PageEvent) -> Update:
         """Show an empty page; a conversation is stored with its first message."""
@@ -239,12 +184,10 @@ class PageHandlers(HandlerGroup):
         event.session.remark = event.session.note = event.session.about = ""
         return self._views.live(event.session)
 
-    def stop(self, event: PageEvent) -> Update:
-        """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
-        if (reply := self._views.now(event.session)) is None:  # it has just ended
-            return self._views.busy(event.session)
-        reply.stop.set()
-        return {}
+    def stop(self, event: PageEvent) -> None:
+        """Stop the reply on the screen. Sets an event and returns: the page draws the end when it comes."""
+        if (reply := self._views.now(event.session)) is not None:
+            reply.stop.set()
 
     def compare(self, event: PageEvent, on: bool) -> Update:
         """Switch comparing on or off; turned off, the conversation comes back."""
@@ -273,10 +216,6 @@ class PageHandlers(HandlerGroup):
         if self._views.now(session) is not None:
             self._views.tell(session, status.notice(_(status.LATER)))
         return self._views.conversation(session)
-
-    def _stop_if_gone(self, user: int) -> None:
-        if not self._page.sessions.any_of(user):
-            self._service.in_progress.stop(user)
 
 
 class ChatHandlers(HandlerGroup):
@@ -390,7 +329,7 @@ class ProjectHandlers(HandlerGroup):
             "hc_project_restore": self.restore, "hc_move": self.move,
         }.items():  # fmt: skip
             self._page.on(name, handler)
-        self._page.on("hc_project_new", self.begin, **_STEP).then(None, **_ARRIVED)
+        self._page.on("hc_project_new", self.begin, **_STEP)
 
     def unfold(self, event: PageEvent) -> Update:
         """Show the chats of a project below its name, in place of another's, or hide them again."""
@@ -457,7 +396,7 @@ class PresetHandlers(HandlerGroup):
         on("hc_notes", self.note)
         on("hc_remember", self.remember)
         on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
-        on("hc_settings_back", self.bring_back, outputs=drawn)
+        on("hc_settings_back", self.bring_back, outputs=[*drawn, p.bus])
         on(p.settings.preset.input, self.choose, [p.settings.preset, *shown], drawn)
         on("hc_preset_new", self.create, shown, drawn)
         presets = self._service.presets
@@ -501,7 +440,8 @@ class PresetHandlers(HandlerGroup):
         if stored is not None or settings is None:
             return {}
         presets = self._service.presets.all(event.user)
-        return chat_settings.drawn(self._parts.settings, presets, settings, stored=False)
+        drawn = chat_settings.drawn(self._parts.settings, presets, settings, stored=False)
+        return drawn | {self._parts.bus: f"{event.session.key} 0 back"}  # the fields come with this answer
 
     def choose(self, event: PageEvent, chosen: Any) -> Update:
         """Set this chat's preset, or none: then the model's own values."""

@@ -7,14 +7,15 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 from anyio import CapacityLimiter, create_task_group, to_thread
 from gradio.routes import STATIC_TEMPLATE_LIB, App, ORJSONResponse, templates
 from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import FileResponse, JSONResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,6 +40,7 @@ from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.panels.settings_panel import SettingsPanel
 from hierchat.page.reply_handlers import AttachingHandlers, ReplyHandlers
+from hierchat.page.stream import PageStreams
 from hierchat.page.templates import ASSETS, style
 from hierchat.store import Store, StoreError
 
@@ -67,8 +69,7 @@ def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.
         for panel in panels:
             panel.wire(page)
         page.carry_controls()
-        # Last: a test that tries all handlers in turn closes its page with it.
-        app.unload(page.guarded(handlers.PageHandlers(page).unload))
+        blocks.page_events, blocks.streams = page, PageStreams(page)
     if log_ins is not None:
         log_ins.on_end.append(partial(_forget_guest, page))
     service.deleted_texts.caches += [partial(_forget_drawn, page), partial(_overwrite_in_threads, app)]
@@ -92,14 +93,15 @@ def _forget_guest(page: PageEvents, member: Member) -> None:
 
 
 def _forget_drawn(page: PageEvents) -> None:
-    """Drop what was drawn of any text: caches of Markdown, and Gradio's copies of what each page shows."""
+    """Drop what was drawn of any text: caches of Markdown, what pages show, and Gradio's copies of what is typed."""
     empty_caches()
     for session in page.sessions.all():
         if not page.service.chats.can_undo(session.user):
             session.undo = ""
+        session.screen.forget()
     for state in list(page.app.state_holder.session_data.values()):
         for id, config in list(state.config_values.items()):
-            if isinstance(page.app.blocks.get(id), gr.HTML | gr.Textbox):
+            if isinstance(page.app.blocks.get(id), gr.Textbox):
                 config["props"]["value"] = ""
 
 
@@ -218,6 +220,10 @@ class ProtectedApp(App):
         self.add_route("/transfer/in", take_in, methods=["POST"])
         self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
         self.add_route("/models/{name}", take_model, methods=["PUT"])
+        self.add_route("/gradio_api/page/{hash}", self._stream, methods=["GET"])
+
+    async def _stream(self, request: Request) -> Response:
+        return await cast(Page, self.get_blocks()).streams.answer(request)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the app behind all middleware. Starlette calls it once, before the first request."""

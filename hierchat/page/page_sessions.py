@@ -3,9 +3,10 @@
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import gradio as gr
 
@@ -14,6 +15,7 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.language import _, later
+from hierchat.page.stream import PageScreen
 from hierchat.page.templates import Macros
 from hierchat.store.records import Attachment
 
@@ -99,6 +101,8 @@ class KeptFiles:
 class Session:
     """State of one open page, in this process only."""
 
+    key: str = ""
+    """By which Gradio knows the page."""
     user: int = 0
     """Whose page it is; 0 until it is loaded."""
     name: str = ""
@@ -110,20 +114,19 @@ class Session:
     unfolded: int | None = None
     """that whose chats the list shows."""
     step: int = 0
-    """The number of the latest click on a chat or a view,"""
-    answered: int = 0
-    """and of that which the screen answers."""
+    """The number of the latest click on a chat or a view: that which the screen answers."""
     panel: str = ""
-    following: set[ReplyInProgress] = field(default_factory=set)
-    """The replies in progress that this page draws as they grow."""
+    screen: PageScreen = field(default_factory=PageScreen)
+    following: dict[ReplyInProgress, Callable[[Any], Any] | None] = field(default_factory=dict)
+    """The replies in progress that this page asked for, or showed, and what draws each as it grows."""
+    reply: ReplyInProgress | None = None
+    """The one that the screen shows."""
     begun: int = 0
     """How many replies this page has followed from its screen."""
     asked: int = 0
     """How many requests for a reply this page has made that were answered,"""
     taken: int = 0
     """and how many of them were not refused."""
-    left: int = 0
-    """How often the screen has changed to another chat or view."""
     note: str = ""
     """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
     list_seen: int = UNKNOWN
@@ -167,15 +170,29 @@ class Session:
     about: str = ""
     """What the note or the remark is about; empty where that cannot be settled."""
     unsent: str = ""
+    """Text that goes back into the box,"""
+    put_back: int = 0
+    """how often some did,"""
+    back: str = ""
+    """and what went last, behind that number."""
+    pending: dict[Any, Any] = field(default_factory=dict)
+    """Values of Gradio's controls that the page has to fetch,"""
+    fetch: int = 0
+    """and how often it was told so."""
+    given: dict[Any, Any] = field(default_factory=dict)
+    """What controls were told last that the user cannot change."""
     settings_seen: int = 0
     """The count of the user's news when settings and presets were drawn, or changed here."""
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
-    running: list[None] = field(default_factory=list)
-    """One for each handler of the page that is drawing; appending is atomic, and counting is not."""
     importing: threading.Event = field(default_factory=threading.Event)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a reply begins, or is followed."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held by whatever handles an event of the page, or draws its screen: one after the other."""
+
+    def follow(self, reply: ReplyInProgress) -> None:
+        """Draw a reply from now on, and its end, wherever the page goes meanwhile."""
+        self.begun += reply not in self.following and reply.conversation_id == self.conversation
+        self.following.setdefault(reply, None)
 
     def release(self, files: Sequence[Attached]) -> None:
         """Remove files that are sent, or taken away, from where they are attached."""
@@ -203,14 +220,12 @@ class Session:
 
     def overtaken(self, step: int) -> bool:
         """Return whether a later click has arrived before this one; 0 is none."""
-        with self.lock:
-            late = 0 < step < self.step
-            self.step = max(step, self.step)
-            return late
+        late = 0 < step < self.step
+        self.step = max(step, self.step)
+        return late
 
     def leave(self) -> None:
         """Reset what belongs to the screen, which is about to change."""
-        self.left += 1
         self.remark = self.note = self.about = self.panel = self.removing = ""
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
@@ -226,14 +241,18 @@ class Sessions:
     def open(self, key: str | None) -> Session:
         """Return the session of a page that opens, a new one unless it is known."""
         with self._lock:
-            return self._sessions.setdefault(key or "", Session())
+            return self._sessions.setdefault(key or "", Session(key or ""))
+
+    def find(self, key: str | None) -> Session | None:
+        """Return the session of this page, or None."""
+        with self._lock:
+            return self._sessions.get(key or "")
 
     def of(self, key: str | None) -> Session:
         """Return the session of this page. Raises Stale: never begin a chat of which the page shows another one."""
-        with self._lock:
-            if (session := self._sessions.get(key or "")) is None:
-                raise Stale(_("This page lost its connection to hierchat."))
-            return session
+        if (session := self.find(key)) is None:
+            raise Stale(_("This page lost its connection to hierchat."))
+        return session
 
     def close(self, key: str | None) -> Session | None:
         """Remove and return the session of a page that closes, or None; replies go on without it."""
@@ -283,14 +302,13 @@ incognito_line = Macros("page.html").incognito
 
 def open_conversation(service: ChatService, session: Session) -> int:
     """Return the id of the conversation on the screen; a new one is stored from now on, incognito if that is on."""
-    with session.lock:
-        if session.conversation is None:
-            incognito, session.incognito = session.incognito, False
-            chat = service.chats.create(session.user, incognito=incognito, project=session.project)
-            session.conversation = chat
-            session.incognito_chat = chat if incognito else session.incognito_chat
-            session.settings_of = session.conversation  # what the panel shows becomes its settings
-        return session.conversation
+    if session.conversation is None:
+        incognito, session.incognito = session.incognito, False
+        chat = service.chats.create(session.user, incognito=incognito, project=session.project)
+        session.conversation = chat
+        session.incognito_chat = chat if incognito else session.incognito_chat
+        session.settings_of = session.conversation  # what the panel shows becomes its settings
+    return session.conversation
 
 
 def read_ahead(service: ChatService, session: Session) -> None:

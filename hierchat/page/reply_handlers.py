@@ -1,36 +1,27 @@
 """Handle the composer: events that write a reply (send, again, edit, continue, compare), files, messages that wait.
 
 A reply is written below the page (chat/in_progress.py), at most one in each conversation. A page follows those that it
-asked for, and those in conversations that it shows; the screen shows that of the conversation on it."""
+asked for, and those in conversations that it shows (following.py)."""
 
 import base64
 import binascii
 import re
 import threading
-import time
 from bisect import insort
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import gradio as gr
-
-from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.conversations import reply_settings
-from hierchat.chat.frames import Arm, Frame
-from hierchat.chat.in_progress import ReplyInProgress, Start, State, places_ahead
-from hierchat.engine.scheduler import MOST_WAITING
+from hierchat.chat.in_progress import ReplyInProgress, Start, State
 from hierchat.language import _, later, plural
-from hierchat.page import chat_settings, conversation, status
+from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings
-from hierchat.page.conversation import GrowingReply
 from hierchat.page.event_data import PageEvent, fields, of_type, parsed, whole
 from hierchat.page.guard import HandlerGroup, Remark
 from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, open_conversation, read_ahead
-from hierchat.page.panels import comparisons_panel
-from hierchat.page.views import Update, deleted
-from hierchat.runtime.model_slot import PLACES
+from hierchat.page.views import Update
 from hierchat.runtime.template import PromptError
 from hierchat.store import NotFound
 from hierchat.store.records import ChatSettings, Message
@@ -39,10 +30,6 @@ from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, wi
 MOST_FILES = 20
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
-QUIET_SECONDS = 1.0
-"""How often a page hears of a reply, also where it has nothing to show: each time takes a browser 30 ms."""
-FIGURES_SECONDS = 0.5
-"""How often the figures of a growing reply are drawn: each part of an update takes a browser some ms."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
@@ -67,40 +54,26 @@ class ReplyHandlers(HandlerGroup):
         self._ask_on("hc_again", self.again, shown)
         self._ask_on("hc_continue", self.resume, shown)
         self._ask_on("hc_summarise", self.summarise, [])
-        self._page.on("hc_tool", self.answer_call, outputs=[p.live], queue=False)
-        # Those that another page asked for are followed apart, so that they keep none from being asked.
-        self._ask_on("hc_follow", self.follow, [], queue="follow")
+        self._page.on("hc_tool", self.answer_call, outputs=[], apart=True, queue=False)
 
-    def _ask_on(self, trigger: Any, handler: Any, inputs: Sequence[Any], queue: str = "engine") -> None:
-        """Connect a handler that follows a reply. Replies wait below the page, for the engine, so all may run
-        here; "multiple": a message may wait for the reply in another chat."""
-        p, most = self._parts, MOST_WAITING + PLACES
+    def _ask_on(self, trigger: Any, handler: Callable[..., Update | None], inputs: Sequence[Any]) -> None:
+        """Connect a handler that asks for a reply. The page waits until it was taken or refused (buttons.js)."""
 
-        def acknowledged(event: PageEvent, *values: Any) -> Iterator[Update]:
-            """Run the handler; its first update says that the request was taken or refused, for which the page
-            waits before it goes elsewhere (buttons.js)."""
-            updates = handler(event, *values)
+        def acknowledged(event: PageEvent, *values: Any) -> Update | None:
             try:
-                first: Update = next(updates, {})
+                return handler(event, *values)
             finally:
                 event.session.asked += 1
-            yield first | self._views.tray(event.session)
-            yield from updates
 
-        asks = handler if queue == "follow" else acknowledged
-        sent = self._page.on(
-            trigger, asks, inputs, trigger_mode="multiple", concurrency_id=queue, concurrency_limit=most
-        )
-        settled = [p.box, p.live, p.tray, p.send, p.stop]
-        self._page.on(sent.then, self.settle, [p.box], settled, trigger_mode="always_last")
+        self._page.on(trigger, acknowledged, inputs, trigger_mode="multiple")
 
-    def send(self, event: PageEvent, text: str) -> Iterator[Update]:
+    def send(self, event: PageEvent, text: str) -> Update:
         """Send the text of the box to the open conversation, or queue it behind its reply in progress."""
         session, user = event.session, event.user
         attached = list(session.files)
         files = [one.file for one in attached if one.file]
         if not text.strip() and not attached:
-            return
+            return {}
         if len(files) < len(attached):
             raise Remark(
                 _("A file is still being read. Send the message when that is done."), FILES, notice=True
@@ -114,25 +87,25 @@ class ReplyHandlers(HandlerGroup):
             raise Remark(str(error), LENGTH) from error
         reply = self._views.now(session)
         if reply and reply in session.following and reply.text == text and not files:
-            return  # Enter pressed twice is no second message
+            return {}  # Enter pressed twice is no second message
         try:
             below = self._below(session)
         except NotFound:
-            yield self._views.missing(session, kept=True)
-            return
+            return self._views.missing(session, kept=True)
         reply = self._question(session, below, text, event.controls.compare, files)
         session.release(attached)
         self._page.kept.drop(user, attached)
-        yield from self._ask(session, reply, settings, waits=True)
+        return self._ask(session, reply, settings, waits=True)
 
-    def example(self, event: PageEvent) -> Iterator[Update]:
+    def example(self, event: PageEvent) -> Update:
         session = event.session
         settings = chat_settings.taken(self._service, event)
-        if self._views.now(session) is None:
-            reply = self._question(session, self._below(session), event.text, event.controls.compare)
-            yield from self._ask(session, reply, settings)
+        if self._views.now(session) is not None:
+            return {}
+        reply = self._question(session, self._below(session), event.text, event.controls.compare)
+        return self._ask(session, reply, settings)
 
-    def edit(self, event: PageEvent) -> Iterator[Update]:
+    def edit(self, event: PageEvent) -> Update:
         """Send a new version of a question: a sibling of the old one."""
         session = event.session
         session.unsent = event.text  # not lost, whatever comes
@@ -145,9 +118,9 @@ class ReplyHandlers(HandlerGroup):
         session.unsent = ""
         files = [one for one in self._service.chats.attachments(event.user, edited.id) if not one.number]
         reply = self._question(session, edited.parent_id, event.text, event.controls.compare, files)
-        yield from self._ask(session, reply, settings)
+        return self._ask(session, reply, settings)
 
-    def again(self, event: PageEvent) -> Iterator[Update]:
+    def again(self, event: PageEvent) -> Update:
         """Write another reply to the same question; with the seed of the reply that the event names, if any."""
         session, user = event.session, event.user
         settings = chat_settings.taken(self._service, event)
@@ -160,9 +133,9 @@ class ReplyHandlers(HandlerGroup):
             made = reply_settings(settings.sampling)
             return self._service.regenerate(user, question.id, made, stop, seed_of=seed_of)
 
-        yield from self._go_on(session, reply, start)
+        return self._go_on(session, reply, start)
 
-    def resume(self, event: PageEvent) -> Iterator[Update]:
+    def resume(self, event: PageEvent) -> Update:
         """Continue the reply at the end of the open conversation, which was cut."""
         session = event.session
         more = int(chat_settings.taken(self._service, event).sampling["max_new_tokens"])
@@ -171,37 +144,21 @@ class ReplyHandlers(HandlerGroup):
             raise Remark(_(_GONE))
         cut = path[-1]
         reply = self._in_progress(session, cut.conversation_id, below=cut.parent_id, resumed=cut.text)
-        yield from self._go_on(
+        return self._go_on(
             session, reply, lambda stop: self._service.resume(reply.user_id, cut.id, more, stop)
         )
 
-    def summarise(self, event: PageEvent) -> Iterator[Update]:
+    def summarise(self, event: PageEvent) -> Update:
         session, chat = event.session, event.session.conversation
         if chat is None:
             raise Remark(_(_GONE))
         reply = self._in_progress(session, chat, below=self._below(session))
         session.context.pop(chat, None)  # how full it is then, the next reply tells
-        yield from self._go_on(session, reply, lambda stop: self._service.summarise(session.user, chat, stop))
-
-    def follow(self, event: PageEvent) -> Iterator[Update]:
-        """Follow the open chat's reply in progress, which another page asked for, or this one before a reload."""
-        if (reply := self._views.now(event.session)) is not None:
-            yield from self._follow(event.session, reply)
+        return self._go_on(session, reply, lambda stop: self._service.summarise(session.user, chat, stop))
 
     def answer_call(self, event: PageEvent) -> None:
         """Pass on the user's answer to a tool's call that waits: once, chat or no."""
         self._service.tools.answer(event.user, event.id, event.text)
-
-    def settle(self, event: PageEvent, box: str) -> Update:
-        """Put text that was sent but not asked back before that of the box, and redraw the line above it: of
-        two replies that end at once, the page may have heard of the earlier one last."""
-        session, views = event.session, self._views
-        update = views.live(session) | views.busy(session) | views.tray(session)
-        text, session.unsent = session.unsent, ""
-        if text:
-            there = box.removeprefix(text).strip()  # the box may not be emptied yet
-            update[self._parts.box] = f"{text}\n\n{there}" if there else text
-        return update
 
     def _path(self, session: Session) -> list[Message]:
         if session.conversation is None:
@@ -234,7 +191,7 @@ class ReplyHandlers(HandlerGroup):
 
     def _ask(
         self, session: Session, reply: ReplyInProgress, settings: ChatSettings, *, waits: bool = False
-    ) -> Iterator[Update]:
+    ) -> Update:
         """Send a question and draw its reply. `waits`: behind one in progress; else it then goes back into the box."""
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
@@ -247,26 +204,28 @@ class ReplyHandlers(HandlerGroup):
 
         take_back = partial(self._take_back, session)
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):
-            yield from self._begun(session, reply)
-        elif waits:
+            return self._begun(session, reply)
+        if waits:
             session.taken += 1
-            yield self._views.tray(session)
-        else:
-            take_back(reply)
-            yield self._views.tray(session) | self._views.tell(session, status.notice(_(_STAYS)))
+            return self._views.tray(session)
+        take_back(reply)
+        return self._views.tray(session) | self._views.tell(session, status.notice(_(_STAYS)))
 
-    def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Iterator[Update]:
+    def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Update:
         """Begin a reply to what is stored already, and draw it."""
         if not self._service.in_progress.begin(reply, start):
             raise Remark(_("A reply is still being written in this chat. Stop it first."), notice=True)
-        yield from self._begun(session, reply)
+        return self._begun(session, reply)
 
-    def _begun(self, session: Session, reply: ReplyInProgress) -> Iterator[Update]:
+    def _begun(self, session: Session, reply: ReplyInProgress) -> Update:
         session.taken += 1
         session.listed = PAGE  # a long list would slow each frame of the reply
         session.remark = session.note = ""
         session.until = None
-        yield from self._follow(session, reply)
+        session.follow(reply)
+        with suppress(NotFound):  # it could not begin, and its conversation went with it: its end tells why
+            return self._views.everything(session)
+        return {}
 
     def _take_back(self, session: Session, reply: ReplyInProgress) -> bool:
         """Put a question back into the box, with its files, while the page shows that chat; return whether it does."""
@@ -277,164 +236,43 @@ class ReplyHandlers(HandlerGroup):
         self._page.kept.back(reply.user_id, attached, reply.files)
         return True
 
-    def _follow(self, session: Session, reply: ReplyInProgress) -> Iterator[Update]:
-        """Draw a reply from here to its end, while its chat is on the screen. The page may leave: it goes on."""
-        with session.lock:
-            known = reply in session.following
-            session.following.add(reply)
-            if not known and session.conversation == reply.conversation_id:
-                session.begun += 1
-        if known:
-            yield {}
-            return
-        begun, views, told = False, self._views, time.monotonic()
-        draw = self._drawn(session, reply)
-        try:
-            # The first update precedes anything slow, so that Gradio can cancel from here on.
-            yield self._whole(session, reply)
-            for state in reply.follow():
-                on_screen = session.conversation == reply.conversation_id
-                if places_ahead(state) is None and not begun:
-                    begun = True
-                    shown = views.chats(session)
-                    if on_screen:
-                        shown |= views.heading(session) | views.busy(session)
-                    yield shown | views.tray(session)
-                update = draw(state) if on_screen else {}
-                if not on_screen and isinstance(state, Frame) and state.phase == "calling":
-                    update = views.live(session)
-                if time.monotonic() - told > QUIET_SECONDS:
-                    told = time.monotonic()
-                    # Stop once more: what answers another event may have come behind the first update.
-                    yield update | (views.busy(session) if on_screen else {})
-                elif update:
-                    yield update
-        finally:
-            session.following.discard(reply)
-            on_screen = session.conversation == reply.conversation_id
-        yield self._ended(session, reply, on_screen)
-
-    def _whole(self, session: Session, reply: ReplyInProgress) -> Update:
-        chats = self._views.chats(session)
-        if session.conversation != reply.conversation_id:
-            return chats
-        try:
-            whole = chats | self._views.conversation(session)
-        except NotFound:  # it could not begin, and its conversation went with it: its end tells why
-            return chats
-        # One that has ended by now is drawn as such by its end alone: the foot below a reply is the last that comes.
-        return chats if reply.wait(0) else whole
-
-    def _drawn(self, session: Session, reply: ReplyInProgress) -> Callable[[State], Update]:
-        """Return a function that draws the states of a reply one after the other: of each only what changed, and
-        its figures as often as can be read."""
-        p, words, sides = self._parts, GrowingReply(), defaultdict[Arm, GrowingReply](GrowingReply)
-        said, grown, phase, counted, above = "", "", "", 0.0, None
-
-        def draw(state: State) -> Update:
-            nonlocal said, grown, phase, counted, words, above
-            if reply.compared:
-                line = session.note + self._views.line(reply)
-                return self._views.columns(conversation.arms(state), sides) | {p.live: line}
-            if reply.above != above or (isinstance(state, Frame) and state.phase == "calling"):
-                above, words, grown = reply.above, GrowingReply(), ""
-                return self._views.conversation(session)
-            line = self._views.line(reply)
-            news, said = line != said, line
-            if places_ahead(state) is not None:
-                return {p.live: session.note + line} if news else {}
-            html = conversation.growing_reply(state, reply, words)
-            update: Update = {} if html == grown else {p.growing: html}
-            now, now_in = time.monotonic(), getattr(state, "phase", "")
-            if now_in != phase or now - counted >= FIGURES_SECONDS:
-                update |= {p.live: session.note + line} | self._views.window(session, reply)
-                counted = now
-            grown, phase = html, now_in
-            return update
-
-        return draw
-
-    def _ended(self, session: Session, reply: ReplyInProgress, on_screen: bool) -> Update:
-        p, views = self._parts, self._views
-        views.window(session, reply)
-        if on_screen or reply.trouble:
-            self._service.summary_failures.pop((reply.user_id, reply.conversation_id), None)  # shown now
-            # What another one had to say, which ended at the same time, stays.
-            session.note = ""
-            if remark := self._remark(reply) or self._lesson(reply):
-                session.remark, session.about = status.closable(remark), ""
-        if on_screen and reply.withdrawn:
-            session.gone_from(reply.conversation_id)
-            session.settings_of = None  # what the panel shows is for the next one
-        update = views.chats(session)
-        if not on_screen:
-            return update | views.live(session) | views.tray(session)
-        # Where a message waited, the reply to it is in progress by now.
-        compared = reply.compared and reply.begun and views.now(session) is None
-        update |= views.conversation(session, compared=compared)
-        if compared:
-            last = reply.latest if isinstance(reply.latest, CompareFrame) else None
-            update |= views.columns(conversation.arms(last)) | {p.back: gr.update(visible=True)}
-            update[p.verdict], update[p.result] = comparisons_panel.ended(last)
-        return update
-
-    def _lesson(self, reply: ReplyInProgress) -> str:
-        """Return the explanation that belongs to one of the user's first replies, and note that it was shown."""
-        users = self._service.users
-        told = users.chosen(reply.user_id, "told", 0)
-        if lesson := conversation.lesson(reply.latest, told, self._service.model_status):
-            users.choose(reply.user_id, told=told + 1)
-        return lesson
-
-    def _remark(self, reply: ReplyInProgress) -> str:
-        """Return the error or notice of a reply that has ended."""
-        if not reply.trouble:
-            return conversation.remark(reply)
-        sentence = deleted(kept=True) if reply.missing else reply.trouble
-        if reply.asks and not reply.begun and not reply.taken_back:
-            sentence = f"“{reply.title}”: {sentence}"
-        return status.error(sentence)
-
 
 class AttachingHandlers(HandlerGroup):
     """Handles files beside the message, the count of tokens, and messages that wait."""
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
-        on("hc_attached", self.attach, outputs=[p.tray], trigger_mode="multiple")
-        on("hc_kept", self.again, outputs=[p.tray])
-        on("hc_detach", self.detach, outputs=[p.tray], trigger_mode="multiple")
-        on("hc_inline", self.inline, [p.box], [p.tray, p.box])
-        on("hc_next_edit", self.edit_next, [p.box], [p.tray, p.box])
-        on("hc_next_cancel", self.cancel_next, outputs=[p.tray])
-        on("hc_count", self.count, [p.controls], [p.count, p.tray], trigger_mode="always_last")
+        on("hc_attached", self.attach, outputs=[], trigger_mode="multiple")
+        on("hc_kept", self.again, outputs=[])
+        on("hc_detach", self.detach, outputs=[], trigger_mode="multiple")
+        on("hc_inline", self.inline, [p.box], [p.box])
+        on("hc_next_edit", self.edit_next, [p.box], [p.box])
+        on("hc_next_cancel", self.cancel_next, outputs=[])
+        on("hc_count", self.count, [p.controls], [], trigger_mode="always_last")
         on("hc_attachment", self.show)
 
-    def attach(self, event: PageEvent) -> Iterator[Update]:
+    def attach(self, event: PageEvent) -> Iterator[Callable[[], Update]]:
         """Read a file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""
         session, views, data = event.session, self._views, event.data
         key, name = data["key"], data["name"]
         files = session.attached.setdefault(data["chat"], [])
         if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
-            most = status.error(_("A message takes up to {n} files. Remove one first.").format(n=MOST_FILES))
-            yield views.tray(session) | views.tell(session, most, FILES)
-            return
+            raise Remark(_("A message takes up to {n} files. Remove one first.").format(n=MOST_FILES), FILES)
         new = Attached(key, name, step=data.get("step", 0))
         with session.lock:
             insort(files, new, key=lambda file: file.step)
-        yield views.tray(session)
+        yield partial(views.tray, session)
+        said: Callable[[], Update] = partial(views.settled, session, FILES)
         try:
-            said: Update = {}
             self._read(new, data)
             self._page.kept.keep(event.user, new)
             read_ahead(self._service, session)
-            said = views.settled(session, FILES)
         except Unreadable as error:
-            said = views.tell(session, status.error(str(error)), FILES)
+            said = partial(views.tell, session, status.error(str(error)), FILES)
         finally:
             if new.file is None and new in files:
                 files.remove(new)
-        yield views.tray(session) | said
+        yield lambda: views.tray(session) | said()
 
     def detach(self, event: PageEvent) -> Update:
         self._page.kept.drop(event.user, event.session.take(event.text))

@@ -39,9 +39,9 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 
 _SAID = re.compile(r"(?<![\w.])_\('((?:[^'\\]|\\.)+)'")
 _SCRIPTS = (
-    "language", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
+    "language", "stream", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
     "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
-    "comparisons", "hit", "origin", "login", "connection", "tags", "projects", "titles", "transfer", "going_on",
+    "comparisons", "hit", "origin", "login", "connection", "tags", "projects", "titles", "transfer",
     "models", "own_texts", "learning", "thought", "notices",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""

@@ -4,10 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import Any, Literal
+from typing import Any
 
 import gradio as gr
-from markupsafe import escape
 
 from hierchat.chat.chat_documents import DocumentReading
 from hierchat.chat.frames import Arm, Frame
@@ -15,18 +14,19 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.language import _
 from hierchat.page import chat_settings, conversation, sidebar, status
-from hierchat.page.components import OFF, Components, heading, model_choices, recent
+from hierchat.page.components import Components, heading, model_choices, recent
 from hierchat.page.conversation import GrowingReply, ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
 from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.templates import Macros
-from hierchat.store import NotFound
+from hierchat.store import LOCAL_USER, NotFound
 from hierchat.store.records import Document, Message
 from hierchat.texts.attachments import fenced
 
 _DOCUMENTS, _MODELS = Macros("documents.html"), Macros("models.html")
 Update = dict[Any, Any]
+"""From components to their values, and from names to words for the page's script."""
 
 
 class Views:
@@ -41,13 +41,17 @@ class Views:
         """Return the reply in progress in the conversation on the screen, whichever page asked for it, or None."""
         return self._service.in_progress.of(session.user, session.conversation)
 
+    def whole(self, session: Session) -> Update:
+        """Draw all of the page."""
+        account = sidebar.account(session.name) if session.name != LOCAL_USER else ""
+        return self.everything(session) | self.model(session) | {self._parts.account: account}
+
     def everything(self, session: Session) -> Update:
         """Draw the conversation on the screen, and the list of chats."""
         return self.conversation(session) | self.chats(session)
 
     def step(self, session: Session) -> Update:
         """Draw what a click opened, and the list if it changed: the script marks in it what is open (list.js)."""
-        session.answered = session.step
         now = session.list_seen == self._service.changes.count(session.user)
         return self.conversation(session) | ({} if now else self.chats(session))
 
@@ -58,15 +62,20 @@ class Views:
         timer = {self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {}
         return self.step(session) | timer
 
-    def busy(self, session: Session) -> Update:
-        """Show Send while idle, Stop while a reply waits or is written in the chat on the screen."""
-        p, reply = self._parts, self.now(session)
-        # The count tells the script of a reply that began and ended between two looks at the button.
+    def words(self, session: Session) -> dict[str, str]:
+        """Return what the script of the page has to know of the screen beside its HTML (assets/page/stream.js)."""
+        if session.unsent:
+            session.put_back += 1
+            session.back, session.unsent = f"{session.put_back} {session.unsent}", ""
         return {
-            p.send: gr.update(visible="hidden" if reply else True),
-            p.stop: gr.update(
-                visible=True if reply else "hidden", elem_classes=[f"hc-begun-{session.begun}"]
-            ),
+            "step": str(session.step),
+            "place": self._place(session),
+            "busy": str(session.reply.number if session.reply else ""),
+            "begun": str(session.begun),
+            "asked": str(session.asked),
+            "taken": str(session.taken),
+            "back": session.back,
+            "fetch": str(session.fetch),
         }
 
     def live(self, session: Session) -> Update:
@@ -136,7 +145,6 @@ class Views:
         }
 
     def heading(self, session: Session) -> Update:
-        place = self.place(session)  # before the rest: a step meanwhile makes all of it old
         panel = self.panels.get(session.panel)
         title = _(panel.title) if panel else self._title(session, session.conversation)
         open_chat = None if panel else session.conversation
@@ -147,20 +155,17 @@ class Views:
             title = _("New chat in {project}").format(project=name) if name else title
         return {
             self._parts.links: sidebar.links(self.panels.values(), session.panel),
-            self._parts.bus: place,
             self._parts.title: heading(title, fork),
             self._parts.incognito: "" if panel else incognito_line(session),
         }
 
-    def place(self, session: Session) -> str:
-        """Return the number of the step that the screen answers, and the name of the conversation or panel on it, for
-        the address."""
-        step = session.answered
+    def _place(self, session: Session) -> str:
+        """Return the name of the conversation or panel on the screen, for the address."""
         if session.panel in self.panels:
-            return f"{step} panel {session.panel}"
+            return f"panel {session.panel}"
         # What leaves nothing stands in no address.
-        place = "incognito " if session.conversation == session.incognito_chat is not None else ""
-        return f"{step} {place}{session.conversation or 0}"
+        incognito = "incognito " if session.conversation == session.incognito_chat is not None else ""
+        return f"{incognito}{session.conversation or 0}"
 
     def _title(self, session: Session, conversation: int | None) -> str:
         title = "" if conversation is None else self._service.chats.title(session.user, conversation)
@@ -168,18 +173,14 @@ class Views:
 
     def conversation(self, session: Session, *, compared: bool = False) -> Update:
         """Draw the open conversation: as stored, or as its reply in progress. `compared`: one has just ended."""
-        place = self.place(session)  # before the rest, as in `heading`
         end_incognito(self._service, session)
         session.thread_seen = self._service.changes.count(session.user)
         p, reply = self._parts, self.now(session)
-        # A reply that this page does not follow yet: the script asks for it.
-        fresh = reply is not None and reply not in session.following
-        update: Update = {p.cue: cue("reply", reply.number) if reply and fresh else ""}
+        session.reply = reply
         if reply:
             self.window(session, reply)
-        update |= {p.context: _context(session.context.get(session.conversation or 0, ""))}
-        update |= self.heading(session) | self.busy(session) | self.live(session)
-        update[p.bus] = place
+        update: Update = {p.context: _context(session.context.get(session.conversation or 0, ""))}
+        update |= self.heading(session) | self.live(session)
         update |= self.tray(session) | self._settings(session) | self.documents(session)
         if panel := self.panels.get(session.panel):
             return update | self._stage(panel.name) | panel.show(session)
@@ -192,7 +193,6 @@ class Views:
             return update | {
                 p.asked: comparisons_panel.asked(reply.text, conversation.files(reply.files)),
                 p.result: "",
-                p.back: gr.update(visible="hidden"),
                 p.verdict: status.waiting(_("Running both, one after the other")),
             }
         path: Sequence[Message] = []
@@ -206,17 +206,7 @@ class Views:
 
     def _stage(self, name: str) -> Update:
         """Show "empty", "chat", "versus" or a panel in the middle of the page, and hide the others."""
-        p = self._parts
-        columns = {"empty": p.empty, "chat": p.chat, "versus": p.versus}
-        shown = {
-            column: gr.update(elem_classes=[] if name == stage else [OFF])
-            for stage, column in columns.items()
-        }
-        shown |= {
-            column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
-            for panel, column in p.panels.items()
-        }
-        return shown | {p.offer: self._offer()}
+        return {"stage": f"panel-{name}" if name in self.panels else name, self._parts.offer: self._offer()}
 
     def _offer(self) -> str:
         """Draw the offer of a better model than the tiny one, and how far its download is."""
@@ -307,14 +297,15 @@ class Views:
 
     def _settings(self, session: Session) -> Update:
         """Draw the settings of the open conversation if the panel shows another one's: what is typed stays."""
+        shown = {self._parts.bus: f"{session.key} {session.conversation or 0}"}
         if session.settings_of == session.conversation:
-            return {}
+            return shown
         settings = self._service.chats.settings(session.user, session.conversation, session.project)
         session.settings_of = session.conversation
         session.settings_seen = self._service.changes.count(session.user)
         presets, notes = self._service.presets.all(session.user), self._service.users.notes(session.user)
         panel = self._parts.settings
-        return chat_settings.drawn(panel, presets, settings) | {panel.about: notes}
+        return shown | chat_settings.drawn(panel, presets, settings) | {panel.about: notes}
 
     def settings_news(self, session: Session) -> Update:
         user, chat, seen = session.user, session.conversation, session.settings_seen
@@ -372,11 +363,6 @@ def deleted(kept: bool) -> str:
     """Say that the open chat was deleted elsewhere. `kept`: a message stands in the box."""
     more = _(" Your message is still in the box: send it to begin a new chat.") if kept else ""
     return _("This chat was deleted in another tab.{more}").format(more=more)
-
-
-def cue(kind: Literal["reply", "news"], state: int | str) -> str:
-    """Return HTML on which assets/page/going_on.js acts, once for each state."""
-    return f'<i data-cue="{kind}" data-state="{escape(state)}"></i>'
 
 
 def _context(line: str) -> str:

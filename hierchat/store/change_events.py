@@ -1,6 +1,7 @@
 """Number the changes of each user's chats."""
 
 import threading
+from collections.abc import Callable
 
 
 class ChangeEvents:
@@ -12,6 +13,13 @@ class ChangeEvents:
         self._messages: dict[tuple[int, int], int] = {}
         self._settings: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
+        self.listeners: list[Callable[[int], None]] = []
+        """Called with a user's id after each change, and as their replies grow."""
+
+    def wake(self, user_id: int) -> None:
+        """Tell listeners that there is something new to show."""
+        for listener in self.listeners:
+            listener(user_id)
 
     def notify(self, user_id: int, conversation_id: int | None = None) -> None:
         """Note a change of the user's list of chats; with a conversation, of its messages, too."""
@@ -19,13 +27,15 @@ class ChangeEvents:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
             if conversation_id is not None:
                 self._messages[user_id, conversation_id] = number
+        self.wake(user_id)
 
     def notify_settings(self, user_id: int, conversation_id: int | None = None) -> int:
         """Note a change of a conversation's settings; without one, of the user's presets. Returns its number."""
         with self._lock:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
             self._settings[user_id, conversation_id or 0] = number
-            return number
+        self.wake(user_id)
+        return number
 
     def count(self, user_id: int) -> int:
         """Return the number of the user's last change; 0 if nothing changed since the program began."""

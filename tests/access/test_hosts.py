@@ -29,7 +29,7 @@ ROUTES = [
     ("POST", "/gradio_api/cancel", {"session_hash": "a", "fn_index": 0, "event_id": "b"}),
     ("POST", "/transfer/in", CALL),
     ("GET", "/gradio_api/queue/data?session_hash=stranger", None),
-    ("GET", "/gradio_api/heartbeat/stranger", None),
+    ("GET", "/gradio_api/page/stranger", None),
     ("GET", "/gradio_api/info", None),
     ("GET", "/config", None),
     ("GET", "/", None),
@@ -81,7 +81,7 @@ def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(open_
     for site in ("cross-site", "same-site"):
         for method, path, mode, status in (
             ("GET", "/", "navigate", 200),
-            ("GET", "/gradio_api/heartbeat/x", "no-cors", 403),
+            ("GET", "/gradio_api/page/x", "no-cors", 403),
             ("POST", "/gradio_api/run/predict", "navigate", 403),
         ):
             headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}

@@ -212,12 +212,13 @@ def test_a_stream_that_is_read_stays_however_long_it_says_nothing(
         looks.append(self._owed())
         look(self)
 
+    visitor = Visitor(address, *ACCOUNT)
+    visitor.open()
     monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(limits._LimitedConnection, "_look", watched)
-    visitor = Visitor(address, *ACCOUNT)
     with connected(address) as wire:
         head = f"Host: {netloc(address)}\r\nCookie: {visitor.headers['Cookie']}\r\n"
-        wire.sendall(f"GET /gradio_api/heartbeat/{visitor.hash} HTTP/1.1\r\n{head}\r\n".encode())
+        wire.sendall(f"GET /gradio_api/page/{visitor.hash} HTTP/1.1\r\n{head}\r\n".encode())
         answer = wire.makefile("rb")
         assert b" 200 " in answer.readline()
         while looks.count(None) < 10:

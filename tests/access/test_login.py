@@ -30,6 +30,7 @@ from hierchat.access.login import (
 from hierchat.access.login_sessions import LIFE_SECONDS, MOST_SESSIONS, LoginSessions
 from hierchat.access.members import Member, Members
 from tests.access.conftest import ACCOUNT, PAGE, RIGHT, log_in
+from tests.isolation.visitor import Visitor
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
 from tests.testing.raw import ask
@@ -58,7 +59,7 @@ def paths_of(routes: Any, before: str = "") -> set[str]:
 def test_no_route_answers_without_a_cookie(fresh: FakeService, apps: list[Any]) -> None:
     with driving.serving(fresh, ACCOUNT) as address:
         paths = paths_of(apps[0].server_app.routes)
-        assert {"/gradio_api/cancel", "/gradio_api/app_id", "/gradio_api/heartbeat/x", "/config"} <= paths
+        assert {"/gradio_api/cancel", "/gradio_api/app_id", "/gradio_api/page/x", "/config"} <= paths
         paths |= {"/openapi.json", "/docs", "/", "//", "/login/", "/login/x", "/LOGIN", "/static/../config"}
         cookie = log_in(address)
         for path, method in itertools.product(
@@ -129,18 +130,17 @@ def test_a_wrong_password_keeps_the_name_and_says_what_is_wrong(address: str) ->
 
 
 def test_after_log_out_the_cookie_opens_nothing_and_streams_end(address: str) -> None:
-    cookie, other = log_in(address), log_in(address)
-    ended = threading.Event()
+    visitor, other = Visitor(address, *RIGHT.values()), log_in(address)
+    visitor.open()
+    cookie, path, ended = visitor.headers, f"/gradio_api/page/{visitor.hash}", threading.Event()
 
     def listen() -> None:
-        ask(
-            address, "GET", "/gradio_api/heartbeat/x", cookie
-        )  # reads to the end, which a heartbeat has none of
+        ask(address, "GET", path, cookie)  # reads to the end, which an open page has none of
         ended.set()
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    assert ask(address, "GET", "/gradio_api/heartbeat/y", cookie, read=11).text == "data: ALIVE"
+    assert ask(address, "GET", path, cookie, read=5).text == "id: 1"
     assert not ended.is_set()
     answer = ask(address, "POST", "/logout", cookie)
     assert (answer.status, answer.headers["Location"]) == (303, "login")

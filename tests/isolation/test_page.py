@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -215,8 +214,8 @@ def uses(hash: str) -> dict[str, tuple[str, str, object]]:
         "stream, twice": ("GET", f"/gradio_api/queue/data?{twice}", None),
         "stream of a call": ("GET", f"/gradio_api/call/x/{hash}", None),
         "stream of a call, v2": ("GET", f"/gradio_api/call/v2/x/{hash}", None),
-        "heartbeat": ("GET", f"/gradio_api/heartbeat/{hash}", None),
-        "heartbeat, encoded": ("GET", f"/gradio_api/heartbeat/%{ord(hash[0]):x}{hash[1:]}", None),
+        "screen": ("GET", f"/gradio_api/page/{hash}", None),
+        "screen, encoded": ("GET", f"/gradio_api/page/%{ord(hash[0]):x}{hash[1:]}", None),
         "join": ("POST", "/gradio_api/queue/join", event),
         "run": ("POST", "/gradio_api/run/predict", event),
         "run by a name": ("POST", "/gradio_api/run/load", event),
@@ -239,7 +238,7 @@ def test_another_s_page_is_closed_to_whoever_knows_its_number(place: Place) -> N
         answer = other.ask(*used, read=300)
         assert answer.status in (403, 404), (way, answer.text)
         assert answer.text in (limits._OTHERS, limits._CLOSED), way
-        assert mine.ask("GET", f"/gradio_api/heartbeat/{mine.hash}", read=11).text == "data: ALIVE", way
+        assert mine.ask("GET", f"/gradio_api/page/{mine.hash}", read=5).text == "id: 1", way
     event = {"fn_index": 0, "data": []}
     for body in (event, *(event | {"session_hash": hash} for hash in (None, "", 1)), [], "x"):
         for path in ("queue/join", "run/predict", "cancel"):
@@ -260,20 +259,20 @@ def begun(place: Place, word: str) -> tuple[Visitor, Visitor]:
 def test_the_events_of_another_s_page_are_not_told_and_it_does_not_end(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stream is read, and the page closed, by its number alone where the door is left open."""
+    """The door stands before Gradio, and the page's own stream is its user's alone even where that is left open."""
     ann, ben = begun(place, "glockenspielist")
     told = ben.ask("GET", f"/gradio_api/queue/data?session_hash={ann.hash}", read=2000)
-    assert "glockenspielist" not in told.text
-    beats = threading.Thread(target=ben.ask, args=["GET", f"/gradio_api/heartbeat/{ann.hash}"], daemon=True)
-    beats.start()
-    beats.join(20)
-    assert not beats.is_alive()
-    mine = ann.ask("GET", f"/gradio_api/queue/data?session_hash={ann.hash}")
-    assert "glockenspielist" in mine.text
-    # That attack is a real one.
+    assert told.status == 403
+    screen = ben.ask("GET", f"/gradio_api/page/{ann.hash}", read=2000)
+    assert (screen.status, "glockenspielist" in screen.text) == (403, False)
+    assert "process_completed" in ann.ask("GET", f"/gradio_api/queue/data?session_hash={ann.hash}").text
     monkeypatch.setattr(limits.PageOwnerMiddleware, "_is_own", lambda self, hash, user: True)
-    ann, ben = begun(place, "bassoonist")
-    assert "bassoonist" in ben.ask("GET", f"/gradio_api/queue/data?session_hash={ann.hash}").text
+    screen = ben.ask("GET", f"/gradio_api/page/{ann.hash}", read=2000)
+    assert (screen.status, "glockenspielist" in screen.text) == (404, False)
+    # That attack is a real one.
+    monkeypatch.setattr("hierchat.page.stream.USER", "nobody", raising=True)
+    monkeypatch.setattr("hierchat.page.stream.LOCAL_USER", "ann")
+    assert "glockenspielist" in ben.ask("GET", f"/gradio_api/page/{ann.hash}", read=20_000).text
 
 
 def test_files_on_their_way_out_are_their_user_s_and_gradio_s_own_routes_serve_none(

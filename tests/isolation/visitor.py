@@ -6,9 +6,15 @@ import json
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from operator import eq
 from typing import Any
 
+import httpx
+
+from benchmarks.page.tab import Stream
 from tests.testing.raw import Answer, ask
 
 
@@ -21,6 +27,8 @@ class Visitor:
     password: str
     hash: str = field(default_factory=lambda: secrets.token_hex(6))
     headers: dict[str, str] = field(default_factory=dict)
+    stream: Stream | None = None
+    """Of the page, once it is open."""
     _config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -28,6 +36,7 @@ class Visitor:
         answer = ask(self.address, "POST", "/login", form=form)
         assert answer.status == 200, answer.text
         self.headers = {"Cookie": answer.cookie}
+        self._http = httpx.Client(base_url=self.address, headers=self.headers, timeout=120)
 
     def ask(self, method: str, path: str, json_body: object = None, read: int | None = None) -> Answer:
         """Any request."""
@@ -45,14 +54,36 @@ class Visitor:
         return self.ask("POST", "/gradio_api/queue/join", body | {"trigger_id": None})
 
     def call(self, listener: int, data: list[Any], event: Any = None) -> str:
-        """All that the server says to one event, up to its end."""
+        """All that the server says to one event, up to its end and that of a reply, and what the page shows then."""
+        asked = self.stream.shows["asked"] if self.stream else ""
         joined = self.join(listener, data, event)
         if joined.status != 200:
             return joined.text
-        return self.ask("GET", f"/gradio_api/queue/data?session_hash={self.hash}").text
+        told = self.ask("GET", f"/gradio_api/queue/data?session_hash={self.hash}").text
+        if self.stream is None:
+            return told
+        self.shown()
+        if self.stream.shows["asked"] != asked:
+            self.stream.until(lambda: not self.stream or not self.stream.shows["busy"])
+        return told + "".join(self.stream.shows.values())
+
+    def shown(self) -> str:
+        """All that the page's stream has shown since the last look, up to what is drawn by now."""
+        if self.stream is None:
+            return ""
+        for _try in range(60):
+            whole = Stream(self._http, self.hash)
+            whole.close()
+            with suppress(TimeoutError):  # each stream leaves out what another one sends
+                self.stream.until(partial(eq, self.stream.shows, whole.shows), 1.0)
+                break
+        seen = "".join(self.stream.seen)
+        self.stream.seen.clear()
+        return seen
 
     def calls(self, listener: int, events: Iterable[tuple[Any, Any]]) -> list[str]:
-        """All that the server says to each of several events, values and data, that are begun one behind the other."""
+        """All that the server says to each of several events, values and data, that are begun one behind the other.
+        What the page showed stands behind the last one."""
         joined = [self.join(listener, data, event) for data, event in events]
         begun = [one.json["event_id"] if one.status == 200 else "" for one in joined]
         told: dict[str | None, str] = defaultdict(str)
@@ -62,12 +93,17 @@ class Visitor:
                     told[json.loads(line.removeprefix("data: ")).get("event_id")] += line
         assert told.keys() >= {*filter(None, begun)}  # each that began was answered
         ends = zip(begun, joined, strict=True)
-        return [told[event] + told[None] if event else one.text for event, one in ends]
+        said = [told[event] + told[None] if event else one.text for event, one in ends]
+        return [*said[:-1], said[-1] + self.shown()] if said else []
 
     def open(self) -> str:
         """Load the page; what it shows."""
-        loads = [one for one in self.config()["dependencies"] if any(t[1] == "load" for t in one["targets"])]
-        return "".join(self.call(one["id"], []) for one in loads)
+        (load,) = (
+            one for one in self.config()["dependencies"] if any(t[1] == "load" for t in one["targets"])
+        )
+        told = self.call(load["id"], [])
+        self.stream = self.stream or Stream(self._http, self.hash)
+        return told + "".join(self.stream.shows.values())
 
     def act(self, event: str, data: dict[str, Any], values: list[Any] | None = None) -> str:
         """What a button of the page does."""

@@ -175,19 +175,6 @@ def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(servi
     assert stored(service) == [["notes.md"]]
 
 
-def test_counting_draws_no_file_that_is_being_read(service: FakeService) -> None:
-    """The two answers may arrive in either order, and the older one would stay."""
-    page = Visitor(service)
-    reading = page.steps("hc_attached", **sent("notes.md", b"words"))
-    next(reading)
-    assert "being read" in page.says("hc-tray")
-    page.give("hc-tray", "what arrives first")
-    page.press("hc_count", text="")
-    assert page.html("hc-tray") == "what arrives first"
-    assert [*reading]
-    assert "tokens" in page.says("hc-tray")
-
-
 def test_only_so_much_is_kept_and_each_user_finds_his_own() -> None:
     kept = KeptFiles(most=10)
     one, two = (Attached(key, key, Attachment(key, 6, "x" * 6)) for key in ("a", "b"))

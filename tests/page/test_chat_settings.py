@@ -81,25 +81,25 @@ def test_what_one_page_does_the_other_one_draws(service: FakeService) -> None:
             second.press(act, text=said)
         else:
             set_to(second, "Speak like a pirate.", 0.5)
-        first.press("hc_watch")
+        first.look()
         shows(first, "Speak like a pirate.", 0.5, said)
     set_to(first, "Whisper.", 0.5)
-    second.press("hc_watch")
+    second.look()
     shows(second, "Whisper.", 0.5, "Corsair")
     assert "disabled" not in second.html("hc-preset-tools")
     second.press("hc_rename", id=chat, text="Tale")
     question = service.store.messages.path(service.user, chat)[0].id
     second.press("hc_again", id=question)
-    first.press("hc_watch")
+    first.look()
     assert first.says("hc-title") == "Tale"
     assert "Tale" in first.says("hc-list")
     assert "2/2" in first.says("hc-thread")
     second.press("hc_delete", id=chat)
-    first.press("hc_watch")
+    first.look()
     assert "This chat was deleted in another tab." in first.says("hc-live")
     assert not first.hidden("hc-empty")
     second.press("hc_restore", id=chat)
-    first.press("hc_watch")
+    first.look()
     assert "Tale" in first.says("hc-list")
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import expect
@@ -110,17 +108,7 @@ def test_the_picker_follows_a_model_that_another_tab_chose(
             expect(tab.page.locator("#hc-model input")).to_have_value(name)
 
 
-def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
-    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over: list[Callable[[], None]] = []
-    """What is done when the time is over that a closed page has."""
-
-    class Later:
-        def __init__(self, seconds: float, act: Callable[..., None], given: list[int]) -> None:
-            self.start = lambda: over.append(lambda: act(*given))
-
-    monkeypatch.setattr("hierchat.page.handlers.threading", SimpleNamespace(Timer=Later))
+def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(fresh: FakeService) -> None:
     page = Visitor(fresh, view="settings")
     assert page.value("Replies go on when the page is closed") is True
     page.give("Replies go on when the page is closed", False, "input")
@@ -129,11 +117,9 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
     fresh.script.hold()
     next(page.steps("hc_example", text="Long story"))
     (reply,) = fresh.in_progress.all_of(fresh.user)
-    page.leave()
     again = Visitor(fresh, c=str(reply.conversation_id))
-    over.pop()()
+    page.leave()
     assert not reply.stop.is_set()
     again.leave()
-    over.pop()()
     assert reply.wait(20)
     assert states(fresh)[0][1][1] == "stopped"

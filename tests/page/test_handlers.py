@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -80,72 +81,53 @@ def test_every_handler_of_the_page_is_guarded_and_tells_no_progress(service: Fak
 
 
 def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> None:
-    app = build_app(fresh)  # type: ignore[arg-type]
+    app: Any = build_app(fresh)  # type: ignore[arg-type]
     request = gr.Request(username=None, session_hash="x")
+    session = app.page_events.sessions.open("x")
     fresh.store.close()
     for function in filter(lambda one: one.fn is not None, app.fns.values()):
+        session.screen.forget()
         event = gr.EventData(None, {"id": 1, "text": "x"})
         result = function.fn(request, event, *["x"] * len(function.inputs))
-        last = list(result)[-1] if inspect.isgenerator(result) else result
-        if function.outputs:
-            assert last
-            assert set(last) <= set(function.outputs)
+        for answer in result if inspect.isgenerator(result) else [result]:
+            assert set(answer) <= set(function.outputs)
+        assert session.screen.parts.keys() >= {"step", "place"}
+    assert 'role="alert"' in session.screen.parts["hc-live"]
 
 
-def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
-    service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What comes to the page last must show what the next message goes to."""
-    app = Visitor(service).app
-    handlers = {function.fn.__name__: function.fn for function in app.fns.values() if function.fn}
-    user = service.user
-    first, second = (service.store.chats.create(user) for _ in range(2))
-    for conversation, text in ((first, "First"), (second, "Second")):
-        service.store.messages.add(user, conversation, NewMessage(None, text))
-    request = gr.Request(session_hash="x", query_params={})
-    handlers["load"](request)
-    handlers["open"](request, gr.EventData(None, {"id": first}))
-    service.changes.notify(user, first)
-    messages, opened = service.store.messages.path, []
-
-    def slow(*arguments):
-        found = messages(*arguments)
-        if not opened:
-            opened.append(handlers["open"](request, gr.EventData(None, {"id": second})))
-        return found
-
-    monkeypatch.setattr(service.store.messages, "path", slow)
-    late = {component.elem_id: value for component, value in handlers["watch"](request).items()}
-    assert opened
-    assert "Second" in str(late["hc-title"])
-    assert "Second" in str(late["hc-thread"])
-    assert late["hc-bus"] == f"0 {second}"
-
-
-def test_answers_that_were_made_side_by_side_are_drawn_anew(
+def test_what_is_asked_of_a_page_comes_one_after_the_other(
     fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The older one may arrive last, and would stay."""
-    page = Visitor(fresh)
-    page.press("hc_watch")
-    page.tick()
-    cue, waiting = page.html("hc-cue"), fresh.in_progress.waiting
+    """What a step draws is not mixed with what is drawn of the place before it. Stop waits for nothing."""
+    first, second = (fresh.store.chats.create(fresh.user) for _ in range(2))
+    for conversation, text in ((first, "First"), (second, "Second")):
+        fresh.store.messages.add(fresh.user, conversation, NewMessage(None, text))
+    page = Visitor(fresh, c=str(first))
+    fresh.changes.notify(fresh.user, first)
+    messages, drawing, goes_on = fresh.store.messages.path, threading.Event(), threading.Event()
 
-    def meanwhile(user: int) -> Any:
-        monkeypatch.undo()
-        page.press("hc_incognito")
-        return waiting(user)
+    def slow(*arguments: Any) -> Any:
+        drawing.set()
+        assert goes_on.wait(20)
+        return messages(*arguments)
 
-    monkeypatch.setattr(fresh.in_progress, "waiting", meanwhile)
-    page.press("hc_watch")
-    assert 'aria-checked="false"' in page.html("hc-incognito")
-    page.tick()
-    assert page.html("hc-cue") != cue
-    page.press("hc_watch")
-    assert 'aria-checked="true"' in page.html("hc-incognito")
-    cue = page.html("hc-cue")
-    page.tick()
-    assert page.html("hc-cue") == cue
+    monkeypatch.setattr(fresh.store.messages, "path", slow)
+    threads = [
+        threading.Thread(target=work, daemon=True)
+        for work in (page.look, lambda: page.press("hc_open", id=second))
+    ]
+    threads[0].start()
+    assert drawing.wait(20)
+    threads[1].start()
+    (stop,) = (one.fn for one in page.app.fns.values() if one.fn and one.fn.__name__ == "stop")
+    assert stop(gr.Request(session_hash=page.key)) == {}
+    assert page.place == str(first)
+    goes_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert page.place == str(second)
+    assert "Second" in page.says("hc-thread")
+    assert "Second" in page.says("hc-title")
 
 
 def test_the_first_replies_of_a_user_show_once_what_drafts_do(fresh: FakeService) -> None:
@@ -204,13 +186,12 @@ def test_nothing_is_held_of_pages_that_were_closed(
     build = driving.build_app
     monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
     fresh.script.hold()
+    monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.1)
     with driving.serving(fresh) as address:
         held, queue = apps[0].state_holder, apps[0]._queue
         stays, tab = Tab(address), Tab(address)
         tab.fire("hc-bus", "hc_panel", text="models")
-        tab.fire(
-            "hc-box", "submit", "Reverse a string", messages=4
-        )  # and vanishes in the middle of the reply
+        tab.fire("hc-box", "submit", "Reverse a string", waits=False)
         assert set(held.session_data) == {stays.key, tab.key}
         tab.leave()
         soon(lambda: not queue.event_ids_to_events)
@@ -220,7 +201,8 @@ def test_nothing_is_held_of_pages_that_were_closed(
             held.time_last_used[key] -= timedelta(minutes=2)
         last = Tab(address)
         both = {stays.key, last.key}
-        assert set(held.session_data) == set(held.time_last_used) == both
+        soon(lambda: set(held.session_data) == both)
+        assert set(held.time_last_used) == both
         assert set(queue.pending_event_ids_session) <= both
         assert set(queue.pending_messages_per_session) <= both
         stays.fire("hc-bus", "hc_panel", text="settings")  # an open page may rest for long

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
-from hierchat.page.guard import PageEvents
 from hierchat.page.views import Views
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store.records import Project
@@ -18,7 +17,6 @@ from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
-from tests.testing.visitor import Visitor
 
 STEPS = {
     "New chat": ("#hc-new", ""),
@@ -125,60 +123,6 @@ def test_what_is_typed_after_send_stays_with_the_next_place(
     chat.go_to("B")
     expect(chat.box).to_have_value("Refused")
     assert [text for text, _ in service.asked] == ["Sent to A", "and more"]
-
-
-def test_nothing_of_a_reply_is_drawn_once_its_chat_was_left(
-    service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page is left while the memory line of the growing reply is being made: of the two answers, that came last."""
-    page, window = Visitor(service), Views.window
-
-    def left(*arguments: Any) -> dict[Any, Any]:
-        made: dict[Any, Any] = window(*arguments)
-        if made and page.says("hc-growing"):
-            monkeypatch.undo()
-            page.press("hc_new")
-        return made
-
-    monkeypatch.setattr(Views, "window", left)
-    service.script.seconds = 1.0
-    page.give("hc-box", "Hello")
-    seen = [
-        page.says("hc-context") for _ in page.events("hc-box", "submit") if page.html("hc-bus").endswith(" 0")
-    ]
-    assert seen
-    assert set(seen) == {""}
-
-
-@pytest.mark.browser
-def test_an_answer_that_comes_after_that_of_a_later_step_is_drawn_anew(
-    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored_chat(service.store, "A", 1)
-    again: list[str] = []
-    chat.page.on("request", lambda r: again.append(r.url) if '{"on":true}' in (r.post_data or "") else None)
-    chat.open()
-    chat.go_to("A")
-    latest, made, arrives = PageEvents._latest, threading.Event(), threading.Event()
-
-    def late(page: PageEvents, *arguments: Any) -> Any:
-        update = latest(page, *arguments)
-        if page.parts.title in (update or {}) and not made.is_set():
-            made.set()
-            arrives.wait(driving.PATIENCE_MS / 1e3)
-        return update
-
-    monkeypatch.setattr(PageEvents, "_latest", late)
-    chat.menu("A", "Pin")
-    chat.until(made.is_set)
-    chat.page.locator("#hc-new").click()
-    expect(chat.page.locator("body[data-hc-to]")).to_have_count(0)
-    assert again == []  # no step in order is drawn twice
-    arrives.set()
-    chat.until(lambda: bool(again))
-    expect(chat.page.locator("#hc-title")).to_have_text("New chat")
-    expect(chat.questions).to_have_count(0)
-    expect(chat.page).to_have_url(chat.address)
 
 
 @pytest.mark.browser

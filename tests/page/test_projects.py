@@ -86,7 +86,7 @@ def test_a_project_that_another_tab_deletes(service: FakeService) -> None:
     page.press("hc_project_new", id=garden)
     assert page.says("hc-title") == "New chat in Garden"
     other.press("hc_project_delete", id=garden)
-    page.press("hc_watch")
+    page.look()
     assert "Garden" not in page.says("hc-list")
     assert page.says("hc-title") == "New chat"
     page.ask("Where are we?")

@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -42,7 +43,7 @@ class Visitor:
         self._labels = {block._id: label for block, label in labels}
         self._values = {id: getattr(block, "value", None) for id, block in self._components.items()}
         self._properties: dict[int, dict[str, Any]] = {}
-        self._sent, self._taken = "", 0
+        self._sent, self._taken, self._back = "", 0, ""
         self._run(None, "load")
 
     def press(self, act: str, **data: Any) -> None:
@@ -73,7 +74,9 @@ class Visitor:
         return self.says("hc-thread")
 
     def html(self, control: str) -> str:
-        """What stands in a control."""
+        """What stands in a control, or came by the stream for an element."""
+        if control in self.shows:
+            return self.shows[control]
         return str(self._values[self._find(control)._id] or "")
 
     def value(self, control: str) -> Any:
@@ -81,8 +84,8 @@ class Visitor:
         return self._values[self._find(control)._id]
 
     def all(self) -> Iterator[Any]:
-        """All that the browser was told: what stands in every control."""
-        return iter(self._values.values())
+        """All that the browser was told: what stands in every control, and what came by the stream."""
+        return iter([*self._values.values(), *self.shows.values()])
 
     def chosen(self, control: str) -> str:
         """The words of what a list has chosen."""
@@ -96,18 +99,48 @@ class Visitor:
 
     def hidden(self, control: str) -> bool:
         """Whether it was taken away from the eye."""
-        now = self._properties.get(self._find(control)._id, {})
-        return now.get("visible") == "hidden" or "hc-off" in now.get("elem_classes", ())
+        if control in ("hc-stop", "hc-send"):
+            return bool(self.shows["busy"]) == (control == "hc-send")
+        if control in ("hc-empty", "hc-chat", "hc-versus"):
+            return self.shows["stage"] != control.removeprefix("hc-")
+        return self._properties.get(self._find(control)._id, {}).get("visible") == "hidden"
+
+    @property
+    def shows(self) -> Mapping[str, str]:
+        """What came by the stream, by the id of an element or the name of a word."""
+        session = self.app.page_events.sessions.find(self.key)
+        return session.screen.parts if session else {}
+
+    @property
+    def place(self) -> str:
+        """What stands there: a chat by its number, 0 for a new one, or a panel."""
+        return self.shows["place"]
 
     def tick(self) -> None:
         """A second goes by."""
         for function in self.app.fns.values():
             if any(event == "tick" for _id, event in function.targets):
                 list(self._called(function, None))
+        self.look()
+
+    def look(self) -> None:
+        """The stream catches up with what happened by itself, and the page fetches values of its controls."""
+        if (session := self.app.page_events.sessions.find(self.key)) is None:
+            return
+        self.app.page_events.catch_up(session)
+        if session.pending:
+            (fetch,) = (one for one in self.app.fns.values() if ("hc_fetch" in str(one.targets)))
+            list(self._called(fetch, None))
+        if (back := self.shows["back"]) != self._back:  # as unsent.js does
+            self._back, box = back, self._find("hc-box")
+            text, there = back.partition(" ")[2], self.html("hc-box")
+            there = there.removeprefix(text).strip()
+            self._values[box._id] = f"{text}\n\n{there}" if there else text
 
     def leave(self) -> None:
         """Close the page."""
-        self._run(None, "unload")
+        if (session := self.app.page_events.sessions.find(self.key)) is not None:
+            self.app.page_events.close(session)
 
     def ticket(self, name: str, raw: bytes) -> str:
         """A file that was sent to the server."""
@@ -138,11 +171,26 @@ class Visitor:
         assert joined, (control, event)
         if (control, event) in (("hc-box", "submit"), ("hc-send", "click")):
             self._sent = self.html("hc-box")
+        asked = self.shows.get("asked")
         for function in joined:
             yield from self._called(function, data)
             for after in self.app.fns.values():
                 if after.fn and after.trigger_after == function._id:
                     yield from self._called(after, data)
+        self.look()
+        if asked is not None and self.shows.get("asked") != asked:
+            yield from self._followed()
+
+    def _followed(self) -> Iterator[None]:
+        """The stream draws the reply that was asked for, to its end."""
+        session = self.app.page_events.sessions.find(self.key)
+        reply = next(reversed(session.following), None)
+        while reply in session.following:
+            before = self.shows
+            self.look()
+            if before is not self.shows:
+                yield
+            time.sleep(0.005)
 
     def _called(self, function: Any, data: Mapping[str, Any] | None) -> Iterator[None]:
         for alone in self.app.fns.values():  # in the browser: one control carries the values of others
@@ -163,8 +211,7 @@ class Visitor:
                     self._values[component._id] = drawn["value"]
             elif not isinstance(drawn, gr.Timer):
                 self._values[component._id] = drawn
-        taken = re.search(r'data-taken="(\d+)"', self.html("hc-tray"))
-        if taken and int(taken[1]) > self._taken:  # as unsent.js does
-            self._taken, box = int(taken[1]), self._find("hc-box")
+        if int(self.shows.get("taken", 0)) > self._taken:  # as unsent.js does
+            self._taken, box = int(self.shows["taken"]), self._find("hc-box")
             self._values[box._id] = self.html("hc-box").removeprefix(self._sent)
             self._sent = ""

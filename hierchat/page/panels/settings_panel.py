@@ -89,7 +89,7 @@ class ProgramsPart(PanelPart):
     """Part for the endpoint's switch and keys: for the owner alone."""
 
     def build(self) -> None:
-        self._about = gr.HTML(_drawn.programs())
+        self._about = gr.HTML("", elem_id="hc-programs-about")
         self._access = _choice(_CHOICES, _("Programs that may use the model"), "hc-programs")
         self._keys = gr.HTML("", elem_id="hc-program-keys")
         self.outputs = [self._about, self._access, self._keys]
@@ -105,11 +105,10 @@ class ProgramsPart(PanelPart):
 
     def show(self, session: Session) -> dict[Any, Any]:
         if not self._service.users.is_owner(session.user):
-            hidden = gr.update(visible="hidden")
-            return {self._about: hidden, self._access: hidden, self._keys: ""}
+            return {self._about: "", self._access: gr.update(visible="hidden"), self._keys: ""}
         access = self._service.keys.access()
         return {
-            self._about: gr.update(visible=True),
+            self._about: _drawn.programs(),
             self._access: gr.update(value=access, visible=True),
             self._keys: "" if access == "off" else _drawn.keys(self._service.keys.all()),
         }
@@ -161,7 +160,7 @@ class IdlePart(PanelPart):
     """Switches idle generation for each user; guests, of whom nothing stays, do not have it."""
 
     def build(self) -> None:
-        self._about = gr.HTML(_idle.about(), elem_id="hc-learning-about")
+        self._about = gr.HTML("", elem_id="hc-learning-about")
         self._on = gr.Checkbox(
             False, label=_("Let the model write in idle time"), container=False, elem_id="hc-learning-on"
         )
@@ -186,7 +185,7 @@ class IdlePart(PanelPart):
         page.on("hc_learned_delete", partial(self.ask, _DELETING), outputs=state)
         page.on("hc_learned_keep", partial(self.ask, ""), outputs=state)
         page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=state)
-        page.on("hc_typing", self.typing, outputs=[], queue=False)
+        page.on("hc_typing", self.typing, outputs=[], apart=True, queue=False)
 
     def choose(self, event: PageEvent, on: bool, after: float, most: int) -> dict[Any, Any]:
         user = event.user
@@ -224,12 +223,12 @@ class IdlePart(PanelPart):
 
     def show(self, session: Session) -> dict[Any, Any]:
         if self._service.users.is_guest(session.user):
-            hidden = dict.fromkeys(self.outputs[:4], gr.update(visible="hidden"))
-            return hidden | {self._state: "", self._timer: gr.update(active=False)}
+            hidden = dict.fromkeys([self._on, self._after, self._most], gr.update(visible="hidden"))
+            return hidden | {self._about: "", self._state: "", self._timer: gr.update(active=False)}
         chosen = self._service.users.idle_settings(session.user)
         after, most, on = chosen.after_minutes, chosen.most_tokens, chosen.on
         return {
-            self._about: gr.update(visible=True),
+            self._about: _idle.about(),
             self._on: on,
             self._after: gr.update(choices=_after(after), value=after, visible=on),
             self._most: gr.update(choices=_most(most), value=most, visible=on),
@@ -283,10 +282,10 @@ class TransferPart(PanelPart):
     def wire(self, page: PageEvents) -> None:
         self._views = page.views
         page.on("hc_import", self.bring_in, trigger_mode="multiple")
-        page.on("hc_import_stop", lambda event: event.session.importing.set(), outputs=[page.parts.live])
+        page.on("hc_import_stop", lambda event: event.session.importing.set(), outputs=[], apart=True)
         page.on("hc_export", self.bring_out, outputs=self.outputs, trigger_mode="multiple")
 
-    def bring_in(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
+    def bring_in(self, event: PageEvent) -> Iterator[Any]:
         session, user, state, data = event.session, event.user, self._state, self._service.data
         with event.files(MOST_FILES) as paths:
             importing = data.importing(user, paths)
@@ -294,7 +293,7 @@ class TransferPart(PanelPart):
             for _step in _now_and_then(importing):
                 yield {state: _transfer.importing(importing)}
         data.imported(user, importing)
-        yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session)
+        yield lambda: {state: status.waiting(_("Reading them…"))} | self._views.chats(session)
         worth = ""
         if importing.stop.is_set():
             worth = _("Cancelled. What was imported stays, and the same file goes on from there.")
@@ -304,7 +303,7 @@ class TransferPart(PanelPart):
                 reading = _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
                 yield {state: status.waiting(reading)}
             worth = self._worth(user, tokens)
-        yield {state: _transfer.outcome(importing, worth)} | self._views.chats(session)
+        yield lambda: {state: _transfer.outcome(importing, worth)} | self._views.chats(session)
 
     def bring_out(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
         """Export one chat, all for 0, or a project with its own, as a file that the page downloads."""

@@ -1,0 +1,134 @@
+"""Send what a page shows to its browser, as one stream of server-sent events. Nothing else writes HTML there."""
+
+import asyncio
+import json
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+from anyio import CapacityLimiter, to_thread
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from hierchat.access.login import USER
+from hierchat.store import LOCAL_USER
+
+if TYPE_CHECKING:
+    from hierchat.page.guard import PageEvents
+    from hierchat.page.page_sessions import Session
+
+LEFT_SECONDS = 5.0
+"""A page whose stream was not opened again so long after its end is closed: proxies end one for a moment."""
+AGAIN_MS = 1_000
+"""How long a browser waits before it opens a stream again."""
+PING_SECONDS = 15
+"""How often a stream at rest says that it is there: proxies cut connections that are silent."""
+LOOK_SECONDS = 1.0
+"""How often is looked for what tells of no change, such as the loaded model."""
+_DRAWING = 4
+"""Threads that draw for all streams: handlers that wait for the store may hold all of Gradio's."""
+
+
+class PageScreen:
+    """What one page shows: HTML by the id of its element, and words for the page's script by their names."""
+
+    def __init__(self) -> None:
+        self.parts: Mapping[str, str] = {}
+        """Never changed, but replaced: a stream compares it with what it sent last."""
+        self.streams: set[Callable[[], None]] = set()
+        """Of each stream that is open, what wakes it."""
+
+    def put(self, parts: Mapping[str, str]) -> None:
+        """Change some parts. Wakes the streams if there is something to send."""
+        now = {**self.parts, **parts}
+        if now != self.parts:
+            self.parts = now
+            self.wake()
+
+    def forget(self) -> None:
+        """Drop all that is drawn; the next look at the page draws it anew."""
+        self.parts = {}
+        self.wake()
+
+    def wake(self) -> None:
+        """Have each stream look for what changed. From any thread."""
+        for wake in list(self.streams):
+            wake()
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, object]:
+    """Return the parts that differ from those before. Of one that was there, only what changed in it."""
+    return {
+        name: part if name not in before else _difference(before[name], part)
+        for name, part in after.items()
+        if before.get(name) != part
+    }
+
+
+def _difference(before: str, after: str) -> tuple[int, int, str]:
+    """Return how much of a text stays at its beginning and at its end, in JavaScript's characters, and what comes
+    between."""
+    most = min(len(before), len(after))
+    begin = bisect_left(range(most), True, key=lambda n: before[: n + 1] != after[: n + 1])
+    old, new = len(before), len(after)
+    end = bisect_left(range(most - begin), True, key=lambda n: before[old - n - 1 :] != after[new - n - 1 :])
+    return _units(after[:begin]), _units(after[new - end :]), after[begin : new - end]
+
+
+def _units(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    """Wait for an event at most so long; return whether it came."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
+
+
+class PageStreams:
+    """Serves the streams of all open pages, and closes those pages whose stream has ended."""
+
+    def __init__(self, page: "PageEvents") -> None:
+        self._page = page
+        self._threads = CapacityLimiter(_DRAWING)
+
+    async def answer(self, request: Request) -> Response:
+        """Open the stream of a page; 404 for one that is unknown, or another user's."""
+        session = self._page.sessions.find(request.path_params["hash"])
+        if session is None or session.name != (request.scope.get(USER) or LOCAL_USER):
+            return PlainTextResponse("There is no such page.\n", 404)
+        return EventSourceResponse(self._events(session), ping=PING_SECONDS)
+
+    async def _events(self, session: "Session") -> AsyncIterator[ServerSentEvent]:
+        """Yield the whole screen, and then what changes in it, for as long as the page is open."""
+        loop, moved = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(moved.set)
+
+        session.screen.streams.add(wake)
+        sent: Mapping[str, str] = {}
+        try:
+            for number in count(1):
+                moved.clear()
+                await to_thread.run_sync(self._page.catch_up, session, limiter=self._threads)
+                if session.gone:
+                    return
+                parts = session.screen.parts
+                if news := changes(sent, parts):
+                    yield ServerSentEvent(json.dumps(news), id=str(number), retry=AGAIN_MS)
+                sent = parts
+                while not await _within(LOOK_SECONDS, moved) and not self._page.behind(session):
+                    pass
+        finally:
+            session.screen.streams.discard(wake)
+            loop.call_later(LEFT_SECONDS, loop.run_in_executor, None, self._close, session)
+
+    def _close(self, session: "Session") -> None:
+        if not session.screen.streams:
+            self._page.close(session)

@@ -1,0 +1,127 @@
+"""The stream that sends what a page shows: nothing else writes HTML there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+import httpx
+import pytest
+
+from benchmarks.page.tab import Stream, Tab
+from hierchat.page.stream import PageScreen, changes
+from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService
+from tests.testing.visitor import Visitor
+
+
+def soon(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + driving.PATIENCE_MS / 1e3
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ("", "a", (0, 0, "a")),
+        ("ab", "ab c", (2, 0, " c")),
+        ("<p>a</p>", "<p>a b</p>", (4, 4, " b")),
+        ("aa", "aaa", (2, 0, "a")),
+        ("aaa", "a", (1, 0, "")),
+        ("\N{GRINNING FACE}a\N{GRINNING FACE}", "\N{GRINNING FACE}b\N{GRINNING FACE}", (2, 2, "b")),
+    ],
+)
+def test_of_a_part_that_changed_only_the_change_is_told(
+    before: str, after: str, change: tuple[int, int, str]
+) -> None:
+    """In JavaScript's characters, of which an emoji has two."""
+    assert changes({"part": before, "same": "x"}, {"part": after, "same": "x", "new": "y"}) == {
+        "part": change,
+        "new": "y",
+    }
+
+
+def test_a_screen_wakes_its_streams_and_is_never_changed_in_place() -> None:
+    screen, woken = PageScreen(), []
+    screen.streams.add(lambda: woken.append(1))
+    before = screen.parts
+    screen.put({"a": "b"})
+    screen.put({"a": "b"})  # nothing new: a stream that draws would wake itself for ever
+    assert (before, screen.parts, len(woken)) == ({}, {"a": "b"}, 1)
+    screen.forget()
+    assert (screen.parts, len(woken)) == ({}, 2)
+
+
+def test_no_answer_of_a_handler_holds_html(service: FakeService) -> None:
+    app: Any = Visitor(service).app
+    parts = app.page_events.parts
+    told = {part for function in app.fns.values() for part in function.outputs if isinstance(part, gr.HTML)}
+    assert told == {parts.bus}
+    # Each of the others has an element that the script finds.
+    assert all(part.elem_id for part in parts.every if part not in parts.told)
+
+
+def test_a_growing_reply_sends_what_was_added_and_a_stream_that_was_cut_the_whole_screen(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    take = Stream._take
+
+    def noted(self: Stream, news: Any) -> None:
+        part = news.get("hc-growing")
+        sent.extend([len(part[2])] if isinstance(part, list | tuple) else [])
+        take(self, news)
+
+    monkeypatch.setattr(Stream, "_take", noted)
+    fresh.script.seconds = 1.0
+    with driving.serving(fresh) as address:
+        tab = Tab(address)
+        tab.fire("hc-box", "submit", "Reverse a string")
+        assert tab.shows["place"] != "0"
+        assert "reverse_string" in tab.shows["hc-thread"]
+        assert len(sent) > 2
+        grown = max(len(part) for part in tab._stream.seen if "hc-growing" in part or "hc-reply" in part)
+        assert sum(sent) < 4 * grown
+        before = dict(tab.shows)
+        tab._stream.close()
+        again = Stream(httpx.Client(base_url=address), tab.key)
+        assert again.shows == before
+        tab.fire("hc-bus", "hc_new")
+        again.until(lambda: again.shows["place"] == "0")
+        assert again.shows["hc-thread"] == ""
+
+
+def test_a_page_whose_stream_ended_is_closed_unless_it_is_opened_again(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps: list[Any] = []
+    build = driving.build_app
+    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
+    monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.3)
+    with driving.serving(fresh) as address:
+        sessions = apps[0].page_events.sessions
+        tab = Tab(address)
+        tab._stream.close()
+        tab._stream = Stream(httpx.Client(base_url=address), tab.key)
+        time.sleep(0.6)
+        assert sessions.find(tab.key) is not None
+        tab.leave()
+        soon(lambda: sessions.find(tab.key) is None)
+        with pytest.raises(httpx.HTTPStatusError, match="404"):
+            Stream(httpx.Client(base_url=address), tab.key)
+
+
+def test_what_another_page_does_comes_by_itself(fresh: FakeService) -> None:
+    """A chat, its title, and the model: also the values of Gradio's controls, which the page then fetches."""
+    with driving.serving(fresh) as address:
+        tab, other = Tab(address), Tab(address)
+        other.fire("hc-box", "submit", "Hello there")
+        tab._stream.until(lambda: "Hello there" in tab.shows["hc-list"])
+        tab.fire("hc-bus", "hc_open", id=other.chat)
+        fetched = tab.shows["fetch"]
+        fresh.models.load(next(name for name in fresh.slot.names if name != fresh.slot.status.name))
+        tab._stream.until(lambda: tab.shows["fetch"] != fetched)
