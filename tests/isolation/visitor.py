@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from operator import eq
 from typing import Any
 
@@ -36,7 +36,11 @@ class Visitor:
         answer = ask(self.address, "POST", "/login", form=form)
         assert answer.status == 200, answer.text
         self.headers = {"Cookie": answer.cookie}
-        self._http = httpx.Client(base_url=self.address, headers=self.headers, timeout=120)
+
+    @cached_property
+    def _http(self) -> httpx.Client:
+        """For the streams of the page."""
+        return httpx.Client(base_url=self.address, headers=self.headers, timeout=120)
 
     def ask(self, method: str, path: str, json_body: object = None, read: int | None = None) -> Answer:
         """Any request."""
