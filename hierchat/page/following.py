@@ -31,7 +31,8 @@ class Follower:
     def behind(self, session: Session) -> bool:
         """Return whether something changed since the page was drawn, without a look at the store."""
         now, count = self._service.model_status.name, self._service.changes.count(session.user)
-        return session.picked != now or session.list_seen != count or not session.screen.parts
+        changed = session.picked != now or session.list_seen != count
+        return changed or session.gone or not session.screen.parts
 
     def news(self, session: Session) -> Update:
         """Draw what changed since the last look: ends of replies, then the store's news, then the growing reply."""

@@ -166,6 +166,8 @@ class PageEvents:
         with session.lock:
             try:
                 update = self.follower.news(session)
+            except NotFound as error:
+                update = self._told(error, session)
             except StoreError as error:  # tried again in a second
                 log.debug("a page could not be drawn: %s", type(error).__name__)
                 return

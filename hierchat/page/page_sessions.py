@@ -277,9 +277,11 @@ class Sessions:
             return any(session.user == user for session in self._sessions.values())
 
     def show(self, user_id: int, conversation_id: int) -> bool:
+        """Return whether a page with an open stream shows a conversation: one that was just closed does not."""
         shown = (user_id, conversation_id)
         with self._lock:
-            return any((one.user, one.conversation) == shown for one in self._sessions.values())
+            pages = [one for one in self._sessions.values() if one.screen.streams]
+        return any((one.user, one.conversation) == shown for one in pages)
 
 
 def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
