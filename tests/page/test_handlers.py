@@ -149,6 +149,8 @@ def test_which_chats_the_pages_of_a_user_show() -> None:
     page = sessions.open("a")
     page.user, page.conversation = 1, 7
     assert (sessions.any_of(1), sessions.any_of(2)) == (True, False)
+    assert not sessions.show(1, 7)  # it has no stream: it is not open yet, or was just closed
+    page.screen.streams.add(lambda: None)
     assert [sessions.show(*one) for one in ((1, 7), (2, 7), (1, 8))] == [True, False, False]
     assert sessions.close("a") is page
     assert (page.gone, sessions.any_of(1), sessions.show(1, 7)) == (True, False, False)
