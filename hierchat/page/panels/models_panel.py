@@ -164,7 +164,7 @@ class ModelsPanel(Panel):
         on(p.model.select, self.choose, [p.model, p.controls])
         # The model that alone can show where a reply's words came from.
         on("hc_sources_load", lambda event: self.choose(event, event.text), [p.controls])
-        on("hc_models_sort", self.sort, outputs=self.outputs)
+        on("hc_models_sort", self.sort, outputs=self.outputs, trigger_mode="multiple")
         for name, act in self._acts().items():
             # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
             once: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
