@@ -41,6 +41,8 @@ MESSAGE = 300
 ASKED = "What is the first thing that is said here? Answer in one sentence."
 SETTLE_SECONDS = 300.0
 """How long is waited at most for what is read ahead and written in spare time."""
+BEGUN_SECONDS = 1.0
+"""Reading ahead has begun so long after it was asked for."""
 QUIET_SECONDS = 2.0
 """The model is free for so long once nothing more is read ahead."""
 
@@ -96,7 +98,8 @@ class Program:
         """Read the next prompt in spare time, as the page asks for; return the seconds until that is done."""
         began = time.monotonic()
         self.service.read_ahead(NextQuestion(self.user, chat, files=files))
-        return self.settle() - began
+        time.sleep(BEGUN_SECONDS)  # a model that was idle before looks free until then
+        return max(self.settle() - began, 0.0)
 
     def settle(self) -> float:
         """Wait until nothing is read ahead and nothing written any more; return when the model became free."""
