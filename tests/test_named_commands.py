@@ -27,7 +27,7 @@ WORD = re.compile(r"[a-z]+")
 
 def texts() -> Iterator[tuple[str, str]]:
     """What a user can read, and where it stands: documents, scripts, and every string of the program."""
-    for pattern in ("*.md", "docs/*.md", "assets/*.js", "models.yaml"):
+    for pattern in ("*.md", "docs/*.md", "assets/*.js", "models.yaml", ".github/workflows/*.yml"):
         for path in ROOT.glob(pattern):
             # A command that a backslash continues is one line
             yield path.name, path.read_text(encoding="utf-8").replace("\\\n", " ")
