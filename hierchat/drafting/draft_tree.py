@@ -209,7 +209,7 @@ def with_branches(
             continue
         at = places[parent]
         scale = scales.get(parent)
-        if scale is None:  # the branch begins here, beside the chain's next token
+        if scale is None:  # the branch starts at this node, as an alternative to the chain's next token
             continued = next((estimates[n] for n in on_chain if tree.parents[n] == parent), 0.0)
             reached, wrong = (chances[at] if at >= 0 else 1.0), 1.0 - accepted if at + 1 < len(chain) else 1.0
             scale = reached * wrong / max(estimates[parent] - continued, tree.probabilities[node])

@@ -54,8 +54,8 @@ KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). Those with
-several experts in a layer take drafts on processors alone (engine/torch/routed_experts.py)."""
+"""Kinds whose layers may have a running state: each node of a tree has a separate state (engine/torch/states.py). If
+they also have experts, they take drafts only on processors (engine/torch/routed_experts.py)."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 

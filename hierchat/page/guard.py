@@ -60,8 +60,8 @@ def require_owner(service: ChatService, user_id: int) -> None:
 
 
 class PageEvents:
-    """Connects controls to handlers, each behind the same wrapper, and knows the open pages. Handlers of one page run
-    one after the other. HTML that they draw goes into the page's stream; values of Gradio's controls are the answer."""
+    """Connects controls to handlers, with one wrapper for all, and keeps the open pages. Handlers of one page run one
+    after the other. Their HTML goes into the page's stream; their answer contains values of Gradio's controls."""
 
     def __init__(
         self, service: ChatService, app: gr.Blocks, parts: Components, panels: Sequence[Panel]
@@ -88,9 +88,11 @@ class PageEvents:
         apart: bool = False,
         **options: Any,
     ) -> Any:
-        """Connect a control, or an action of the page's script by its name, to a handler. `inputs`: go to the
-        handler by value, but `Components.controls` to the event; `outputs`: the controls that Gradio may change, by
-        default all; `apart`: the handler may run beside others of its page, and one that yields does."""
+        """Connect a control, or an action of the page's script by its name, to a handler.
+
+        `inputs`: controls whose values the handler gets; `Components.controls` goes to the event. `outputs`: controls
+        that the answer may change, by default all. `apart`: the handler may run at the same time as others of its page,
+        as generators always do."""
         if isinstance(trigger, str):
             trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
         told = [part for part in self.parts.told if outputs is None or part in outputs]

@@ -170,17 +170,17 @@ class Session:
     about: str = ""
     """What the note or the remark is about; empty where that cannot be settled."""
     unsent: str = ""
-    """Text that goes back into the box,"""
+    """Text to put back into the box."""
     put_back: int = 0
-    """how often some did,"""
+    """Number of texts that were put back."""
     back: str = ""
-    """and what went last, behind that number."""
+    """The last text that was put back, after its number."""
     pending: dict[Any, Any] = field(default_factory=dict)
-    """Values of Gradio's controls that the page has to fetch,"""
+    """Values of Gradio's controls that the page has to fetch."""
     fetch: int = 0
-    """and how often it was told so."""
+    """Number of values that the stream asked the page to fetch."""
     given: dict[Any, Any] = field(default_factory=dict)
-    """What controls were told last that the user cannot change."""
+    """Last value of each control that users cannot change."""
     settings_seen: int = 0
     """The count of the user's news when settings and presets were drawn, or changed here."""
     settings_of: int | None = UNKNOWN

@@ -25,21 +25,21 @@ LEFT_SECONDS = 5.0
 AGAIN_MS = 1_000
 """How long a browser waits before it opens a stream again."""
 PING_SECONDS = 15
-"""How often a stream at rest says that it is there: proxies cut connections that are silent."""
+"""Interval of pings in an idle stream, because proxies cut silent connections."""
 LOOK_SECONDS = 1.0
-"""How often is looked for what tells of no change, such as the loaded model."""
+"""Interval for changes that wake no stream, such as another loaded model."""
 _DRAWING = 4
 """Threads that draw for all streams: handlers that wait for the store may hold all of Gradio's."""
 
 
 class PageScreen:
-    """What one page shows: HTML by the id of its element, and words for the page's script by their names."""
+    """Content of one page: the HTML of each element by its id, and values for the page's script by name."""
 
     def __init__(self) -> None:
         self.parts: Mapping[str, str] = {}
         """Never changed, but replaced: a stream compares it with what it sent last."""
         self.streams: set[Callable[[], None]] = set()
-        """Of each stream that is open, what wakes it."""
+        """One callback for each open stream, which wakes it."""
 
     def put(self, parts: Mapping[str, str]) -> None:
         """Change some parts. Wakes the streams if there is something to send."""

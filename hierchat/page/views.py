@@ -63,7 +63,8 @@ class Views:
         return self.step(session) | timer
 
     def words(self, session: Session) -> dict[str, str]:
-        """Return what the script of the page has to know of the screen beside its HTML (assets/page/stream.js)."""
+        """Return the values that the page's script needs in addition to HTML (assets/page/stream.js). Takes the text
+        that goes back into the box."""
         if session.unsent:
             session.put_back += 1
             session.back, session.unsent = f"{session.put_back} {session.unsent}", ""

@@ -10,7 +10,7 @@ from hierchat.store.errors import StoreError, translated
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Create an empty file beside `path`, readable by its owner only. Rename it to `path` once the block has ended.
+    """Create an empty file in the same folder, readable only by its owner, and rename it to `path` after the block.
     Raises StoreError if `path` exists, DatabaseUnwritable if it cannot be written."""
     path = path.absolute()
     part = path.with_name(path.name + ".part")

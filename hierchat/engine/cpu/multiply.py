@@ -20,7 +20,8 @@ Floats = NDArray[np.float32]
 
 
 class Multiplier:
-    """Multiplies matrices with rows on a runner's `team`. A row's bits depend on that row alone."""
+    """Multiplies matrices by rows of activations, on the threads of a runner's `team`. The bits of a result depend only
+    on its row."""
 
     def __init__(self, team: Team) -> None:
         self._team = team

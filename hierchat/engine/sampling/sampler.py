@@ -246,7 +246,7 @@ def largest(values: FloatArray, peaks: FloatArray, count: int) -> FloatArray:
 SMALL = 4096
 """Up to here the definition itself is quicker than the race."""
 FEW = 128
-"""Up to this top-k the sampler finds the likeliest tokens first, and draws noise for these alone."""
+"""Largest top-k for which the sampler selects the likeliest tokens first, and draws noise only for them."""
 
 
 class BrokenLogits(Exception):

@@ -1,8 +1,8 @@
 """Run, as a last resort, any causal language model of transformers, with its own modules and its own cache.
 
 What its layers keep may be keys and values, windows of them, recurrent states, or nothing at all. So nothing is rolled
-back: a forward leaves the state that it began with as it was, and what is committed is the state behind a node. Every
-node is a forward of its own, so drafts would gain nothing."""
+back: a forward does not change its initial state, and a commit selects the state after a node. Every node needs a
+separate forward, so drafts would gain nothing."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from hierchat.models.formats.gguf_module import has_experts
 
-# transformers' modules multiply all rows of an expert at once, and how many these are
-# changes last bits. Here rows are gathered by expert and multiplied in tiles: every product has one shape. Of an
-# expert's weights all tiles take the same part before the next one, so that it is read once and then lies in the
-# processor's cache. What chooses among the experts is asked for one row at a time: the
-# last numbers of a tensor are computed in another way than those before them.
+# transformers' modules multiply all rows of an expert at once, and the number of rows changes the last bits. Here rows
+# are gathered by expert and multiplied in tiles, so that every product has the same shape. All tiles multiply one part
+# of an expert's weights before the next part, so that each part is read from memory once and stays in the processor's
+# cache. The router runs for one row at a time, because torch computes the last numbers of a tensor in another way than
+# the numbers before them.
 
 TILE = 8
 """Rows of a product, filled up with others: the smallest number for which two cores compute as long as they read."""
