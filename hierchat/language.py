@@ -10,7 +10,7 @@ import gettext
 import html
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import cache, cached_property, partial
@@ -186,7 +186,7 @@ def current() -> str:
 
 @contextmanager
 def spoken(code: str) -> Iterator[None]:
-    """Translate into this language inside. It belongs to the thread: a generator uses `each_spoken`."""
+    """Translate into this language inside. It belongs to the thread: `here` brings it to another."""
     before = _now.set((code, catalogues()[code]))
     try:
         yield
@@ -202,18 +202,6 @@ def marked() -> Iterator[None]:
         yield
     finally:
         _now.reset(before)
-
-
-def each_spoken(code: str, steps: Iterable[T]) -> Generator[T, None, None]:
-    """Yield these steps, each made in this language, whichever thread asks for it."""
-    make = iter(steps)
-    while True:
-        with spoken(code):
-            try:
-                step = next(make)
-            except StopIteration:
-                return
-        yield step
 
 
 def here(does: Callable[..., T]) -> Callable[..., T]:

@@ -21,8 +21,6 @@ from hierchat.language import (
     _,
     catalogues,
     chosen,
-    current,
-    each_spoken,
     error_words,
     here,
     marked,
@@ -115,21 +113,6 @@ def test_a_sentence_is_said_in_the_language_of_now() -> None:
         assert plural("{n} chat", "{n} chats", 1) == "1 çĥáť··"
     assert _("{n} chats") == "{n} chats"
     assert plural("{n:,} chat", "{n:,} chats", 2000) == "2,000 chats"
-
-
-def test_a_generator_keeps_its_language_whoever_asks() -> None:
-    def steps() -> Iterator[str]:
-        yield _("First")
-        yield _("Second")
-
-    made = each_spoken(CODE, steps())
-    said = []
-    for _number in range(2):
-        thread = threading.Thread(target=lambda: said.append(next(made)))
-        thread.start()
-        thread.join()
-        said.append(current())
-    assert said == [foreign("First"), "en", foreign("Second"), "en"]
 
 
 def test_a_thread_goes_on_in_the_language_of_who_began_it() -> None:

@@ -123,13 +123,9 @@ class Tab:
         return {"fn_index": act["id"], "data": values, "event_data": data, "session_hash": self.key}
 
     def _call(self, act: dict[str, Any], data: Any = None) -> None:
-        self._http.post(f"{_API}/queue/join", json=self._sent(act, data)).raise_for_status()
-        self.said = ""
+        answer = self._http.post(f"{_API}/run/predict", json=self._sent(act, data)).raise_for_status()
+        self.said = answer.text
         bus = self._ids["hc-bus"]  # whose value ends with the chat whose settings the page shows
-        with self._http.stream("GET", f"{_API}/queue/data", params={"session_hash": self.key}) as answer:
-            for line in filter(None, answer.iter_lines()):
-                self.said += line
-                output = json.loads(line.removeprefix("data:")).get("output") or {}
-                shown = dict(zip(act["outputs"], output.get("data") or (), strict=False))
-                if isinstance(shown.get(bus), str):
-                    self._values[bus] = shown[bus]
+        shown = dict(zip(act["outputs"], answer.json()["data"], strict=False))
+        if isinstance(shown.get(bus), str):
+            self._values[bus] = shown[bus]

@@ -80,16 +80,16 @@ def _finite(number: str) -> float:
 LIMITS: tuple[tuple[str, int], ...] = (
     (r"/models/[^/]+", 1 << 42),  # it ends where the disk is full (files.py)
     (r"/transfer/in", MOST_OF_A_FILE),
-    (r"/gradio_api/(?:queue/join|run/[^/]+)/?", 32 << 20),  # with a file of 20 MB in base64
+    (r"/gradio_api/run/[^/]+/?", 32 << 20),  # with a file of 20 MB in base64
     (r".*", 1 << 20),
 )
 """The most bytes of a request, by its path; the first that matches counts."""
-_CALLS = re.compile(r"/gradio_api/(?:queue/join|run/)")
+_CALLS = re.compile(r"/gradio_api/run/")
 _JSON = re.compile(r"/gradio_api/(?!upload|stream|process_recording)")
-AT_ONCE = 4
+AT_ONCE = 8
 """Requests of one client that are worked on beside each other. A page's configuration takes 26 ms of Python: asked for
 sixty times at once, it would keep everybody else waiting."""
-_STREAMS = re.compile(r"/gradio_api/(?:queue/data|page/)|/transfer/|/models/")
+_STREAMS = re.compile(r"/gradio_api/page/|/transfer/|/models/")
 
 
 def most_bytes(path: str) -> int:
@@ -316,11 +316,9 @@ class _LimitedConnection(asyncio.Protocol):
 MOST_PAGES = 100_000
 """Pages that are remembered."""
 _GRADIO = "/gradio_api/"
-_OPEN = re.compile(
-    r"(?:info|app_id|user|login_check|startup-events|theme\.css|reset|cancel|queue/(?:join|data)|run/[^/]+|page/[^/]+)/?"
-)
+_OPEN = re.compile(r"(?:info|app_id|user|login_check|startup-events|theme\.css|run/[^/]+|page/[^/]+)/?")
 _STREAM = re.compile(r"page/([^/]+)/?")
-_IN_BODY = re.compile(r"(?:cancel|queue/join|run/[^/]+)/?")
+_IN_BODY = re.compile(r"run/[^/]+/?")
 _OTHERS = "This page is not yours.\n"
 _CLOSED = "hierchat's page does not use this address, so it is closed.\n"
 _PROXIED = (

@@ -1,19 +1,20 @@
 """Connect the page's controls to handlers. Whatever goes wrong in one becomes a sentence; the page stays usable."""
 
-import inspect
+import asyncio
 import logging
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import partial
 from typing import Any
 
 import gradio as gr
+from anyio import to_thread
 from gradio.events import EventListener
 
 from hierchat import logs
 from hierchat.chat.service import ChatService
-from hierchat.language import ENGLISH, _, chosen, current, each_spoken, spoken, translated
+from hierchat.language import ENGLISH, _, chosen, current, spoken, translated
 from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
@@ -31,13 +32,17 @@ SETTINGS = "settings"
 # preprocess: components check values themselves, before any handler of ours could answer with a sentence.
 # show_progress_on: with none, Gradio 6.31 tells each output at each answer how far the event is, which takes a browser
 # 30 ms for the outputs of a reply in progress, hidden or not.
+# queue: its queue answers by a stream of its own, and drops events that come while that stream ends.
 _QUIET: dict[str, Any] = {
+    "queue": False,
     "show_progress": "hidden",
     "show_progress_on": [],
     "api_visibility": "private",
     "preprocess": False,
 }
 _NO_DATA = gr.EventData(None, None)
+RUNNING: set[asyncio.Task[Any]] = set()
+"""Handlers that run apart from their requests, of all pages."""
 
 
 class Remark(Exception):
@@ -91,8 +96,8 @@ class PageEvents:
         """Connect a control, or an action of the page's script by its name, to a handler.
 
         `inputs`: controls whose values the handler gets; `Components.controls` goes to the event. `outputs`: controls
-        that the answer may change, by default all. `apart`: the handler may run at the same time as others of its page,
-        as generators always do."""
+        that the answer may change, by default all. `apart`: the event is answered at once, and the handler runs at the
+        same time as others of its page. It returns nothing, and draws by `PageEvent.show`."""
         if isinstance(trigger, str):
             trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
         told = [part for part in self.parts.told if outputs is None or part in outputs]
@@ -108,55 +113,39 @@ class PageEvents:
         *,
         apart: bool = False,
     ) -> Callable[..., Any]:
-        """Wrap a handler, which gets a PageEvent and the values of `inputs`. It returns what it drew, or yields that,
-        or functions that draw: these run while nothing else of the page does."""
+        """Wrap a handler, which gets a PageEvent and the values of `inputs`, and returns what it drew."""
         known = {component._id for component in outputs}
 
         def called(request: gr.Request, data: gr.EventData, values: Sequence[Any]) -> Any:
             given = dict(zip(inputs, checked(values, inputs), strict=True))
             controls = given.pop(self.parts.controls, None)
             read = None if controls is None else self._controls(controls)
-            return handler(PageEvent(request, fields(data._data), self.session_of, read), *given.values())
+            event = PageEvent(request, fields(data._data), self.session_of, self.show, read)
+            return handler(event, *given.values())
 
-        def answered(
-            request: gr.Request, draw: Callable[[], Update | None], *, apart: bool = False
-        ) -> Update:
-            with nullcontext() if apart else self._turn(request):
+        def answered(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
+            with spoken(_language(request)), nullcontext() if apart else self._turn(request):
                 try:
-                    update = draw() or {}
+                    update = called(request, data, values) or {}
                 except Exception as error:
-                    update = self._mended(error, request)
-                if apart and not update:
-                    return {}
-                with self._turn(request):
-                    return self._divided(update, request, known)
+                    with self._turn(request):
+                        return self._divided(self._mended(error, request), request, known)
+                return update if apart else self._divided(update, request, known)
 
-        def yielding(
-            request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any
-        ) -> Generator[Update, None, None]:
-            language, some = _language(request), False
-            try:
-                with closing(called(request, data, values)) as updates:
-                    for update in each_spoken(language, updates):
-                        some = True
-                        draw = update if callable(update) else partial(dict, update)
-                        with spoken(language):
-                            drawn = answered(request, draw)
-                        yield drawn
-                if not some:  # Gradio would empty all outputs
-                    yield {}
-            except Exception as error:
-                with spoken(language):
-                    mended = answered(request, partial(self._mended, error, request))
-                yield mended
+        async def begun(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
+            work = asyncio.create_task(to_thread.run_sync(partial(answered, request, data, *values)))
+            RUNNING.add(work)
+            work.add_done_callback(RUNNING.discard)
+            return {}
 
-        def returning(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
-            with spoken(_language(request)):
-                return answered(request, partial(called, request, data, values), apart=apart)
-
-        wrapper = yielding if inspect.isgeneratorfunction(handler) else returning
+        wrapper = begun if apart else answered
         wrapper.__name__ = getattr(handler, "__name__", "handler")
         return wrapper
+
+    def show(self, session: Session, draw: Callable[[], Update]) -> None:
+        """Draw something in the turn of a page, while a handler of it goes on."""
+        with session.lock:
+            self._take(draw(), session)
 
     def _turn(self, request: gr.Request) -> AbstractContextManager[Any]:
         """Wait for the turn of a page's event."""

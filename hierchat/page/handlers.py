@@ -28,8 +28,6 @@ _NOT_WHOLE = later(
 _WRITING = later(
     "A reply is still being written in this chat. Edit this one when it has ended, or stop it first."
 )
-# One step after the other, and the last one counts. Gradio 6.31's "always_last" would run the first click again.
-_STEP: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_id": "step", "concurrency_limit": 1}
 
 
 class PageHandlers(HandlerGroup):
@@ -41,11 +39,12 @@ class PageHandlers(HandlerGroup):
         on("hc_fetch", lambda event: {}, trigger_mode="multiple")
         steps = {"hc_new": self.new, "hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
         for trigger, step in steps.items():
-            on(trigger, step, **_STEP)
+            # The last one counts. Gradio 6.31's "always_last" would run the first click again.
+            on(trigger, step, trigger_mode="multiple")
         on(p.query.change, self.search, [p.query], trigger_mode="always_last")
         on(p.compare.change, self.compare, [p.compare])
         on(p.back.click, self.back)
-        on(p.stop.click, self.stop, outputs=[], apart=True, queue=False)
+        on(p.stop.click, self.stop, outputs=[], apart=True)
         on("hc_dismiss", self.dismiss, outputs=[])
         for name, handler in {
             "hc_incognito": self.incognito, "hc_incognito_keep": self.keep_incognito, "hc_more": self.more,
@@ -329,7 +328,7 @@ class ProjectHandlers(HandlerGroup):
             "hc_project_restore": self.restore, "hc_move": self.move,
         }.items():  # fmt: skip
             self._page.on(name, handler)
-        self._page.on("hc_project_new", self.begin, **_STEP)
+        self._page.on("hc_project_new", self.begin, trigger_mode="multiple")
 
     def unfold(self, event: PageEvent) -> Update:
         """Show the chats of a project below its name, in place of another's, or hide them again."""

@@ -72,9 +72,9 @@ def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.
         blocks.page_events, blocks.streams = page, PageStreams(page)
     if log_ins is not None:
         log_ins.on_end.append(partial(_forget_guest, page))
+    # No event of the page waits in Gradio's queue (guard.py), which looks a thousand times a second whether one does.
+    app._queue.start = lambda: None
     service.deleted_texts.caches += [partial(_forget_drawn, page), partial(_overwrite_in_threads, app)]
-    # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
-    app.queue(max_size=64, default_concurrency_limit=8)
     return app
 
 

@@ -285,16 +285,11 @@ class Sessions:
 
 
 def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
-    """Drop what Gradio holds of closed pages whose last events outlived them, and what its queue notes of each."""
+    """Drop what Gradio holds of closed pages whose last events outlived them."""
     before, known = datetime.now() - _STRAGGLERS, sessions.known()
     for key, used in list(app.state_holder.time_last_used.items()):
         if key not in known and used < before:
-            for held in (
-                app.state_holder.session_data,
-                app.state_holder.time_last_used,
-                app._queue.pending_event_ids_session,
-                app._queue.pending_messages_per_session,
-            ):
+            for held in (app.state_holder.session_data, app.state_holder.time_last_used):
                 held.pop(key, None)
 
 

@@ -8,7 +8,7 @@ import binascii
 import re
 import threading
 from bisect import insort
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -54,7 +54,7 @@ class ReplyHandlers(HandlerGroup):
         self._ask_on("hc_again", self.again, shown)
         self._ask_on("hc_continue", self.resume, shown)
         self._ask_on("hc_summarise", self.summarise, [])
-        self._page.on("hc_tool", self.answer_call, outputs=[], apart=True, queue=False)
+        self._page.on("hc_tool", self.answer_call, outputs=[], apart=True)
 
     def _ask_on(self, trigger: Any, handler: Callable[..., Update | None], inputs: Sequence[Any]) -> None:
         """Connect a handler that asks for a reply. The page waits until it was taken or refused (buttons.js)."""
@@ -242,7 +242,7 @@ class AttachingHandlers(HandlerGroup):
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
-        on("hc_attached", self.attach, outputs=[], trigger_mode="multiple")
+        on("hc_attached", self.attach, outputs=[], apart=True, trigger_mode="multiple")
         on("hc_kept", self.again, outputs=[])
         on("hc_detach", self.detach, outputs=[], trigger_mode="multiple")
         on("hc_inline", self.inline, [p.box], [p.box])
@@ -251,7 +251,7 @@ class AttachingHandlers(HandlerGroup):
         on("hc_count", self.count, [p.controls], [], trigger_mode="always_last")
         on("hc_attachment", self.show)
 
-    def attach(self, event: PageEvent) -> Iterator[Callable[[], Update]]:
+    def attach(self, event: PageEvent) -> None:
         """Read a file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""
         session, views, data = event.session, self._views, event.data
         key, name = data["key"], data["name"]
@@ -261,7 +261,7 @@ class AttachingHandlers(HandlerGroup):
         new = Attached(key, name, step=data.get("step", 0))
         with session.lock:
             insort(files, new, key=lambda file: file.step)
-        yield partial(views.tray, session)
+        event.show(partial(views.tray, session))
         said: Callable[[], Update] = partial(views.settled, session, FILES)
         try:
             self._read(new, data)
@@ -272,7 +272,7 @@ class AttachingHandlers(HandlerGroup):
         finally:
             if new.file is None and new in files:
                 files.remove(new)
-        yield lambda: views.tray(session) | said()
+        event.show(lambda: views.tray(session) | said())
 
     def detach(self, event: PageEvent) -> Update:
         self._page.kept.drop(event.user, event.session.take(event.text))

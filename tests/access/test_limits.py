@@ -22,7 +22,7 @@ from tests.testing.fake_service import FakeService
 from tests.testing.raw import ask, netloc
 
 SMALL = 2_000
-JOIN = "/gradio_api/queue/join"
+CALL = "/gradio_api/run/x"
 
 
 def connected(address: str) -> socket.socket:
@@ -49,22 +49,20 @@ def test_every_route_has_a_limit_while_the_body_comes(
         with driving.serving(fresh, account) as address:
             headers = {"Cookie": log_in(address)["Cookie"]} if account else {}
             paths = {path or "/" for path in paths_of(apps[-1].server_app.routes)}
-            assert {JOIN, "/gradio_api/upload", "/gradio_api/run/x", "/gradio_api/component_server"} <= paths
+            assert {CALL, "/gradio_api/upload", "/gradio_api/component_server"} <= paths
             own = {"/login", "/password", "/logout"} if account else set()  # forms of 4 KiB
             for path in sorted(paths - own):
                 # The client's last piece says that the body ends, but none is sent: it is refused before that.
                 refused = posted(address, path, headers, itertools.repeat(b"x" * 500, 5))
                 # What nobody reads is answered at once.
                 assert refused.split()[1] in (b"413", b"404", b"405", b"422", b"400"), (path, refused)
-                read = path in ("/transfer/in", JOIN, "/gradio_api/run/x") or "cancel" in path
+                read = path in ("/transfer/in", CALL)
                 assert b" 413 " in refused or not read, (path, refused)
                 told = {**headers, "Content-Length": str(SMALL + 1)}
                 assert ask(address, "POST", path, told).status == 413, path
 
 
-@pytest.mark.parametrize(
-    "path", [JOIN, "/gradio_api/run/predict", "/transfer/in", "/login", "/gradio_api/cancel"]
-)
+@pytest.mark.parametrize("path", [CALL, "/gradio_api/cancel", "/transfer/in", "/login"])
 def test_nothing_beyond_the_limit_is_taken(path: str) -> None:
     """However much a client sends, and whatever it says of the length."""
     taken: list[int] = []
@@ -93,7 +91,7 @@ def test_nothing_beyond_the_limit_is_taken(path: str) -> None:
 def test_a_file_that_the_page_attaches_is_within_the_limit() -> None:
     from hierchat.texts.attachments import MOST_BYTES
 
-    assert most_bytes(JOIN) > MOST_BYTES * 4 / 3 + (4 << 20)
+    assert most_bytes(CALL) > MOST_BYTES * 4 / 3 + (4 << 20)
     assert most_bytes("/v1\n") == most_bytes("/anything") == 1 << 20
 
 
@@ -114,7 +112,7 @@ def test_a_file_that_the_page_attaches_is_within_the_limit() -> None:
 )
 def test_json_that_no_page_sends_is_refused(address: str, body: bytes) -> None:
     headers = log_in(address) | {"Content-Type": "application/json"}
-    for path in (JOIN, "/gradio_api/run/predict", "/gradio_api/cancel", "/gradio_api/reset"):
+    for path in (CALL, "/gradio_api/run/predict", "/gradio_api/cancel", "/gradio_api/reset"):
         assert b" 400 " in posted(address, path, headers, iter([body, b""])), path
 
 
@@ -147,7 +145,7 @@ def test_requests_of_one_client_wait_for_each_other_and_others_for_none() -> Non
         await asyncio.sleep(0)
         assert inside == ["ann"] * AT_ONCE
         await asked("ben")
-        stream = asked("ann", "/gradio_api/queue/data")  # it is open as long as the page: it takes no turn
+        stream = asked("ann", "/gradio_api/page/x")  # it is open as long as the page: it takes no turn
         await asyncio.sleep(0)
         assert len(inside) == AT_ONCE + 1
         go.set()
@@ -189,7 +187,7 @@ def say_on(wire: socket.socket) -> None:
 def test_a_connection_that_stands_still_is_ended(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.2)
     head = f"Host: {netloc(address)}\r\nCookie: {log_in(address)['Cookie']}\r\n"
-    half_a_body = f"POST {JOIN} HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n{{"
+    half_a_body = f"POST {CALL} HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n{{"
     beginnings = ["", "GET / HTTP/1.1\r\nHost:", half_a_body]
     for beginning in beginnings:
         with connected(address) as wire:

@@ -62,7 +62,6 @@ def test_slow_clients_and_streams_that_nobody_reads_keep_nobody_waiting(
     kinds = [
         "GET / HTTP/1.1\r\n",
         f"POST /login HTTP/1.1\r\n{head}Content-Length: 4000\r\n\r\nusername=",
-        f"GET /gradio_api/queue/data?session_hash={visitor.hash} HTTP/1.1\r\n{head}\r\n",
         f"GET /gradio_api/page/{visitor.hash} HTTP/1.1\r\n{head}\r\n",
         f"GET /config HTTP/1.1\r\n{head}\r\n" * 8,
     ]

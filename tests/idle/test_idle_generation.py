@@ -37,6 +37,7 @@ from hierchat.store.records import IdleSettings
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny import block_model
 from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, Steady, model, ready_slot, spy, tokenizer
+from tests.testing.waiting import until
 
 PLACES = 4
 ASKED = [
@@ -130,11 +131,6 @@ def service(store: Store) -> Iterator[ChatService]:
     made = ChatService(store, ready_slot(lambda name, report: make_served(name)))
     yield made
     made.close()
-
-
-def until(true: Callable[[], Any]) -> None:
-    while not true():
-        time.sleep(0.002)
 
 
 def written(service: ChatService, user: int) -> dict[str, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from tests.testing import browser as driving
 from tests.testing.fake_service import make
 from tests.testing.raw import ask
 from tests.testing.secrets import fill
+from tests.testing.waiting import until
 
 WORD = "glockenspielist"
 PASSWORD = "the guest password"
@@ -52,14 +52,6 @@ def accounts(place: Place, *names: str) -> list[Visitor]:
 
 def names(place: Place) -> list[str]:
     return [one.name for one in place.log_ins.connected()]
-
-
-def until(done: Callable[[], bool]) -> None:
-    """What happens in another thread."""
-    give_up = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def left(place: Place, word: str = WORD) -> list[str]:

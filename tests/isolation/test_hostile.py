@@ -60,19 +60,19 @@ def test_no_handler_fails(place: Place) -> None:
     visitor.open()
     config = visitor.config()
     asked = 0
-    for listener in config["dependencies"]:
+    for listener in filter(lambda one: one["backend_fn"], config["dependencies"]):
         events = [*tries(config, listener)]
         for event, said in zip(events, visitor.calls(listener["id"], events), strict=True):
             asked += 1
             assert "did not expect" not in said, (targets(listener), event)
-            assert "process_completed" in said or not said
+            assert '"data":' in said, said
     assert asked > 100 * len(HOSTILE)
     assert "hc-list" in visitor.open()  # and the page still works
     for foreign in ({"id": "x", "text": "y"}, {"text": "y"}):
         assert str(Foreign()) in visitor.act("hc_rename", foreign)
 
 
-@pytest.mark.parametrize("path", ["queue/join", "run/predict", "run/x", "cancel", "reset"])
+@pytest.mark.parametrize("path", ["queue/join", "run/predict", "run/x"])
 def test_no_route_of_gradio_fails(place: Place, path: str) -> None:
     visitor = place.visitors["ben"]
     usual = {"fn_index": 0, "data": [], "session_hash": visitor.hash, "event_id": "x"}

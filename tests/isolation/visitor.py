@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from typing import Any
 import httpx
 
 from benchmarks.page.tab import Stream
+from hierchat.page.guard import RUNNING
 from tests.testing.raw import Answer, ask
+from tests.testing.waiting import until
 
 
 @dataclass
@@ -52,20 +53,18 @@ class Visitor:
             self._config = json.loads(self.ask("GET", "/config").text)
         return self._config
 
-    def join(self, listener: int, data: list[Any], event: Any = None, hash: str | None = None) -> Answer:
-        """Begin an event."""
+    def begin(self, listener: int, data: list[Any], event: Any = None, hash: str | None = None) -> Answer:
+        """Send an event, whose answer has the values of Gradio's controls."""
         body = {"fn_index": listener, "data": data, "event_data": event, "session_hash": hash or self.hash}
-        return self.ask("POST", "/gradio_api/queue/join", body | {"trigger_id": None})
+        return self.ask("POST", "/gradio_api/run/predict", body | {"trigger_id": None})
 
     def call(self, listener: int, data: list[Any], event: Any = None) -> str:
         """All that the server says to one event, up to its end and that of a reply, and what the page shows then."""
         asked = self.stream.shows["asked"] if self.stream else ""
-        joined = self.join(listener, data, event)
-        if joined.status != 200:
-            return joined.text
-        told = self.ask("GET", f"/gradio_api/queue/data?session_hash={self.hash}").text
+        told = self.begin(listener, data, event).text
         if self.stream is None:
             return told
+        until(lambda: not RUNNING)
         self.shown()
         if self.stream.shows["asked"] != asked:
             self.stream.until(lambda: not self.stream or not self.stream.shows["busy"])
@@ -86,18 +85,10 @@ class Visitor:
         return seen
 
     def calls(self, listener: int, events: Iterable[tuple[Any, Any]]) -> list[str]:
-        """All that the server says to each of several events, values and data, that are begun one behind the other.
-        What the page showed stands behind the last one."""
-        joined = [self.join(listener, data, event) for data, event in events]
-        begun = [one.json["event_id"] if one.status == 200 else "" for one in joined]
-        told: dict[str | None, str] = defaultdict(str)
-        if any(begun):
-            for line in self.ask("GET", f"/gradio_api/queue/data?session_hash={self.hash}").text.splitlines():
-                if line.startswith("data: "):
-                    told[json.loads(line.removeprefix("data: ")).get("event_id")] += line
-        assert told.keys() >= {*filter(None, begun)}  # each that began was answered
-        ends = zip(begun, joined, strict=True)
-        said = [told[event] + told[None] if event else one.text for event, one in ends]
+        """All that the server says to each of several events, values and data, one behind the other. What the page
+        showed stands behind the last one."""
+        said = [self.begin(listener, data, event).text for data, event in events]
+        until(lambda: not RUNNING)
         return [*said[:-1], said[-1] + self.shown()] if said else []
 
     def open(self) -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 import threading
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +25,8 @@ from hierchat.page.templates import script
 from hierchat.store.records import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
-from tests.testing.visitor import Visitor, visible
+from tests.testing.visitor import Visitor, done, visible
+from tests.testing.waiting import until
 
 
 def test_no_name_is_declared_by_two_parts_of_the_script() -> None:
@@ -88,9 +86,8 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
     for function in filter(lambda one: one.fn is not None, app.fns.values()):
         session.screen.forget()
         event = gr.EventData(None, {"id": 1, "text": "x"})
-        result = function.fn(request, event, *["x"] * len(function.inputs))
-        for answer in result if inspect.isgenerator(result) else [result]:
-            assert set(answer) <= set(function.outputs)
+        answer = done(function.fn(request, event, *["x"] * len(function.inputs)))
+        assert set(answer) <= set(function.outputs)
         assert session.screen.parts.keys() >= {"step", "place"}
     assert 'role="alert"' in session.screen.parts["hc-live"]
 
@@ -120,7 +117,7 @@ def test_what_is_asked_of_a_page_comes_one_after_the_other(
     assert drawing.wait(20)
     threads[1].start()
     (stop,) = (one.fn for one in page.app.fns.values() if one.fn and one.fn.__name__ == "stop")
-    assert stop(gr.Request(session_hash=page.key)) == {}
+    assert done(stop(gr.Request(session_hash=page.key))) == {}
     assert page.place == str(first)
     goes_on.set()
     for thread in threads:
@@ -173,13 +170,6 @@ def test_only_loopback_goes_without_a_login(host: str, freely: bool, fresh: Fake
     assert member.account is None
 
 
-def soon(true: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + driving.PATIENCE_MS / 1e3
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
-
-
 def test_nothing_is_held_of_pages_that_were_closed(
     fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,27 +180,25 @@ def test_nothing_is_held_of_pages_that_were_closed(
     fresh.script.hold()
     monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.1)
     with driving.serving(fresh) as address:
-        held, queue = apps[0].state_holder, apps[0]._queue
+        held = apps[0].state_holder
         stays, tab = Tab(address), Tab(address)
         tab.fire("hc-bus", "hc_panel", text="models")
         tab.fire("hc-box", "submit", "Reverse a string", waits=False)
         assert set(held.session_data) == {stays.key, tab.key}
         tab.leave()
-        soon(lambda: not queue.event_ids_to_events)
+        until(lambda: set(held.session_data) == {stays.key})
         fresh.in_progress.stop(fresh.user)
         for key in held.time_last_used:
             held[key]  # as an event that outlives its page
             held.time_last_used[key] -= timedelta(minutes=2)
         last = Tab(address)
         both = {stays.key, last.key}
-        soon(lambda: set(held.session_data) == both)
+        until(lambda: set(held.session_data) == both)
         assert set(held.time_last_used) == both
-        assert set(queue.pending_event_ids_session) <= both
-        assert set(queue.pending_messages_per_session) <= both
         stays.fire("hc-bus", "hc_panel", text="settings")  # an open page may rest for long
         for one in (stays, last):
             one.leave()
-        soon(lambda: not held.session_data)
+        until(lambda: not held.session_data)
 
 
 def test_what_was_deleted_last_leaves_the_backups_by_a_button_beside_undo(service: FakeService) -> None:

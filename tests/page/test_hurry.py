@@ -56,7 +56,7 @@ def slow(chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch, numb
         route.continue_()
 
     monkeypatch.setattr(service, "require_room", measured)
-    chat.page.route("**/queue/join*", late)
+    chat.page.route("**/run/*", late)
 
 
 @pytest.mark.browser

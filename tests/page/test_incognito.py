@@ -73,7 +73,7 @@ def test_the_switch_is_of_the_chat_that_the_page_goes_to(chat: Chat) -> None:
     page = chat.page
     held: list[Route] = []
     gone = False
-    page.route("**/queue/join*", lambda route: route.continue_() if gone else held.append(route))
+    page.route("**/run/*", lambda route: route.continue_() if gone else held.append(route))
     switch = page.get_by_role("switch", name="Incognito")
     expect(switch).not_to_be_checked()
     page.evaluate(

@@ -295,24 +295,13 @@ def test_tags_filter_the_list_and_a_deletion_can_be_taken_back_until_its_time_is
 
 
 @pytest.mark.browser
-def test_an_answer_is_brought_where_gradio_closed_its_stream(visitor: Chat, service: FakeService) -> None:
-    """It may, over an event that the server was told of just then: nothing else would ever ask for the answer."""
-    stored(visitor, service, "A", "B")
-    closed = 'data: {"msg": "close_stream"}\n\n'
-    visitor.page.route(
-        "**/queue/data*", lambda route: route.fulfill(body=closed, content_type="text/event-stream"), times=1
-    )
-    visitor.go_to("B")
-
-
-@pytest.mark.browser
 def test_what_is_typed_stays_with_its_chat(visitor: Chat, service: FakeService) -> None:
     stored(visitor, service, "A", "B")
     box = visitor.box
     box.fill("For a new one")
     held: list[Route] = []  # what the page asks does not reach the server before all is typed
     typed = False
-    visitor.page.route("**/queue/join*", lambda route: route.continue_() if typed else held.append(route))
+    visitor.page.route("**/run/*", lambda route: route.continue_() if typed else held.append(route))
     visitor.press("B")
     expect(box).to_have_value("")
     box.fill("For B")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -15,13 +14,7 @@ from hierchat.page.stream import PageScreen, changes
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor
-
-
-def soon(true: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + driving.PATIENCE_MS / 1e3
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
+from tests.testing.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -110,7 +103,7 @@ def test_a_page_whose_stream_ended_is_closed_unless_it_is_opened_again(
         time.sleep(0.6)
         assert sessions.find(tab.key) is not None
         tab.leave()
-        soon(lambda: sessions.find(tab.key) is None)
+        until(lambda: sessions.find(tab.key) is None)
         with pytest.raises(httpx.HTTPStatusError, match="404"):
             Stream(httpx.Client(base_url=address), tab.key)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -49,11 +50,15 @@ def test_files_of_several_programs_come_in_once(page: Visitor, service: FakeServ
 
 
 def test_an_import_is_cancelled(page: Visitor, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings_panel, "SHOW_SECONDS", 0.0)
+    def each(steps: Iterable[Any]) -> Iterator[Any]:
+        for count, step in enumerate(steps):
+            if count == 3:
+                page.press("hc_import_stop")
+            yield step
+
+    monkeypatch.setattr(settings_panel, "_now_and_then", each)
     many = json.dumps([gpt_sums(conversation_id=f"{number}") for number in range(20)]).encode()
-    for count, _step in enumerate(page.steps("hc_import", tickets=[page.ticket("c.json", many)])):
-        if count == 3:
-            page.press("hc_import_stop")
+    page.press("hc_import", tickets=[page.ticket("c.json", many)])
     told = page.says("hc-transfer-state")
     assert "Cancelled. What was imported stays, and the same file goes on from there." in told
     assert 0 < len(service.store.chats.find(service.user, limit=-1)) < 20

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
-import inspect
 import json
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -16,12 +16,24 @@ import gradio as gr
 
 from hierchat.access.files import files
 from hierchat.language import translated
+from hierchat.page.guard import RUNNING
 from hierchat.page.page_app import build_app
 
 
 def visible(markup: str) -> str:
     """The words of HTML."""
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", str(markup)))).strip()
+
+
+def done(given: Mapping[Any, Any] | Awaitable[Mapping[Any, Any]]) -> Mapping[Any, Any]:
+    """What an event is answered, once all that it has begun is done."""
+
+    async def whole() -> Mapping[Any, Any]:
+        answer, here = await given, asyncio.get_running_loop()
+        await asyncio.gather(*(one for one in RUNNING if one.get_loop() is here))
+        return answer
+
+    return given if isinstance(given, Mapping) else asyncio.run(whole())
 
 
 @lru_cache(2)
@@ -53,10 +65,6 @@ class Visitor:
     def steps(self, act: str, **data: Any) -> Iterator[None]:
         """The same, one answer after the other."""
         yield from self._steps("hc-bus", act, {"id": 0, "text": "", **data})
-
-    def events(self, control: str, event: str) -> Iterator[None]:
-        """Give an event of a control's, one answer after the other."""
-        yield from self._steps(control, event)
 
     def give(self, control: str, value: Any, event: str = "") -> None:
         """Change a control, by its id or its label, and tell of it by this event."""
@@ -199,9 +207,8 @@ class Visitor:
                 self._values[alone.outputs[0]._id] = json.dumps(carried)
         values = [self._values[component._id] for component in function.inputs]
         given = function.fn(self._request, gr.EventData(None, data), *values)
-        for update in given if inspect.isgenerator(given) else [given]:
-            self._draw(update or {})
-            yield
+        self._draw(done(given))
+        yield
 
     def _draw(self, update: Mapping[Any, Any]) -> None:
         for component, drawn in update.items():

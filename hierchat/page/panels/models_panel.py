@@ -1,7 +1,7 @@
 """Run the panel of models: which there are, whether they fit and how fast they are; download, load, remove."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,8 @@ _FITS = {
     "unknown": later("Memory not known yet"),
 }
 _USES = {"chat": later("chat"), "code": later("code"), "reasoning": later("reasoning")}
+Act = Callable[[str], str | None]
+"""What a button does; it gets the text that the button carries, and may return HTML to show beside it."""
 _KIND = re.compile(r"[-_.]((?:UD-)?(?:I?Q\d|TQ\d|BF16|F16|F32|MXFP4)[\w]*)\.gguf$", re.IGNORECASE)
 
 
@@ -166,13 +168,14 @@ class ModelsPanel(Panel):
         on("hc_sources_load", lambda event: self.choose(event, event.text), [p.controls])
         on("hc_models_sort", self.sort, outputs=self.outputs, trigger_mode="multiple")
         for name, act in self._acts().items():
-            # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
-            once: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
-            on(on(name, act, outputs=self.outputs, **once).then, self.poll)
+            # Each press counts: the result of one may be seen before its event has ended.
+            on(name, partial(self._answer, name, act), trigger_mode="multiple")
+        for name, act in self._asking().items():
+            on(name, partial(self._answer_later, name, act), outputs=[], apart=True, trigger_mode="multiple")
 
-    def _acts(self) -> dict[str, Callable[..., Any]]:
-        """Return the handlers by the action of their button; each gets the text that the button carries."""
-        acts: dict[str, Callable[[str], str | None]] = {
+    def _acts(self) -> dict[str, Act]:
+        """Return what the buttons do, by their action."""
+        return {
             "hc_model_fetch": lambda name: self._manager.download(name),
             "hc_model_stop": lambda name: self._manager.downloads.stop(name),
             "hc_model_load": lambda name: self._manager.load(name),
@@ -183,26 +186,20 @@ class ModelsPanel(Panel):
             "hc_model_keep": lambda name: None,
             "hc_model_cancel": lambda name: self._manager.cancel(),
             "hc_model_heard": lambda name: self._service.dismiss_model_message(),
-            "hc_model_add": lambda text: MODELS.added(*self._manager.add(text)),
-            "hc_hub_search": lambda words: self._manager.hub.search(words),
-            "hc_hub_look": self._look,
             "hc_hub_less": lambda said: self._manager.hub.leave(look=True),
             "hc_hub_leave": lambda said: self._manager.hub.leave(),
             "hc_hub_take": lambda said: self._manager.add_and_load(),
             "hc_model_draft": partial(self._let_draft, wanted=True),
             "hc_model_undraft": partial(self._let_draft, wanted=False),
         }
-        answers: dict[str, Callable[..., Any]] = {
-            name: partial(self._answer, name, act) for name, act in acts.items()
+
+    def _asking(self) -> dict[str, Act]:
+        """Return those that ask the hub, which takes seconds."""
+        return {
+            "hc_model_add": lambda text: MODELS.added(*self._manager.add(text)),
+            "hc_hub_search": lambda words: self._manager.hub.search(words),
+            "hc_hub_look": self._look,
         }
-        add = answers["hc_model_add"]
-
-        def patiently(event: PageEvent) -> Iterator[dict[Any, Any]]:
-            """Answer at once that the hub is being asked, which takes seconds, and then with the result."""
-            yield {self._added: status.waiting(_("Checking it…"))}
-            yield add(event)
-
-        return answers | {"hc_model_add": patiently}
 
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw the list, and measure memory meanwhile. Failures that were seen before are dropped."""
@@ -233,11 +230,14 @@ class ModelsPanel(Panel):
 
     def poll(self, event: PageEvent) -> Update:
         """Draw how far the model is, the list while it is open, and marked replies once their model is loaded."""
-        session, update = event.session, self._views.model(event.session)
+        return self._news(event.session, [self._list, self._found])
+
+    def _news(self, session: Session, parts: Sequence[Any]) -> Update:
+        update = self._views.model(session)
         # Looked at after the model, which may have ended the timer: so the list never misses the end.
         if session.panel == self.name:
             drawn = self._drawn(session)
-            update |= {part: drawn[part] for part in (self._list, self._found)}
+            update |= {part: drawn[part] for part in parts if part in drawn}
         now = self._service.model_status
         if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
             return update
@@ -254,7 +254,19 @@ class ModelsPanel(Panel):
                 return dict(zip(controls, chat_settings.values_of(after), strict=True))
         return {}
 
-    def _answer(self, name: str, act: Callable[[str], str | None], event: PageEvent) -> dict[Any, Any]:
+    def _answer(self, name: str, act: Act, event: PageEvent) -> Update:
+        """Do what a button says, and draw the result."""
+        self._do(name, act, event)
+        return self._news(event.session, self.outputs)
+
+    def _answer_later(self, name: str, act: Act, event: PageEvent) -> None:
+        """Do what a button says beside the page's other events, and draw the result when it comes."""
+        if name == "hc_model_add":
+            event.show(lambda: {self._added: status.waiting(_("Checking it…"))})
+        self._do(name, act, event)
+        event.show(lambda: self._news(event.session, self.outputs))
+
+    def _do(self, name: str, act: Act, event: PageEvent) -> None:
         session, text = event.session, event.text
         session.removing = ""
         place = _HUB if name.startswith("hc_hub_") else text.partition("|")[0]
@@ -263,13 +275,12 @@ class ModelsPanel(Panel):
             if session.panel != self.name:  # pressed above or below a chat
                 raise Remark(why)
             session.model_said = ("", status.error(why))
-            return self._drawn(session)
+            return
         try:
             session.model_said = (place, act(text) or "")
             session.removing = text if name == "hc_model_remove" else ""
         except ModelError as error:
             session.model_said = (place, status.error(str(error)))
-        return self._drawn(session) if session.panel == self.name else {}  # else pressed above a chat
 
     def _refusal(self, user_id: int) -> str:
         """Return the sentence why this user may not change models; empty if they may."""

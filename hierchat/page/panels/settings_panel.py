@@ -185,7 +185,7 @@ class IdlePart(PanelPart):
         page.on("hc_learned_delete", partial(self.ask, _DELETING), outputs=state)
         page.on("hc_learned_keep", partial(self.ask, ""), outputs=state)
         page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=state)
-        page.on("hc_typing", self.typing, outputs=[], apart=True, queue=False)
+        page.on("hc_typing", self.typing, outputs=[], apart=True)
 
     def choose(self, event: PageEvent, on: bool, after: float, most: int) -> dict[Any, Any]:
         user = event.user
@@ -281,19 +281,19 @@ class TransferPart(PanelPart):
 
     def wire(self, page: PageEvents) -> None:
         self._views = page.views
-        page.on("hc_import", self.bring_in, trigger_mode="multiple")
+        page.on("hc_import", self.bring_in, outputs=[], apart=True, trigger_mode="multiple")
         page.on("hc_import_stop", lambda event: event.session.importing.set(), outputs=[], apart=True)
-        page.on("hc_export", self.bring_out, outputs=self.outputs, trigger_mode="multiple")
+        page.on("hc_export", self.bring_out, outputs=[], apart=True, trigger_mode="multiple")
 
-    def bring_in(self, event: PageEvent) -> Iterator[Any]:
+    def bring_in(self, event: PageEvent) -> None:
         session, user, state, data = event.session, event.user, self._state, self._service.data
         with event.files(MOST_FILES) as paths:
             importing = data.importing(user, paths)
             session.importing = importing.stop
             for _step in _now_and_then(importing):
-                yield {state: _transfer.importing(importing)}
+                event.show(lambda: {state: _transfer.importing(importing)})
         data.imported(user, importing)
-        yield lambda: {state: status.waiting(_("Reading them…"))} | self._views.chats(session)
+        event.show(lambda: {state: status.waiting(_("Reading them…"))} | self._views.chats(session))
         worth = ""
         if importing.stop.is_set():
             worth = _("Cancelled. What was imported stays, and the same file goes on from there.")
@@ -301,11 +301,11 @@ class TransferPart(PanelPart):
             tokens: int | None = None
             for tokens in _now_and_then(self._service.read_in(user)):
                 reading = _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
-                yield {state: status.waiting(reading)}
+                event.show(partial(dict, {state: status.waiting(reading)}))
             worth = self._worth(user, tokens)
-        yield lambda: {state: _transfer.outcome(importing, worth)} | self._views.chats(session)
+        event.show(lambda: {state: _transfer.outcome(importing, worth)} | self._views.chats(session))
 
-    def bring_out(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
+    def bring_out(self, event: PageEvent) -> None:
         """Export one chat, all for 0, or a project with its own, as a file that the page downloads."""
         user, wanted, markdown = event.user, event.id, event.text == "markdown"
         project = wanted if event.text == "project" else None
@@ -324,7 +324,8 @@ class TransferPart(PanelPart):
         try:
             for count in _now_and_then(written):
                 if not wanted:
-                    yield {self._state: _transfer.progress(_("Exporting chats"), count, count, total)}
+                    progress = _transfer.progress(_("Exporting chats"), count, count, total)
+                    event.show(partial(dict, {self._state: progress}))
             (path,) = place.iterdir() if place.is_dir() else [place]
             if path != place:  # out of its folder
                 path = path.rename(place.parent / path.name)
@@ -334,7 +335,7 @@ class TransferPart(PanelPart):
             raise
         link = f'<a href="transfer/out/{ticket}" data-key="{KEY}"></a>'
         told = status.notice(_("{count} exported.").format(count=plural("{n:,} chat", "{n:,} chats", count)))
-        yield {self._out: link} | ({} if wanted else {self._state: told})
+        event.show(lambda: {self._out: link} | ({} if wanted else {self._state: told}))
 
     def _worth(self, user: int, tokens: int | None) -> str:
         """Say how many tokens of imported chats can draft. `tokens`: None while no model is loaded here."""
