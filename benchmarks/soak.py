@@ -165,7 +165,7 @@ def _visits(address: str, name: str, number: Iterator[int]) -> Iterator[str]:
     page, vanishes = Tab(address, (name, _PASSWORD), TOKENS), next(number) % 3 == 2
     yield "visits"
     for question in ("What is a list in Python?", "And a tuple?"):
-        page.fire("hc-box", "submit", question)
+        page.send(question)
         yield "replies"
     chat = page.chat
     for words in ("tuple", ""):
@@ -176,11 +176,11 @@ def _visits(address: str, name: str, number: Iterator[int]) -> Iterator[str]:
         yield "views"
     page.fire("hc-bus", "hc_open", id=chat)
     page.fire("hc-compare", "change", True)
-    page.fire("hc-box", "submit", "Count to ten.")
+    page.send("Count to ten.")
     yield "same" if any(SAME in part for part in page.shows.values()) else "differ"
     page.fire("hc-compare", "change", False)
     if vanishes:
-        page.fire("hc-box", "submit", "Tell me a story.", waits=False)
+        page.send("Tell me a story.", waits=False)
         page.leave()
         page = Tab(address, (name, _PASSWORD), TOKENS)
         yield "vanished"

@@ -49,7 +49,7 @@ function hasToWait() {
 function sendWhatWaits() {
   if (!sendThen || reading() || going() || requests.length) return;
   find('#hc-send').click();
-  setTimeout(waitsNoMore, 0); // Gradio has read the box by then
+  waitsNoMore();
 }
 function waitsNoMore() {
   const go = goThen;

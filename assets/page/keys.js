@@ -22,28 +22,21 @@ on('keydown', (event) => {
   else shown.scrollTop += PAGES[event.key] * shown.clientHeight;
 });
 
-// One message is sent once, however often a button or a key is pressed in a hurry.
-const NOTHING = { text: '', at: -Infinity };
-let sent = NOTHING;
-// Once the page has said why a message did not go, the same text may be sent again.
-when('#hc-live', (live) => changes(live, () => { if (find('#hc-live [role]')) sent = NOTHING; }));
-function hold(event) {
+// The text goes as it is now. Whatever is pressed before the server has taken it finds the box empty then.
+function send(event) {
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  if (composing(event) || hasToWait()) return;
   const text = box().value;
-  const twice = text === sent.text && performance.now() - sent.at < 1000;
-  if (twice || composing(event) || hasToWait()) {
-    event.preventDefault();
-    event.stopImmediatePropagation();
-    return;
-  }
-  sent = { text, at: performance.now() };
   asks({ chat: chatOfBox, text });
+  toServer('hc_send', { text });
   if (text.trim()) follow();
 }
 on('keypress', (event) => {
-  if (event.target === box() && event.key === 'Enter' && !event.shiftKey) hold(event);
+  if (event.target === box() && event.key === 'Enter' && !event.shiftKey) send(event);
 }, { capture: true });
 on('click', (event) => {
-  if (event.target.closest('#hc-send')) hold(event);
+  if (event.target.closest('#hc-send')) send(event);
 }, { capture: true });
 
 // Send and Stop take turns. The focus goes to the box; on a touch screen that would call the keyboard.

@@ -88,4 +88,6 @@ function rename(title) {
 // Without a question: the line below the list takes it back.
 function remove(title) {
   trigger(title.matches('.hc-folder') ? 'hc_project_delete' : 'hc_delete', { id: Number(title.dataset.id) });
+  const [all, at] = [titles(), titles().indexOf(title)];
+  if (title === document.activeElement) (all[at + 1] || all[at - 1])?.focus();
 }

@@ -21,20 +21,36 @@ function write(id) {
   return true;
 }
 
-// Changes only what differs, so that selections, scrolled places and what was opened stay.
+// Changes only what differs, so that selections, scrolled places and what was opened stay. An element with a `data-row` stays
+// itself wherever it goes among its neighbours: a chat in the list, a message.
+const rowOf = (node) => node.dataset?.row;
 function morph(old, now) {
-  const [there, wanted] = [[...old.childNodes], [...now.childNodes]];
-  wanted.forEach((node, at) => {
-    const was = there[at];
-    if (!was) old.append(node);
-    else if (was.nodeName !== node.nodeName) was.replaceWith(node);
+  const wanted = new Set([...now.children].map(rowOf));
+  const rows = new Map([...old.children].filter(rowOf).map((node) => [rowOf(node), node]));
+  for (const [row, node] of rows) if (!wanted.has(row)) node.remove();
+  let at = old.firstChild; // all before it is as wanted
+  for (const node of [...now.childNodes]) {
+    const row = rowOf(node);
+    const was = row ? rows.get(row) : at;
+    rows.delete(row);
+    if (!was || (!row && rowOf(was))) {
+      old.insertBefore(node, at);
+      continue;
+    }
+    if (was === at) at = at.nextSibling;
+    else old.insertBefore(was, at);
+    if (was.nodeName !== node.nodeName) was.replaceWith(node);
     else if (was.nodeType !== Node.ELEMENT_NODE) { if (was.data !== node.data) was.data = node.data; }
     else {
       sameAttributes(was, node);
       morph(was, node);
     }
-  });
-  there.slice(wanted.length).forEach((node) => node.remove());
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
 }
 function sameAttributes(was, node) {
   for (const { name } of [...was.attributes]) if (!node.hasAttribute(name)) was.removeAttribute(name);

@@ -94,18 +94,18 @@ class Tab:
         """Return the number of the chat on the screen."""
         return int(self.shows["place"].split()[-1])
 
-    def fire(self, place: str, event: str, value: Any = None, *, waits: bool = True, **data: Any) -> None:
-        """Send the event of a click or a key, and wait for its end, and for that of the reply that it asks for; without
-        `waits`, for its first words. `value`: of the component."""
+    def fire(self, place: str, event: str, value: Any = None, **data: Any) -> None:
+        """Send the event of a click or a key, and wait for its answer. `value`: of the component."""
         if value is not None:
             self._values[self._ids[place]] = value
-        asked, begun = self.shows["asked"], self.shows["begun"]
         self._call(self._acts[self._ids[place], event], data)
-        if (place, event) != ("hc-box", "submit"):
-            return
-        self._stream.until(lambda: self.shows["asked"] != asked)
+
+    def send(self, text: str, *, waits: bool = True) -> None:
+        """Send a message, and wait for the end of the reply; without `waits`, for its first words."""
+        begun = self.shows["begun"]
+        self.fire("hc-bus", "hc_send", text=text)
         if waits:
-            self._stream.until(lambda: not self.shows["busy"])
+            self._stream.until(lambda: self.shows["begun"] != begun and not self.shows["busy"])
         else:
             self._stream.until(lambda: self.shows["begun"] != begun and bool(self.shows["hc-growing"]))
 

@@ -46,9 +46,8 @@ class ReplyHandlers(HandlerGroup):
     """Handles the events that write a reply."""
 
     def wire(self) -> None:
-        p, shown = self._parts, [self._parts.controls]
-        for trigger in (p.box.submit, p.send.click):
-            self._ask_on(trigger, self.send, [p.box, *shown])
+        shown = [self._parts.controls]
+        self._ask_on("hc_send", self.send, shown)
         self._ask_on("hc_example", self.example, shown)
         self._ask_on("hc_edit", self.edit, shown)
         self._ask_on("hc_again", self.again, shown)
@@ -67,9 +66,9 @@ class ReplyHandlers(HandlerGroup):
 
         self._page.on(trigger, acknowledged, inputs, trigger_mode="multiple")
 
-    def send(self, event: PageEvent, text: str) -> Update:
+    def send(self, event: PageEvent) -> Update:
         """Send the text of the box to the open conversation, or queue it behind its reply in progress."""
-        session, user = event.session, event.user
+        session, user, text = event.session, event.user, event.text
         attached = list(session.files)
         files = [one.file for one in attached if one.file]
         if not text.strip() and not attached:
@@ -85,9 +84,6 @@ class ReplyHandlers(HandlerGroup):
             self._service.require_room(with_files(text, files), sampling, told)
         except PromptError as error:  # before anything is stored, and without waiting for a turn
             raise Remark(str(error), LENGTH) from error
-        reply = self._views.now(session)
-        if reply and reply in session.following and reply.text == text and not files:
-            return {}  # Enter pressed twice is no second message
         try:
             below = self._below(session)
         except NotFound:

@@ -163,7 +163,7 @@ def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(servi
         assert "<li" not in page.html("hc-tray")
     service.script.window = 100
     page.press("hc_attached", **sent("notes.md", b"word " * 120))
-    page.give("hc-box", page.value("hc-box"), "submit")
+    page.send()
     assert "This message is 29 tokens too long." in page.says("hc-live")
     assert page.value("hc-box") == "Five more words than that"
     assert "notes.md" in page.says("hc-tray")
@@ -171,7 +171,7 @@ def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(servi
     page.press("hc_count", text=page.html("hc-box"))
     assert "of 100 tokens: 29 too many" in page.says("hc-count")
     service.script.window = 1000
-    page.click("hc-send")
+    page.send()
     assert stored(service) == [["notes.md"]]
 
 

@@ -183,7 +183,7 @@ def test_nothing_is_held_of_pages_that_were_closed(
         held = apps[0].state_holder
         stays, tab = Tab(address), Tab(address)
         tab.fire("hc-bus", "hc_panel", text="models")
-        tab.fire("hc-box", "submit", "Reverse a string", waits=False)
+        tab.send("Reverse a string", waits=False)
         assert set(held.session_data) == {stays.key, tab.key}
         tab.leave()
         until(lambda: set(held.session_data) == {stays.key})

@@ -119,6 +119,23 @@ def test_one_tab_stop_and_keys_inside(visitor: Chat, service: FakeService) -> No
     expect(visitor.page.locator("#hc-empty")).to_be_visible()
 
 
+@pytest.mark.browser
+def test_a_row_stays_itself_where_others_come_and_go(visitor: Chat, service: FakeService) -> None:
+    """Else a press that begins in one chat's row may end in another's."""
+    stored(visitor, service, "A", "B")
+    visitor.page.evaluate(
+        "for (const title of document.querySelectorAll('#hc-list .hc-title')) title.was = title.textContent"
+    )
+    was = "titles => titles.map(title => [title.textContent, title.was || ''])"
+    stored_chat(service.store, "C", 1)
+    service.changes.notify(service.user)
+    expect(visitor.titles).to_have_text(["C", "B", "A"])
+    assert visitor.titles.evaluate_all(was) == [["C", ""], ["B", "B"], ["A", "A"]]
+    visitor.menu("B", "Delete")
+    expect(visitor.titles).to_have_text(["C", "A"])
+    assert visitor.titles.evaluate_all(was) == [["C", ""], ["A", "A"]]
+
+
 IN_A_HURRY = """names => {
     const all = [...document.querySelectorAll(".hc-title, .hc-link")];
     for (const name of names) all.find((one) => one.textContent === name).click();

@@ -73,7 +73,7 @@ def test_a_growing_reply_sends_what_was_added_and_a_stream_that_was_cut_the_whol
     fresh.script.seconds = 1.0
     with driving.serving(fresh) as address:
         tab = Tab(address)
-        tab.fire("hc-box", "submit", "Reverse a string")
+        tab.send("Reverse a string")
         assert tab.shows["place"] != "0"
         assert "reverse_string" in tab.shows["hc-thread"]
         assert len(sent) > 2
@@ -94,13 +94,13 @@ def test_a_page_whose_stream_ended_is_closed_unless_it_is_opened_again(
     apps: list[Any] = []
     build = driving.build_app
     monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
-    monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.3)
+    monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 1.0)
     with driving.serving(fresh) as address:
         sessions = apps[0].page_events.sessions
-        tab = Tab(address)
+        tab, http = Tab(address), httpx.Client(base_url=address)
         tab._stream.close()
-        tab._stream = Stream(httpx.Client(base_url=address), tab.key)
-        time.sleep(0.6)
+        tab._stream = Stream(http, tab.key)
+        time.sleep(1.5)
         assert sessions.find(tab.key) is not None
         tab.leave()
         until(lambda: sessions.find(tab.key) is None)
@@ -112,7 +112,7 @@ def test_what_another_page_does_comes_by_itself(fresh: FakeService) -> None:
     """A chat, its title, and the model: also the values of Gradio's controls, which the page then fetches."""
     with driving.serving(fresh) as address:
         tab, other = Tab(address), Tab(address)
-        other.fire("hc-box", "submit", "Hello there")
+        other.send("Hello there")
         tab._stream.until(lambda: "Hello there" in tab.shows["hc-list"])
         tab.fire("hc-bus", "hc_open", id=other.chat)
         fetched = tab.shows["fetch"]

@@ -69,7 +69,7 @@ def test_every_control_of_a_chat_that_was_deleted_in_another_tab(service: FakeSe
     delete_elsewhere(service)
     told = "" if act == "hc_delete" else GONE
     if act == "send":
-        page.give("hc-box", "Typed", "submit")
+        page.send("Typed")
     else:
         ids = {"hc_open": chat.id, "hc_delete": chat.id, "hc_sources": reply.id}
         page.press(act, id=ids.get(act, question.id), text="Typed" if act == "hc_edit" else "")

@@ -78,8 +78,15 @@ class Visitor:
 
     def ask(self, text: str) -> str:
         """Send, wait for the end, and the thread as shown."""
-        self.give("hc-box", text, "submit")
+        self.send(text)
         return self.says("hc-thread")
+
+    def send(self, text: str | None = None) -> None:
+        """Send a text, or what stands in the box, and wait for the end of the reply."""
+        if text is not None:
+            self.give("hc-box", text)
+        self._sent = self.html("hc-box")
+        self.press("hc_send", text=self._sent)
 
     def html(self, control: str) -> str:
         """What stands in a control, or came by the stream for an element."""
@@ -177,8 +184,6 @@ class Visitor:
         targets = {(id, event) for id in on}
         joined = [one for one in self.app.fns.values() if one.fn and targets & set(one.targets)]
         assert joined, (control, event)
-        if (control, event) in (("hc-box", "submit"), ("hc-send", "click")):
-            self._sent = self.html("hc-box")
         asked = self.shows.get("asked")
         for function in joined:
             yield from self._called(function, data)
