@@ -1,7 +1,7 @@
 """Read what a page sends with an event by its type. A program may send anything else, which is refused here."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -50,7 +50,7 @@ class PageEvent:
     request: gr.Request
     data: EventFields
     _session_of: Callable[[gr.Request], Session]
-    _show: Callable[[Session, Callable[[], Mapping[Any, Any]]], None]
+    _show: Callable[[Session, Callable[[], dict[Any, Any]]], None]
     _controls: Controls | None = None
 
     @property
@@ -85,7 +85,7 @@ class PageEvent:
         """Return whether a later click on a chat or a view has arrived before this one."""
         return self.session.overtaken(int(self.data.get("step", 0)))
 
-    def show(self, draw: Callable[[], Mapping[Any, Any]]) -> None:
+    def show(self, draw: Callable[[], dict[Any, Any]]) -> None:
         """Draw something on the page while the handler goes on."""
         self._show(self.session, draw)
 

@@ -8,6 +8,7 @@ from playwright.sync_api import Route, expect
 from hierchat.store import NotFound
 from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
+from tests.testing.deleting import on_disk
 from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
@@ -28,13 +29,12 @@ def begin(chat: Chat, service: FakeService) -> int:
 
 def gone(chat: Chat, service: FakeService, conversation: int) -> None:
     """Neither the chat nor a byte of it is left; the file is rewritten a moment later."""
-    path = service.store.path
 
     def is_gone() -> bool:
         try:
             service.store.chats.get(service.user, conversation)
         except NotFound:
-            return not any(WORD.encode() in file.read_bytes() for file in path.parent.glob(path.name + "*"))
+            return WORD.encode() not in on_disk(service.store.path)
         return False
 
     chat.until(is_gone)

@@ -40,7 +40,7 @@ _FITS = {
     "unknown": later("Memory not known yet"),
 }
 _USES = {"chat": later("chat"), "code": later("code"), "reasoning": later("reasoning")}
-Act = Callable[[str], str | None]
+ModelAct = Callable[[str], str | None]
 """What a button does; it gets the text that the button carries, and may return HTML to show beside it."""
 _KIND = re.compile(r"[-_.]((?:UD-)?(?:I?Q\d|TQ\d|BF16|F16|F32|MXFP4)[\w]*)\.gguf$", re.IGNORECASE)
 
@@ -173,7 +173,7 @@ class ModelsPanel(Panel):
         for name, act in self._asking().items():
             on(name, partial(self._answer_later, name, act), outputs=[], apart=True, trigger_mode="multiple")
 
-    def _acts(self) -> dict[str, Act]:
+    def _acts(self) -> dict[str, ModelAct]:
         """Return what the buttons do, by their action."""
         return {
             "hc_model_fetch": lambda name: self._manager.download(name),
@@ -193,7 +193,7 @@ class ModelsPanel(Panel):
             "hc_model_undraft": partial(self._let_draft, wanted=False),
         }
 
-    def _asking(self) -> dict[str, Act]:
+    def _asking(self) -> dict[str, ModelAct]:
         """Return those that ask the hub, which takes seconds."""
         return {
             "hc_model_add": lambda text: MODELS.added(*self._manager.add(text)),
@@ -254,19 +254,19 @@ class ModelsPanel(Panel):
                 return dict(zip(controls, chat_settings.values_of(after), strict=True))
         return {}
 
-    def _answer(self, name: str, act: Act, event: PageEvent) -> Update:
+    def _answer(self, name: str, act: ModelAct, event: PageEvent) -> Update:
         """Do what a button says, and draw the result."""
         self._do(name, act, event)
         return self._news(event.session, self.outputs)
 
-    def _answer_later(self, name: str, act: Act, event: PageEvent) -> None:
+    def _answer_later(self, name: str, act: ModelAct, event: PageEvent) -> None:
         """Do what a button says beside the page's other events, and draw the result when it comes."""
         if name == "hc_model_add":
             event.show(lambda: {self._added: status.waiting(_("Checking it…"))})
         self._do(name, act, event)
         event.show(lambda: self._news(event.session, self.outputs))
 
-    def _do(self, name: str, act: Act, event: PageEvent) -> None:
+    def _do(self, name: str, act: ModelAct, event: PageEvent) -> None:
         session, text = event.session, event.text
         session.removing = ""
         place = _HUB if name.startswith("hc_hub_") else text.partition("|")[0]
