@@ -1,5 +1,4 @@
-"""Ask a program that may die without harm: it answers each request, a line of JSON, by a line, within limits of time
-and memory. It is started with the first request, and anew after one that went wrong."""
+"""Ask a program that may die without harm: a JSON line for each request, within limits of time and memory."""
 
 import atexit
 import json
@@ -99,14 +98,12 @@ class ChildProcess:
             self._end()
 
     def close(self) -> None:
-        """End the process, in the middle of a request too."""
         if self._process:
             self._process.kill()
 
 
 def serve(answer: Callable[[bytes], bytes], stack: int = 0) -> None:
-    """Answer the requests of a ChildProcess until standard input ends. `stack`: bytes of stack, if not the usual ones;
-    what fits into few of them never overflows a thread of the program that asks."""
+    """Answer the requests of a ChildProcess until standard input ends. `stack`: bytes of stack."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that asks
     threading.stack_size(stack)
     thread = threading.Thread(target=_answer_all, args=(answer, int(sys.argv[1])))
@@ -132,7 +129,6 @@ def _answer_all(answer: Callable[[bytes], bytes], seconds: int) -> None:
 
 
 def _bound_time(seconds: int) -> None:
-    """Limit the processor's time from now on; up to a second more, because the system counts whole ones."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

@@ -1,6 +1,4 @@
-"""Define the settings of one reply, and where hierchat keeps its files.
-
-Knows nothing about models, databases or pages: everything may import it."""
+"""Define the settings of one reply, and where hierchat keeps its files. Everything may import it."""
 
 import os
 from pathlib import Path
@@ -22,9 +20,8 @@ class FolderError(Exception):
 
 
 class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
-    """Settings of one reply: how its tokens are chosen. The defaults are greedy decoding. Frozen, so that one object
-    can be shared between threads and recorded beside its reply; `model_copy` with `update` skips validation, so derive
-    a changed one by `GenerationSettings(**{**old.model_dump(), ...})`."""
+    """Settings of one reply: how its tokens are chosen; greedy by default. Frozen, to be shared between threads.
+    `model_copy` with `update` skips validation: use `GenerationSettings(**{**old.model_dump(), ...})`."""
 
     temperature: float = Field(default=0.0, ge=0, le=10, description="0 is greedy")
     top_k: int = Field(default=0, ge=0, description="keep the k likeliest tokens; 0 is off")

@@ -1,6 +1,5 @@
-"""Record each attempt of this process to reach another machine, by an audit hook of Python.
-
-Not seen: connections of native code and of other programs that hierchat starts. `note` records known ones."""
+"""Record each attempt of this process to reach another machine, by an audit hook. Connections of native code and of
+other programs are not seen; `note` records known ones."""
 
 import sys
 import threading
@@ -86,7 +85,6 @@ def _is_here(host: str, *, connects: bool) -> bool:
 
 
 def _asker() -> str:
-    """Return the innermost module of hierchat that is running, with the library that it called."""
     frame, library = sys._getframe(1), ""
     while frame := frame.f_back:  # type: ignore[assignment]
         name = str(frame.f_globals.get("__name__"))

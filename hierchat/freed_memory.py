@@ -31,15 +31,15 @@ def give_back_freed_memory() -> None:
 
 
 def use_one_pool() -> None:
-    """Have all threads of this process take memory from one pool of glibc, so that one thread can overwrite what any
-    of them freed. Call it before there are threads."""
+    """Have all threads take memory from one pool of glibc, so that one can overwrite it. Call it before threads
+    start."""
     if library := _library():
         library.mallopt(_ARENA_MAX, 1)
 
 
 def overwrite_freed_memory() -> None:
-    """Overwrite freed memory of Python and, on Linux, of the C library. What other threads keep for their next small
-    allocations stays: only `overwrite_small_pieces` in such a thread reaches that."""
+    """Overwrite freed memory of Python and, on Linux, of the C library, except what other threads keep for small
+    blocks."""
     import numpy as np  # here: a program takes one pool before numpy starts threads
 
     gc.collect()
@@ -73,7 +73,6 @@ class _MallocInfo(ctypes.Structure):
 
 @cache
 def _library() -> Any:
-    """Return the C library; None if it is not glibc."""
     library: Any = ctypes.PyDLL(None) if platform.system() == "Linux" else None
     if not hasattr(library, "mallinfo2"):
         return None
@@ -97,7 +96,6 @@ def overwrite_small_pieces() -> None:
 
 
 def _overwrite_library(library: Any) -> None:
-    """Give free pages back to the system, and overwrite the free pieces between memory in use."""
     library.malloc_trim(0)
     taken, left = list[int](), _MOST_BYTES
     for size in _LIBRARY_SIZES:

@@ -56,8 +56,8 @@ class Kernels:
     """Compile the kernels of one package, and keep their code on disk: `@kernel` with kernel = Kernels(__file__)."""
 
     def __init__(self, module: str) -> None:
-        """Take `module`: a file of the package. numba notices a change of the file that a function stands in, not of
-        those that it calls: so there is a folder for each version of the package."""
+        """Take `module`: a file of the package. The cache has a folder for each version, because numba misses changed
+        callees."""
         package = Path(module).parent
         digest = hashlib.sha256(f"{numba.__version__} {INSTRUCTIONS}".encode())
         for source in sorted(package.glob("*.py")):
@@ -71,8 +71,8 @@ class Kernels:
         return self.folder.exists() and any(self.folder.rglob(f"{function}-*.nbc"))
 
     def __call__(self, function: _Function) -> _Function:
-        """Compile at the first call, keep the code on disk, release the interpreter's lock while it runs. No fast-math:
-        the order of sums as written is what makes a row's bits the same in every segment."""
+        """Compile at the first call, cache the code, release the interpreter's lock. No fast-math: sums keep their
+        order."""
         numba.config.CACHE_DIR = str(self.folder)
         self.functions += 1
         found = numba.njit(function, nogil=True, cache=True, error_model="numpy")
@@ -101,8 +101,7 @@ _ALL: list[Kernels] = []
 
 
 def _for_all_values(function: Any) -> None:
-    """Compile a kernel that another one calls with a number as written, such as 0, for all numbers: numba would
-    compile it again for each of them, and again for what is not yet known while types are inferred."""
+    """Compile a kernel for all numbers, which numba would compile again for each number as written."""
     template = function.get_call_template
 
     def general(arguments: Any, keywords: Any) -> Any:

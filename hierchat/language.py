@@ -162,8 +162,7 @@ def plural(one: str, several: str, n: int, **values: object) -> str:
 
 
 def later(text: str) -> str:
-    """Return the text as it is: one that is written down here, and goes through `_` where it is used; through
-    `error_words` where it is an f-string."""
+    """Return the text as it is, to be translated later by `_`, or by `error_words` if it is an f-string."""
     return text
 
 

@@ -56,8 +56,7 @@ def take_over(name: str) -> None:
 
 
 def error_message(error: BaseException, *, here: bool = False) -> str:
-    """Return the sentence for the user about an exception: our own say what to do; any other is recorded. `here`: for
-    the terminal of this machine alone, so that it may name files."""
+    """Return the sentence for the user about an exception; unknown ones are recorded. `here`: may name files."""
     text = str(error).strip()
     if text and type(error).__module__.split(".")[0] == APP:
         return text

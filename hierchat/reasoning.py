@@ -1,6 +1,4 @@
-"""Split the text of a reply into what the model thought before it answered, and the answer.
-
-Whatever marks a model's family has, a reply's text says it one way: the thought first, between <think> and </think>."""
+"""Split the text of a reply into thought and answer: the thought first, between <think> and </think>."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -29,8 +27,7 @@ class SplitReply:
 
 
 def split_reasoning(text: str) -> SplitReply:
-    """Split a reply into thought and answer. Only what stands at its beginning is a thought; later marks are text.
-    While a reply grows, both only ever grow at their end, but for a mark that has come in part."""
+    """Split a reply into thought and answer. Only its beginning is a thought. In a growing reply, both only grow."""
     begins = len(text) - len(text.lstrip())
     if not text.startswith(OPENS, begins):
         return SplitReply("", text)

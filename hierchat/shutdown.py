@@ -1,6 +1,4 @@
-"""End the program in order when the system asks for it: a service is stopped, a user logs out, a window is closed.
-
-The first signal lets each part close what it holds, by an exception of the main thread. The second ends at once."""
+"""End the program in order when the system asks for it: the first signal closes all parts, the second ends at once."""
 
 import os
 import signal
@@ -44,8 +42,7 @@ def in_order() -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` on Ctrl-C and on signals that end, so that what is in the middle of something comes to its end. Raises
-    Ended when the block has ended, if a signal that ends came."""
+    """Set `stop` on Ctrl-C and on signals that end. Raises Ended after the block if such a signal came."""
     before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
     _stops.append(stop)
     try:

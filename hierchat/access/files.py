@@ -199,8 +199,7 @@ _PIECE = 2**22
 
 
 async def take_model(request: Request) -> Response:
-    """Store the body of `PUT models/NAME` as a model file and answer 201 with the name. Only the owner's page
-    may do so, and none that is shared by a public link."""
+    """Store the body of `PUT models/NAME` as a model file, for the owner's unshared page; answer 201 with the name."""
     try:
         if not is_owner(request.scope):
             raise HTTPException(403, _("Only the owner of this hierchat adds models."))
@@ -243,20 +242,17 @@ def sweep() -> None:
 
 
 def _has_room(target: Path, size: int = 0) -> bool:
-    """Tell whether _SPARE bytes stay free on the disk beside `size` bytes more."""
     return size + _SPARE <= shutil.disk_usage(target.parent).free
 
 
 def _require_room(target: Path, size: int) -> None:
-    """Raise HTTPException if the disk lacks room for `size` bytes more."""
     if not _has_room(target, size):
         full = _("The disk that holds {folder} has too little room for {name}.")
         raise HTTPException(507, full.format(folder=models_dir(), name=target.name))
 
 
 async def _write(request: Request, part: Path, target: Path) -> None:
-    """Write the request's body into `part`. Raises HTTPException as soon as it shows that this is no GGUF
-    file, or that the disk gets full."""
+    """Write the request's body into `part`. Raises HTTPException for what is no GGUF file, or a full disk."""
     with await to_thread.run_sync(part.open, "xb") as file:
         waiting, checked = bytearray(), False
         async for chunk in request.stream():

@@ -57,8 +57,7 @@ def is_handed_on(scope: Scope) -> bool:
 
 
 class AllowedHosts:
-    """Knows the host names under which this server may be asked. `public` gives the address that browsers
-    elsewhere open, once there is one: a public link, or that of a proxy."""
+    """Knows the host names under which this server may be asked. `public`: the public link or proxy, once known."""
 
     def __init__(self, host: str, public: Callable[[], str | None] = lambda: None) -> None:
         self.public = public

@@ -87,8 +87,7 @@ LIMITS: tuple[tuple[str, int], ...] = (
 _CALLS = re.compile(r"/gradio_api/run/")
 _JSON = re.compile(r"/gradio_api/(?!upload|stream|process_recording)")
 AT_ONCE = 8
-"""Requests of one client that are worked on beside each other. A page's configuration takes 26 ms of Python: asked for
-sixty times at once, it would keep everybody else waiting."""
+"""Requests of one client that are worked on together. A page's configuration takes 26 ms of Python."""
 _STREAMS = re.compile(r"/gradio_api/page/|/transfer/|/models/")
 
 
@@ -220,8 +219,7 @@ def _checked(body: bytes) -> tuple[bytes, Any]:
 # limits neither. A connection that sends nothing, or does not read its answer, costs a descriptor and what
 # waits to be sent: where they run out, nobody else is let in.
 HERE = 256
-"""Connections from this machine: all of its browsers and programs, and of whoever comes by a tunnel or a proxy. A
-browser opens six to one server, however many tabs it has."""
+"""Connections from this machine, tunnels and proxies included. A browser opens six to one server."""
 ELSEWHERE = 64
 """From one other address."""
 ALL_ELSEWHERE = 512
@@ -314,7 +312,6 @@ class _LimitedConnection(asyncio.Protocol):
 # act in its place or close it. Here the first one to use it owns it. Of Gradio's own routes, those that the
 # page needs are open, since others take a hash in ways of their own.
 MOST_PAGES = 100_000
-"""Pages that are remembered."""
 _GRADIO = "/gradio_api/"
 _OPEN = re.compile(r"(?:info|app_id|user|login_check|startup-events|theme\.css|run/[^/]+|page/[^/]+)/?")
 _STREAM = re.compile(r"page/([^/]+)/?")
@@ -328,8 +325,8 @@ _PROXIED = (
 
 
 class PageOwnerMiddleware:
-    """Answers 403 to requests for another user's page. Stands behind the login. `alone`: there is no login,
-    and all requests that come by no proxy are of one user."""
+    """Answers 403 to requests for another user's page. Comes after the login. `alone`: there is no login, so all
+    requests without a proxy are of one user."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

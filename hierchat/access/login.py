@@ -64,8 +64,8 @@ def form_page(
     *,
     heading: str = "hierchat",
 ) -> HTMLResponse:
-    """Draw an HTML page with a form, or only its text if there are no fields. The first empty field has the focus.
-    `action`: the button's name; `about`: HTML below the form; `said`: how the last try went."""
+    """Draw an HTML page with a form, or its text only. `action`: the button's name; `about`: HTML below; `said`:
+    result."""
     palette = (shipped("assets") / "style" / "palette.css").read_text(encoding="utf-8")
     icon = base64.b64encode((shipped("assets") / "icon.svg").read_bytes()).decode()
     told = f'<p id="said" role="{"alert" if fields else "status"}">{html.escape(said)}</p>' if said else ""
@@ -100,7 +100,6 @@ def _line(field: FormField, *, focus: bool, described: bool) -> str:
 
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
 def _refusal(status: int, said: str, wait: float) -> HTTPException:
-    """Return what ends an attempt, with a sentence for the page. `wait`: seconds until the next attempt counts."""
     if not (seconds := math.ceil(wait)):
         return HTTPException(status, said)
     again = plural("Try again in {n} second.", "Try again in {n} seconds.", seconds)
@@ -141,9 +140,8 @@ ELSEWHERE = AttemptGroup("elsewhere", free=20, longest_seconds=8)
 
 
 def of_account(name: str, here: bool) -> AttemptGroup:
-    """Return the group of login attempts at one account's name, whether or not there is such an account. From
-    elsewhere, they are at most two a minute, from however many addresses. No longer, since whoever floods it makes its
-    owner wait, too."""
+    """Return the group of login attempts at one account's name, existing or not: from elsewhere at most two a
+    minute."""
     return AttemptGroup(
         f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30
     )
@@ -280,8 +278,8 @@ class LoginMiddleware:
         return answer
 
     async def _guess(self, request: Request, name: str, password: str, wrong: str) -> Member:
-        """Return the member with this name and password. Raises StoreError, and HTTPException: it says `wrong` if
-        the password was looked at."""
+        """Return the member with this name and password. Raises StoreError, or HTTPException (`wrong`: the password
+        was)."""
         lanes = self._lanes(request, name)
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
@@ -296,7 +294,6 @@ class LoginMiddleware:
         return member
 
     async def _password(self, request: Request, session: LoginSession) -> Response:
-        """Serve the page on which the user of this session changes the password. A guest has none."""
         if session.member.account is None:
             return RedirectResponse("./", 303)
         if request.method in ("GET", "HEAD"):

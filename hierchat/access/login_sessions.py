@@ -111,7 +111,6 @@ class LoginSessions:
         self._closed = threading.Event()
 
     def begin(self, member: Member, address: str = "") -> str:
-        """Begin a session for a member, and return its token."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             theirs = [key for key, one in self._sessions.items() if one.name == member.name]
@@ -146,8 +145,8 @@ class LoginSessions:
         return next(iter(self._end(found)), None)
 
     def change_password(self, session: LoginSession, stored: str) -> None:
-        """Change the password of this session's user and end the user's other sessions. Raises StoreError. `stored`:
-        the hash of the new one."""
+        """Change the password of this session's user (`stored`: hash) and end the user's other sessions. Raises
+        StoreError."""
         with self._changing:
             session.member = self.members.change_password(session.member, stored)
         self.sweep()

@@ -35,8 +35,7 @@ def hashed(password: str) -> str:
 
 
 def matches(password: str, stored: str | None) -> bool:
-    """Tell whether `stored` is a hash of this password. With None, takes as long and never is: so the time
-    does not tell whether there is an account."""
+    """Return whether `stored` is a hash of this password. None takes as long, so that time does not reveal accounts."""
     with suppress(VerificationError, InvalidHashError):
         return _HASHER.verify(stored or _nobody(), _same(password)) and stored is not None
     return False
@@ -48,7 +47,6 @@ def _nobody() -> str:
 
 
 def _same(password: str) -> str:
-    """Normalise a password: devices spell an accented letter in two ways, and add blanks when pasting."""
     return unicodedata.normalize("NFC", password).strip()
 
 

@@ -134,8 +134,8 @@ def _events(
 # A reply as a row of blocks, each a thought, a text or a call: how Anthropic's messages see it.
 @dataclass(slots=True)
 class Block:
-    """Part of a reply: text, thought or tool call. `text`: of a call, the JSON of its arguments as far as it
-    is known. `id`, `name`: of a call alone."""
+    """Part of a reply: text, thought or tool call, which alone has `id` and `name`. `text`: of a call, its arguments
+    so far."""
 
     number: int
     text: str = ""
@@ -156,8 +156,8 @@ class BlockEvent:
 async def changes(
     params: ChatRequest, running: requests.ReplyStreams, *, thoughts: bool
 ) -> AsyncGenerator[BlockEvent | str | None, None]:
-    """Yield the block events of a streamed reply; first None, once it began, and last its finish reason, as
-    OpenAI's chat completions call it. Raises as ReplyStreams.frames. `thoughts`: also blocks of thoughts."""
+    """Yield the block events of a streamed reply; first None, last its finish reason. `thoughts`: include thoughts.
+    Raises as ReplyStreams.frames."""
     deltas, blocks, begun = Deltas(params), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:

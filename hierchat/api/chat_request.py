@@ -220,7 +220,6 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
 
 
 def function_tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a tool as chat completions have it."""
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 

@@ -59,8 +59,7 @@ _ALONE = {path for _, path, _ in ADDRESSES if not path.startswith(PREFIX)}
 
 
 class Endpoint:
-    """Answers its own addresses while the store lets anybody ask, and hands everything else on to `app`. `is_local`:
-    whether a request was made on this machine."""
+    """Answers its own addresses while the store lets anybody ask; `app` answers all others."""
 
     def __init__(self, app: ASGIApp, service: ChatService, is_local: Callable[[Scope], bool]) -> None:
         self._app = app
@@ -110,7 +109,6 @@ class Endpoint:
             await as_api_error(shut or error).response()(scope, receive, send)
 
     def _shut(self, scope: Scope) -> ApiError | None:
-        """Return the error that a request would get if it came now; None if it would be admitted."""
         try:
             if (access := self._keys.access()) == "off":
                 return ApiError(403, "The endpoint was switched off.")

@@ -109,8 +109,7 @@ class Logprobs:
         self._bytes = 0
 
     def up_to(self, text: str) -> list[tuple[int, TokenLogprob, int]]:
-        """Return the tokens since the last call that began before the end of `text`, which is all that was sent so far.
-        With each comes where it begins, in bytes. Control tokens are left out."""
+        """Return the tokens since the last call that began before the end of `text`, each with its byte offset."""
         found, end = [], len(text.encode())
         known = min(len(self._statistics.tokens), len(self._statistics.logprobs))
         while self._next < known and self._bytes < end:

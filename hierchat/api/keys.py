@@ -39,15 +39,14 @@ _FOLDERS = re.compile(r"""(?<![^\s'"(])(?:[A-Za-z]:[\\/]|/)(?:[^\s/\\]+[\\/])*""
 
 
 def _without_folders(said: str) -> str:
-    """Return a sentence with each path cut to its last part: where files are stored is for the owner's eyes."""
+    """Return a sentence with each path cut to its last part: folders are for the owner."""
     for folder in (cache_dir(), data_dir(), config_dir(), Path.home()):
         said = said.replace(f"{folder}{os.sep}", "")
     return _FOLDERS.sub("", said)
 
 
 class ApiError(Exception):
-    """Raised for a request that gets an error. `param`: the field to blame; `code`: the case, as OpenAI calls it. What
-    failed here (500 and above) names no folder of this machine."""
+    """Raised for a request that gets an error. `param`: the field to blame; `code`: OpenAI's name of the case."""
 
     def __init__(
         self,

@@ -54,8 +54,7 @@ def require_here(service: ChatService, name: str) -> None:
 
 
 def load(service: ChatService, name: str, stop: threading.Event) -> float:
-    """Load the named model in place of the present one, wait for it, and return the seconds that this took. Replies in
-    progress end first. Raises ApiError where it cannot be loaded, or where another one took its place."""
+    """Load the named model, wait for it, and return the seconds that this took. Raises ApiError."""
     began, status = time.monotonic(), service.model_status
     if not name or (service.served is not None and service.served.name == name):
         return 0.0
@@ -129,7 +128,6 @@ def require_tokens(served: ServedModel) -> None:
 
 
 def _require_possible(served: ServedModel, settings: GenerationSettings) -> None:
-    """Raise ApiError, or GrammarError, if the model cannot reply with these settings."""
     if not served.is_local:
         if settings.grammar or settings.logprobs is not None:
             raise ApiError(400, f"{served.name} is computed elsewhere: no logprobs, no forms of replies.")
@@ -149,8 +147,8 @@ Item = tuple[int, Frame | BaseException | None]
 
 
 class ReplyStreams:
-    """Runs all replies to one request: threads write, the event loop reads, and a client that hangs up stops them.
-    `done` is called with their tokens when none is being written any more."""
+    """Runs all replies to one request in threads; a client that hangs up stops them. `done` gets their tokens at the
+    end."""
 
     def __init__(self, replies: Sequence[ApiReply], receive: Receive, done: Callable[[int], None]) -> None:
         self.replies = replies
@@ -160,8 +158,8 @@ class ReplyStreams:
         self._items: asyncio.Queue[Item] = asyncio.Queue()
 
     async def frames(self) -> AsyncGenerator[tuple[int, Frame], None]:
-        """Yield the frames of all replies as they come, except those that only wait; each ends in phase "done". Raises
-        what keeps a reply from beginning, and ApiError where one failed. However the reader leaves, they stop."""
+        """Yield the frames of all replies as they come, without waiting ones; each ends in phase "done". Leaving
+        stops them. Raises what keeps a reply from beginning, and ApiError if one failed."""
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._watch())
         for number in range(len(self.replies)):
@@ -269,8 +267,7 @@ async def completion_events(
     include_usage: bool,
     choices: Callable[[int, Frame, bool], Iterable[dict[str, Any]]],
 ) -> AsyncGenerator[str, None]:
-    """Yield the server-sent events of a streamed completion. `choices` makes those of a frame, given the
-    reply's number, the frame, and whether it is that reply's first."""
+    """Yield the server-sent events of a streamed completion. `choices` makes those of a reply's frame."""
     begun: set[int] = set()
     no_usage = {"usage": None} if include_usage else {}
 
@@ -291,8 +288,8 @@ async def completion_events(
 async def event_stream(
     events: AsyncGenerator[str, None], tell: Callable[[Exception], str] = failure
 ) -> EventStream:
-    """Return a response that sends these events. Raises what they raise before the first; a later error is sent as the
-    event that `tell` makes of it."""
+    """Return a response that sends these events. Raises what comes before the first; `tell` turns later errors to
+    events."""
     try:
         first = await anext(events)
     except StopAsyncIteration:  # the client hung up before anything was written

@@ -10,8 +10,7 @@ from urllib.parse import unquote_plus
 from hierchat.texts.text_files import KNOWN
 
 _PIECE, _MOST_PIECES = 20, 6
-"""Characters of a piece, and pieces of the chat that a call may hold. A run of 200 characters holds more, unless it is
-mostly white space."""
+"""Characters of a piece, and pieces of the chat that a call may hold; a run of 200 characters usually holds more."""
 _AUTHORITY = re.compile(r"[/\\]{2}([^\s/\\?#\"'<>]+)")
 _MAIL = re.compile(r"[\w.+-]+@([\w.-]+)")
 _BARE = re.compile(
@@ -35,8 +34,7 @@ def hosts(arguments: Any) -> set[str]:
 
 
 def holds_text(arguments: Any, chat: Iterable[str]) -> bool:
-    """Return whether arguments hold 200 characters or more of a chat's texts, as they are, or as addresses, base64 or
-    hexadecimal digits spell them."""
+    """Return whether arguments hold 200 characters or more of a chat's texts, plain or encoded (URL, base64, hex)."""
     pieces = {
         plain[at : at + _PIECE]
         for text in _readings(arguments)
@@ -54,7 +52,6 @@ def _plain(text: str) -> str:
 
 
 def _readings(value: Any) -> Iterator[str]:
-    """Yield each text in arguments, and what it says where it is encoded."""
     if isinstance(value, dict):
         value = [part for pair in value.items() for part in pair]
     if isinstance(value, list):

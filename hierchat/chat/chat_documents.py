@@ -38,7 +38,6 @@ class DocumentReading:
     """Files that were not read, or not to their end, with the reason; and why it ended before its end."""
     done: int = 0
     name: str = ""
-    """Names the file that is read."""
     stop: threading.Event = field(default_factory=threading.Event)
     closing: bool = False
     """Whether hierchat ends: what is read of a document stays then."""
@@ -88,9 +87,8 @@ class ChatDocuments(Documents):
         ours: bool,
         project: int | None = None,
     ) -> None:
-        """Read files and folders, each into a document of the chat or its project, or of a `project` without a chat, in
-        a thread. `ours`: they and their folder are deleted then. Raises CorpusError for files that are missing, and
-        while others are read."""
+        """Read files and folders in a thread, each into a document of the chat, its project, or `project`. `ours`:
+        delete them then. Raises CorpusError."""
         unread: list[str] = []
         files = {path: find([path], unread) for path in paths}
         sizes = {path: sum(map(size_of, found)) for path, found in files.items()}
@@ -139,8 +137,7 @@ class ChatDocuments(Documents):
 def quotes(
     found: Sequence[Passage], path: Sequence[Message], budget: Callable[[], int], count: Count
 ) -> list[Attachment]:
-    """Choose the passages that go with a question below `path`, of at most `budget` tokens. Their numbers continue
-    those of the chat's earlier ones; those of the question before are left out: the prompt has them already."""
+    """Choose passages of at most `budget` tokens for a question below `path`, except those of the question before."""
     there = {file.passage_id for message in path[-2:] for file in message.attachments}
     found = [one for one in found if one.id not in there]
     number = max((file.number or 0 for message in path for file in message.attachments), default=0) + 1

@@ -33,8 +33,8 @@ class CannotCompare(ValueError):
 
 @dataclass(eq=False)
 class Comparing:
-    """Runs a comparison. `begin` makes a side's reply ready, in its model's turn; `keep` is called with what
-    was learned. Of the records, only the second side's is written."""
+    """Runs a comparison. `begin` prepares a side's reply; `keep` gets what was learned. Only the second side is
+    recorded."""
 
     _slot: ModelSlot
     _pair: Pair
@@ -73,7 +73,6 @@ class Comparing:
                 self._slot.start(home)
 
     def _bring(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
-        """Load a model and wait for it. Raises NoModel; if the other side is written already, its frame says so."""
         slot = self._slot
         if slot.status.name == name:  # it is loaded, or its turn waits for it
             return
@@ -96,7 +95,6 @@ class Comparing:
             stop.wait(POLL_SECONDS)
 
     def _turn(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
-        """Answer these sides in one turn of their model, and yield the comparison's frames."""
         if self._frames[arms[0]].finish == "error":
             return
         with ModelTurn(self._slot, stop, alone=True) as turn:
@@ -221,8 +219,8 @@ def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> Comp
 def verdict(
     replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
 ) -> Verdict:
-    """Compare two replies to one prompt. `engine`: of both, to tell how close the first differing choice was; None if
-    it cannot, or if they have two. `others`: share of the processor that other programs used meanwhile."""
+    """Compare two replies to one prompt. `engine`: of both, for the logit gap; `others`: share of the processor in
+    other use."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.model is second.model and left.knows_tokens and right.knows_tokens

@@ -21,14 +21,12 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """Return a name for the eye."""
         drafts = "" if self.drafts and self.model else _(WITH if self.drafts else WITHOUT)
         return ", ".join(filter(None, (self.model, drafts)))
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Read a configuration from a form or a file; missing values are the defaults. Files of earlier versions name
-        databases and draft models."""
+        """Read a configuration from a form or a file; missing values are the defaults."""
         earlier = given.get("databases") != "none" or bool(given.get("draft_models", True))
         return cls(str(given.get("model") or ""), bool(given.get("drafts", earlier)))
 

@@ -58,8 +58,7 @@ class ModelTurn:
         self._ticket = slot.scheduler.join(shares=not alone)
 
     def waiting(self) -> Iterator[int]:
-        """Yield how many replies come before, ten times a second, until `model` is there or `stop` is set. Raises
-        NoModel."""
+        """Yield how many replies come before, until `model` is there or `stop` is set. Raises NoModel."""
         looked = time.monotonic()
         while not self._stop.is_set():
             phase = self._slot.status.phase
@@ -135,9 +134,8 @@ class Completions:
         stop: threading.Event,
         drafts_from: DraftsFrom = "all",
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of a reply to `messages`; it is not stored. `drafts_from`: which texts may draft it. Raises
-        what keeps it from beginning: QueueFull, NoModel, PromptError. What goes wrong later stands in the last frame.
-        Where it was stopped before its turn, no frame follows those in phase "waiting"."""
+        """Yield the frames of a reply to `messages`, unstored. `drafts_from`: which texts may draft it. Raises
+        QueueFull, NoModel, PromptError; later errors are in the last frame."""
         options = ReplyOptions(user_id, settings, stop, drafts_from=drafts_from)
         yield from self.answer(lambda served: self.reply(served, messages, options), stop)
 
@@ -147,8 +145,8 @@ class Completions:
         stop: threading.Event,
         waited: float = 0.0,
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of the reply that `begin` makes ready in the model's turn. `waited`: seconds since
-        the question was sent, for the reply before. Raises as `complete`, and what `begin` raises."""
+        """Yield the frames of the reply that `begin` makes. `waited`: seconds since the question was sent.
+        Raises as `complete`, and what `begin` raises."""
         sent = time.monotonic() - waited
         with ModelTurn(self._slot, stop) as turn:
             for ahead in turn.waiting():
@@ -277,8 +275,7 @@ class Completions:
 
 
 def grammar_of_calls(tools: Sequence[dict[str, Any]], grammars: Grammars) -> str:
-    """Return the grammar of a reply that may call tools; a tool with an invalid schema takes any arguments, and so do
-    all tools if their schemas together ask for too much."""
+    """Return the grammar of a reply that may call tools; invalid or too large schemas allow any arguments."""
     for some in (*([tool] for tool in tools), tools):
         try:
             grammars.check(optional(some, grammars.mark))

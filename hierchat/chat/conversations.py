@@ -106,8 +106,8 @@ class Conversations:
     def find(
         self, user_id: int, query: str, most: int, *, archived: bool = False, unfolded: int | None = None
     ) -> ConversationList:
-        """Find a user's chats that match a query, the latest first; archived ones only if `archived` asks for
-        them and there are any. Without a query, those of projects are left out but for the `unfolded` one's."""
+        """Find a user's chats that match a query, the latest first. `archived`: only those, if there are any.
+        Without a query, chats of projects other than `unfolded` are left out."""
         writing = {reply.conversation_id: reply for reply in self._in_progress.all_of(user_id)}
         chats = self._store.chats
         count = chats.count_archived(user_id)
@@ -188,8 +188,7 @@ class Conversations:
                 self._store.chats.mark_unread(user_id, conversation_id, False)
 
     def delete(self, user_id: int, conversation_id: int) -> Deleted | None:
-        """Stop the reply of a chat and hide the chat at once; it is deleted for good after UNDO_SECONDS, or
-        with the user's next deletion. None if it is gone already."""
+        """Stop and hide a chat; it is deleted after UNDO_SECONDS, or with the next deletion. None if it is gone."""
         self._in_progress.end(user_id, conversation_id)
         try:
             title = self.title(user_id, conversation_id)
@@ -211,8 +210,8 @@ class Conversations:
         return Deleted(project_id, name, UNDO_SECONDS, project=True)
 
     def delete_from_backups(self, user_id: int) -> bool:
-        """Delete for good now what this user deleted and could still restore, and from the automatic backups, too.
-        Returns whether all of these could be rewritten."""
+        """Delete what this user deleted for good, from the automatic backups, too; return whether all were
+        rewritten."""
         with self._lock:
             pending = [one for one, (user, _) in self._deletions.items() if user == user_id]
             for one in pending:
@@ -267,7 +266,6 @@ class Conversations:
         self._notify(user_id, hidden)
 
     def _delete_earlier(self, user_id: int) -> None:
-        """Delete for good, in threads, what this user deleted before and could still restore."""
         with self._lock:
             before = [one for one, (user, _) in self._deletions.items() if user == user_id]
             for one in before:
@@ -293,8 +291,8 @@ class Conversations:
     def settings(
         self, user_id: int, conversation_id: int | None, project_id: int | None = None
     ) -> ChatSettings:
-        """Return a chat's settings. A new chat (None) begins with the preset of its project, or the default
-        one, and the project's system prompt."""
+        """Return a chat's settings; a new chat (None) begins with its project's, or the default, preset and system
+        prompt."""
         if conversation_id is None:
             projects = self._store.projects.all(user_id)
             project = next((one for one in projects if one.id == project_id), Project(0, ""))
@@ -309,14 +307,13 @@ class Conversations:
         return replace(self.model_settings(), system_prompt="\n\n".join(prompts))
 
     def system_prompt(self, user_id: int, settings: ChatSettings) -> str:
-        """Return the text before the messages of a chat with these settings: its system prompt, and the
-        user's notes unless it leaves them out."""
+        """Return the text before the messages of a chat: its system prompt, and the user's notes unless left out."""
         notes = self._store.users.notes(user_id) if settings.notes else ""
         return "\n\n".join(filter(None, [settings.system_prompt, notes and NOTES + notes]))
 
     def keep_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> int | None:
-        """Store a chat's settings; return the number of the change, or None if nothing changed. A chat that
-        differs in nothing from its model goes on following it."""
+        """Store a chat's settings; return the number of the change, None if unchanged. Model defaults are not
+        stored."""
         if settings == self.settings(user_id, conversation_id):
             return None
         self._store.chats.set_settings(user_id, conversation_id, settings)

@@ -24,8 +24,8 @@ class DeletedTexts:
         self._timer: threading.Timer | None = None
 
     def clear(self, user_id: int, chats: Collection[int | None] | None = None) -> None:
-        """Clear the texts of these chats of a user, or of all; replies in progress keep theirs. Memory that was freed
-        is overwritten a moment later."""
+        """Clear the texts of these chats of a user, or of all, except of replies in progress; then overwrite freed
+        memory."""
         if served := self._slot.model:
             served.wipe(user_id, chats)
         self._learned.forget(user_id)
@@ -41,7 +41,6 @@ class DeletedTexts:
             self._timer.start()
 
     def close(self) -> None:
-        """Stop the timer. The end of the process gives all memory back."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

@@ -72,8 +72,8 @@ class Writer:
         return self._stop.is_set()
 
     def write(self, scripts: Iterable[Script], goes_on: Callable[[], bool]) -> None:
-        """Write these conversations, from where they were left, until all are written, `stop` is set or `goes_on`,
-        called after each step, returns False. Call `keep` afterwards, when the model is given back."""
+        """Write these conversations until all are written, `stop` is set or `goes_on` returns False. Call `keep`
+        afterwards."""
         waiting = iter(scripts)
         try:
             while not self._stop.is_set():
@@ -99,7 +99,6 @@ class Writer:
         self._kept = time.monotonic()
 
     def _next(self, waiting: Iterator[Script]) -> _Talk | None:
-        """Return the next conversation that has a question left and whose prompt fits; None if there is none."""
         for script in waiting:
             talk = _Talk(script)
             half: list[int] = []
@@ -128,7 +127,6 @@ class Writer:
         talk.turn, talk.reply = talk.turn + 1, []
 
     def _ask(self, talk: _Talk, half: list[int]) -> bool:
-        """Begin a conversation's next reply, or continue its half-written one; return whether there is one."""
         if talk.turn >= len(talk.script.turns):
             return False
         self._question(talk)
@@ -160,7 +158,6 @@ class Writer:
         return True
 
     def _step(self) -> None:
-        """Decode one step of each conversation in progress, and store the replies that end with it."""
         for talk in list(self._talks):
             assert talk.steps
             step = next(talk.steps)
@@ -193,8 +190,7 @@ class Writer:
 
 
 def streams(served: ServedModel) -> int:
-    """Return how many conversations to write at once: as many as one forward computes before a waiting user
-    notices. The slots of the latest chat stay as they are, where there are others."""
+    """Return how many conversations to write at once; slots of the latest chat stay if there are others."""
     engine = served.local
     if not engine.runner.shares_forward:
         return 1
@@ -228,12 +224,10 @@ class IdleState:
     streams: int = 0
     """In phase "writing": replies at once."""
     reason: str = ""
-    """In phase "not now"."""
 
 
 class IdleGeneration:
-    """Runs idle generation in a thread while some user allows it. A request for a reply gets the model after
-    one step at most; then it waits anew until nobody has asked for as long as the user chose."""
+    """Runs idle generation in a thread while some user allows it. A request gets the model after one step at most."""
 
     def __init__(self, store: Store, slot: ModelSlot, index: Callable[[int, ServedModel], object]) -> None:
         """Take the parts. `index`: indexes a user's new texts for drafting; called while no reply is being written."""
@@ -298,7 +292,6 @@ class IdleGeneration:
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
-        """Stop idle generation for the length of the block."""
         self.touched()
         while not self._running.acquire(timeout=PATIENCE_SECONDS):
             self._stop.set()  # it may have begun meanwhile
@@ -332,17 +325,14 @@ class IdleGeneration:
         return idle >= waits and self._room(user, served) > 0
 
     def _room(self, user: int, served: ServedModel) -> int:
-        """Return how many tokens may be written for a user yet."""
         most = self._store.users.idle_settings(user).most_tokens
         return most - self._store.generated.size(user, served.model_key).tokens
 
     def _is_calm(self) -> bool:
-        """Tell whether the machine has time to spare."""
         self._trouble = self._machine.trouble()
         return not self._trouble
 
     def _write(self, served: ServedModel, due: Iterable[int]) -> None:
-        """Write for one user after the other, until somebody wants the model or the machine."""
         touched, writer = self._touched, None
         due = [user for user in due if self._room(user, served) > 0]
         try:

@@ -1,6 +1,5 @@
-"""Run replies in progress, by user and conversation. Each is written by a thread of its own, whether or not a
-page follows it. Any number of pages may follow one: each takes the latest state when it is ready for it.
-Messages that were sent meanwhile wait behind it, and go out one after the other."""
+"""Run replies in progress by user and conversation, each in a thread, whether or not a page follows it.
+Messages that were sent meanwhile wait, and are asked one after the other."""
 
 import itertools
 import logging
@@ -61,7 +60,6 @@ class ReplyInProgress:
     text: str = ""
     """The question, where it is a new one."""
     files: Sequence[Attachment] = ()
-    """What is sent with it."""
     below: int | None = None
     """The last stored message that stands above: above the question, where it is a new one."""
     held: int | None = None
@@ -116,8 +114,7 @@ class ReplyInProgress:
         return bool(self.trouble) or (isinstance(self.latest, Frame) and self.latest.finish == "error")
 
     def follow(self) -> Iterator[State]:
-        """Yield the latest state, and each later one until the reply has ended; a slow reader misses those
-        between. A reader that leaves changes nothing."""
+        """Yield the latest state, and later ones until the reply has ended; a slow reader misses some."""
         seen = 0
         while True:
             with self._changed:
@@ -202,7 +199,6 @@ class InProgress:
         return not busy
 
     def of(self, user_id: int, conversation_id: int | None) -> ReplyInProgress | None:
-        """Return the reply in progress in that conversation, or None."""
         with self._lock:
             return self._replies.get((user_id, conversation_id or 0))
 
@@ -242,8 +238,8 @@ class InProgress:
             reply.stop.set()
 
     def end(self, user_id: int, conversation_id: int | None = None) -> None:
-        """Stop the reply in a conversation, or all of a user's, and wait for its end, some seconds at most.
-        Messages that waited there go out no more."""
+        """Stop the reply in a conversation, or all of a user's, and wait some seconds for its end. Waiting messages
+        are dropped."""
         with self._lock:
             places = [
                 place
@@ -270,7 +266,6 @@ class InProgress:
         reply.missing, reply.trouble = isinstance(error, NotFound), logs.error_message(error)
 
     def _write(self, work: _Work) -> None:
-        """Write one reply, and then those to the messages that wait for its end."""
         following: _Work | None = work
         thread = threading.current_thread()
         try:
@@ -308,7 +303,6 @@ class InProgress:
         return following
 
     def _next(self, place: tuple[int, int]) -> _Work | None:
-        """Take the next message that waits in a conversation, and begin its reply below the last message."""
         below, error = None, None
         try:
             below = self._store.messages.last(*place)
@@ -366,9 +360,8 @@ _running: dict[threading.Thread, threading.Event] = {}
 def in_reply_thread(
     make: Callable[[], Generator[T, None, None]], stop: threading.Event
 ) -> Generator[T, None, None]:
-    """Run `make()` in a thread and yield its values; a slow reader gets only the latest. A reader that leaves
-    sets `stop`, and the thread has ended when this generator has. Exceptions pass through. In a thread that
-    writes a reply already, as those of InProgress, all of it runs there."""
+    """Run `make()` in a thread and yield its values; a slow reader gets only the latest. A reader that leaves sets
+    `stop`, and waits. Exceptions pass through. In a thread that already writes a reply, it runs there."""
     if threading.current_thread() in _running:
         with closing(make()) as values:
             yield from values
@@ -409,8 +402,7 @@ def in_reply_thread(
 
 @contextmanager
 def none_outlives(seconds: float) -> Iterator[None]:
-    """Stop every reply when the block has ended, and wait for them up to so many seconds: a thread that
-    computes in C++ while the interpreter ends has the process aborted."""
+    """Stop every reply after the block, and wait: a thread in C++ at the interpreter's end would abort the process."""
     try:
         yield
     finally:

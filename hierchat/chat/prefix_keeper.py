@@ -65,12 +65,10 @@ class PrefixKeeper:
             self._folders.drop(user_id)
 
     def close(self) -> None:
-        """Stop the thread."""
         self._thread.closed.set()
         self._thread.wait()
 
     def _look(self) -> bool:
-        """Write one file, if nobody needs the model; return whether there may be more."""
         with self._lock:
             served, prefixes = self._served, self._prefixes
             if prefixes is None or served is None or served is not self._slot.model:

@@ -67,8 +67,8 @@ class _Section(BaseModel):
 
 
 def scripts(folder: Path = FOLDER, seed: int = 0) -> list[Script]:
-    """Return all conversations of the templates without repetitions, shuffled so that any beginning is well spread. A
-    conversation's place, temperature and seed depend on its own text alone: new templates move nothing."""
+    """Return all conversations of the templates without repetitions, shuffled.
+    A conversation's place, temperature and seed depend on its own text alone."""
     shared = {name: _items(items) for name, items in _yaml(folder / "lists.yaml").items()}
     files = sorted(set(folder.glob("*.yaml")) - {folder / "lists.yaml"})
     sections = [_Section.model_validate(section) for file in files for section in _yaml(file)]
@@ -95,7 +95,6 @@ def script(kind: str, turns: Sequence[str], seed: int = 0, origin: int | None = 
 
 
 def _expand(section: _Section, shared: Lists) -> Iterator[list[str]]:
-    """Yield the questions of at most `count` conversations, the templates in turn; each template's fillings differ."""
     lists = {**shared, **{name: _items(items) for name, items in section.fill.items()}}
     then = lists[section.then] if isinstance(section.then, str) else section.then
     streams = [
@@ -116,7 +115,6 @@ def _expand(section: _Section, shared: Lists) -> Iterator[list[str]]:
 
 
 def _fillings(turns: Sequence[str], lists: Lists, most: int) -> Iterator[list[str]]:
-    """Yield a template's turns with all placeholders filled, in random order, at most `most`."""
     places = sorted(
         {
             (name, number)
@@ -176,8 +174,7 @@ def shipped_scripts() -> Sequence[Script]:
 
 
 def own_scripts(questions: Iterable[tuple[int, str]]) -> Iterator[Script]:
-    """Yield conversations made of a user's questions (message id and text, the latest first): each question
-    once, then each in another form."""
+    """Yield conversations made of a user's questions (message id, text): each once, then each in other forms."""
     questions = list(questions)
     for turns in VARIATIONS:
         for message, question in questions:

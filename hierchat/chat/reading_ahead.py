@@ -38,8 +38,7 @@ Beginning = Callable[[ServedModel, NextQuestion], list[int]]
 
 
 class ReadingAhead:
-    """Reads what was wanted last into the slots, while no reply is written and the machine is not on its battery. A
-    request for a reply gets the model within a tenth of a second. HIERCHAT_READ_AHEAD=0 switches it off."""
+    """Reads prompts ahead while no reply is written and the machine is not on battery. HIERCHAT_READ_AHEAD=0: never."""
 
     def __init__(self, slot: ModelSlot, beginning: Beginning, kept: PrefixKeeper) -> None:
         self._slot, self._beginning, self._kept = slot, beginning, kept
@@ -65,7 +64,6 @@ class ReadingAhead:
             self._thread.wait()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._next = None
         self._thread.closed.set()
         self._stop.set()
@@ -86,7 +84,6 @@ class ReadingAhead:
         return self._next is not None
 
     def _read(self, engine: LocalEngine, served: ServedModel, wanted: NextQuestion) -> bool:
-        """Return whether all is read, or cannot be."""
         try:
             ids = self._beginning(served, wanted)
         except (NotFound, PromptError):  # deleted meanwhile, or too long: *Send* will say so

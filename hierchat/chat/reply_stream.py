@@ -29,13 +29,11 @@ from hierchat.store.records import DraftsFrom, FinalState, NewTurn
 _log = logging.getLogger(__name__)
 
 PROBE_EVERY = 32
-"""Forwards between two plain ones that are timed on the way, about 2 % of the time. So the baseline is measured under
-the same load as the reply (a browser that draws, another program)."""
+"""Forwards between two timed plain ones, about 2 % of the time, to measure the baseline under the same load."""
 PROBES = 3
 """So many of them make a baseline, if they agree."""
 SCATTER = 0.1
-"""Standard error, as a share of their mean, up to which they agree. Beyond it another program ran on the machine, and
-no speed-up is shown."""
+"""Standard error, as a share of the mean, above which plain forwards disagree and no speed-up is shown."""
 NEARLY_FULL = 0.9
 """Share of what a model can remember of a chat beyond which the user is told that turns will soon be left out."""
 _NEARLY_FULL = later(
@@ -58,8 +56,7 @@ class Elsewhere:
 
 @dataclass(slots=True)
 class ReplyStream:
-    """Generates a reply; `statistics` holds all of it at any time, also after the reader left. Where it holds tokens
-    from the start, these are continued; `settings.max_new_tokens` counts them, too."""
+    """Generates a reply, continuing initial tokens in `statistics`, which holds all of it at any time."""
 
     model: ServedModel
     prompt_ids: Sequence[int]
@@ -87,12 +84,9 @@ class ReplyStream:
     def frames(
         self, stop: threading.Event, *, measure: bool, elsewhere: Elsewhere | None = None, anew: bool = False
     ) -> Generator[Frame, None, None]:
-        """Yield the reply's frames while it is written, the last one in phase "done".
-
-        A drafted reply pads as exactness asks; one without a drafter is plain decoding at its fastest. `measure`: time
-        plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it. `elsewhere`:
-        what an engine that keeps replies elsewhere may keep of it. `anew`: read the prompt as if nothing had been read
-        before, as a side of a comparison does."""
+        """Yield the reply's frames while it is written, the last one in phase "done". A drafted reply pads as
+        exactness asks. `measure`: time plain forwards on the way, as the baseline. `anew`: read the prompt without
+        the cache. `elsewhere`: names by which a server may draft and keep it."""
         engine, statistics = self.model.engine, self.statistics
         if isinstance(engine, LearnsElsewhere):
             names = elsewhere or Elsewhere()
@@ -143,7 +137,6 @@ class ReplyStream:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Measure how much of the processor other programs use meanwhile."""
         others = OtherPrograms()
         try:
             yield
@@ -312,8 +305,8 @@ class ReplyRecorder:
         return self.store.replies.begin(self.user_id, self.conversation_id, self.question, turn)
 
     def _tell(self, message_id: int | None) -> Elsewhere:
-        """Return the names by which an engine that keeps replies elsewhere may draft from the user's and keep
-        this one, if it is stored; empty while something deleted is still left there."""
+        """Return the names by which an engine elsewhere may draft and keep this reply; empty while deletions are
+        pending."""
         engine, user_id = self.reply.model.engine, self.user_id
         if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
             return Elsewhere()

@@ -127,8 +127,7 @@ class ChatService:
         self._histories.close()
 
     def forget_user(self, user_id: int) -> bool:
-        """Stop all replies of a user, and delete all that there is of theirs, in memory, too. Returns whether
-        nothing is left in the file (Connection.rewrite)."""
+        """Stop and delete all that there is of a user, in memory, too; return as Connection.rewrite."""
         self.in_progress.end(user_id)
         self.idle.end()
         whole = self.store.users.forget(user_id)
@@ -138,9 +137,8 @@ class ChatService:
     def send(
         self, user_id: int, question: NewQuestion, settings: GenerationSettings, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Store a user's question and answer it. Raises NotFound at once. Also raises what keeps it from being
-        answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored then, nor where it was stopped before
-        its turn: then no frame follows those in phase "waiting"."""
+        """Store a user's question and answer it. Raises NotFound at once, and QueueFull, NoModel, PromptError or
+        StoreError before anything is stored. Nothing is stored either if it is stopped before its turn."""
         self.store.chats.get(user_id, question.conversation_id)
         options, begin = ReplyOptions(user_id, settings, stop), partial(self._ask, question)
         try:
@@ -162,9 +160,8 @@ class ChatService:
         *,
         seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
-        """Write another reply to a user message. If it is sampled: with the seed of the reply `seed_of`, so
-        that the same settings give the same words, else with a new one. Raises NotBegun if the model now
-        rounds its activations in another way, and as `send`."""
+        """Write another reply to a user message; a sampled one with the seed of `seed_of`, else a new one.
+        Raises NotBegun if the same words are impossible now, and as `send`."""
         question = self.store.messages.get(user_id, user_message_id)
         turn = None
         if settings.temperature > 0:
@@ -177,8 +174,7 @@ class ChatService:
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Continue a reply that was cut, with its own settings: the same as it would have been with a higher
-        limit. One that was stopped may have `more` tokens in all, one that came to its limit as many again.
+        """Continue a cut reply with its own settings, as with a higher limit: `more` tokens in all for a stopped one.
         Raises NotBegun, and as `send`."""
         reply = self.store.messages.get(user_id, message_id)
         try:
@@ -197,8 +193,8 @@ class ChatService:
         stop: threading.Event,
         pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a question in two ways, one after the other. The second reply is stored, and the result if both come
-        to their end. Raises as `send`."""
+        """Answer a question in two ways, one after the other; store the second reply, and the result. Raises as
+        `send`."""
         self.store.chats.get(user_id, question.conversation_id)
         stored: Message | None = None
 
@@ -226,8 +222,7 @@ class ChatService:
             self.titles.wake()
 
     def read_ahead(self, asked: NextQuestion) -> None:
-        """Read a chat, and files that go with its next question, in spare time if the user allows it: the reply begins
-        sooner, then."""
+        """Read a chat and its next question's files in spare time if the user allows it."""
         if self.store.users.chosen(asked.user, "reads_ahead", True):
             self._reading.want(asked)
 
@@ -247,8 +242,7 @@ class ChatService:
         threading.Thread(target=forget, name="incognito", daemon=True).start()
 
     def _beginning(self, served: ServedModel, asked: NextQuestion) -> list[int]:
-        """Return the tokens with which the prompt of the next question begins, whatever its words are. Those of tools
-        are not known before: nothing is returned for a chat with such."""
+        """Return the tokens with which the next question's prompt begins; none for a chat with tools."""
         user_id, chat = asked.user, asked.chat
         chosen = self.chats.settings(user_id, chat, asked.project)
         settings = reply_settings(chosen.sampling)
@@ -277,8 +271,7 @@ class ChatService:
         return ReplyRecorder(self.store, reply, user_id, chat, asked)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
-        """Count a text's tokens, and return the limit up to which they are counted; None while no model is
-        loaded, or if only a server can count them. Takes no turn: a reply goes on beside it."""
+        """Count a text's tokens, up to a limit; return both, or None if no local model is loaded. Takes no turn."""
         served = self.slot.model
         if served is None or not served.prompts.knows_tokens:
             return None
@@ -342,8 +335,8 @@ class ChatService:
         return statistics.stored_figures(turn.figures, turn.reply_tokens, turn.begun)
 
     def read_in(self, user_id: int) -> Iterator[int]:
-        """Index all texts of the user's chats to draft from the next reply on, imported ones too; yields how
-        many tokens are indexed, up to all of them. Yields nothing while no model is loaded here."""
+        """Index all texts of the user's chats for drafts; yield how many tokens are indexed. Nothing without a local
+        model."""
         served = self.slot.model
         if served is not None and served.is_local:
             yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)
@@ -367,8 +360,7 @@ class ChatService:
         return statistics.IndexMemory(self._histories.nbytes(user_id), corpora)
 
     def left_out(self, user_id: int, conversation_id: int) -> int:
-        """Return how many of the oldest turns of a chat its next prompt would leave out; 0 if that is not known. A chat
-        of fewer characters than the model reads tokens is not rendered."""
+        """Return how many of the oldest turns the next prompt would leave out; 0 if unknown."""
         served, path = self.slot.model, self.store.messages.path(user_id, conversation_id)
         if served is None or not path or not served.prompts.knows_tokens:
             return 0
@@ -393,7 +385,6 @@ class ChatService:
         return False
 
     def _ask(self, asked: NewQuestion, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
-        """Prepare the reply to a new message, which is stored once nothing more can keep it from being answered."""
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
         system = self._system_prompt(user_id, chat)
@@ -427,9 +418,8 @@ class ChatService:
     def _with_calls(
         self, chat: int, begin: Begin, options: ReplyOptions, waited: float = 0.0
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of the reply that `begin` makes ready. If it calls a tool, the user is asked, and
-        a reply to the result goes on below it. The same call is not made twice: the model gets its result again, and
-        no tools. Raises as `send`."""
+        """Yield the frames of the reply that `begin` makes. If it calls a tool, the user is asked, and a reply to the
+        result follows. A repeated call gets the earlier result, and no more tools. Raises as `send`."""
         user_id, stop, above = options.user_id, options.stop, None
         if options.settings.tools:
             with suppress(Stopped):
@@ -487,7 +477,6 @@ class ChatService:
     def _answer_again(
         self, question: Message, options: ReplyOptions, served: ServedModel, *, like: Turn | None = None
     ) -> ReplyRecorder:
-        """Prepare another reply to a stored question. `like`: the reply whose words the same seed is to give again."""
         if like and like.begun.model_key == served.model_key and served.activations:
             before = like.begun.activations or "int16"  # all that there was
             if before != served.activations:
@@ -546,7 +535,6 @@ class ChatService:
         return ReplyRecorder(self.store, reply, user_id, chat, question, resumed=message.id)
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
-        """Return the chat's system prompt with the user's notes; None if it has neither settings nor notes."""
         settings = self.store.chats.settings(user_id, conversation_id)
         if settings is None and not self.store.users.notes(user_id):
             return None
@@ -555,14 +543,13 @@ class ChatService:
     def _said_in_chat(
         self, served: ServedModel, user_id: int, path: Sequence[Message]
     ) -> list[PromptMessage]:
-        """Return messages as the prompt takes them, under the system prompt of their chat."""
         return self._said(served, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
 
     def _said(
         self, served: ServedModel, user_id: int, path: Sequence[Message], system: str | None
     ) -> list[PromptMessage]:
-        """Return messages as the prompt takes them: a reply by this model as the tokens that it wrote. A
-        system prompt takes the place of those that an imported chat brought."""
+        """Return messages for the prompt: replies by this model as their tokens. `system` replaces imported system
+        prompts."""
         said = [PromptMessage("system", system)] if system else []
         if system is not None:
             path = [message for message in path if message.role != "system"]
@@ -592,5 +579,4 @@ class ChatService:
 
 
 def _databases(served: ServedModel, found: Sequence[Passage]) -> list[Source]:
-    """Return a database of the passages found for a question, if the model drafts on this machine."""
     return [draft_source(found, served.prompts.tokens)] if found and served.is_local else []

@@ -34,7 +34,6 @@ class OtherPrograms:
         return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
 
     def _now(self) -> tuple[float, float]:
-        """Return the processor seconds so far of all programs, and of this one."""
         machine, mine = psutil.cpu_times(), self._process.cpu_times()
         idle = machine.idle + getattr(machine, "iowait", 0.0)
         # A guest's time stands in user and nice, too.
@@ -88,7 +87,6 @@ class SpareTimeThread:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the thread has ended: nothing is left to do."""
         if (thread := self._thread) is not None:
             thread.join()
 

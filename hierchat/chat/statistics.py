@@ -82,8 +82,8 @@ class ReplyStatistics:
         recorded: records.TurnFigures | None,
         said: str | None = None,
     ) -> None:
-        """Continue the counts of a stored reply. If nothing was recorded of it (a crash), the whole has no
-        speed. `said`: its text, where the engine gives it."""
+        """Continue the counts of a stored reply; without `recorded` figures (a crash) it has no speed. `said`: an
+        engine's text."""
         self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
         if said is not None:
             self._said, self._ends = said, [len(said)] * len(tokens)
@@ -318,8 +318,7 @@ class SourceRun:
 
 
 def text_pieces(tokens: Sequence[int], lengths: Iterable[int], decode: Decode) -> list[str]:
-    """Return the text of each run of `lengths` tokens; joined they are the whole, and a character belongs to
-    the run that completes it."""
+    """Return the text of each run of `lengths` tokens; a character belongs to the run that completes it."""
     whole = decode(tokens)
     pieces: list[str] = []
     done = at = 0
@@ -361,8 +360,7 @@ def runs_of(
 
 
 def server_runs(spans: Sequence[records.SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
-    """Return the runs by source of a reply that a server wrote. `texts`: what it says of the spans' tokens.
-    Empty if these are not the reply's `text`."""
+    """Return the runs by source of a server's reply; empty if `texts` of its spans are not the reply's `text`."""
     pieces = _pieces(texts, text)
     return [
         SourceRun(piece, span.source, span.length, span.origin)
@@ -372,8 +370,7 @@ def server_runs(spans: Sequence[records.SourceSpan], texts: Sequence[str], text:
 
 
 def _pieces(texts: Sequence[str], text: str) -> list[str]:
-    """Split `text` into parts as `texts` begin and end; empty if they are not its own. A character that two share is in
-    the later one, and what stands behind the text's end is left out: the token that ended it, a stop string."""
+    """Split `text` as `texts` begin and end; empty if they differ. Shared characters go to the later part."""
     pieces: list[str] = []
     at, shared = 0, False
     for one in texts:

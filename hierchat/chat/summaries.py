@@ -96,7 +96,6 @@ class TitleWriter:
         _log.info("No title could be written. %s", logs.error_message(error))
 
     def _go_on(self) -> bool:
-        """Write the next chat's title if the machine has been idle long enough; return whether there may be more."""
         served = self._slot.model
         if served is None or not _may_name(served):
             return False
@@ -123,7 +122,6 @@ def _may_name(served: ServedModel) -> bool:
 
 
 def _prompt(served: ServedModel, question: str) -> Prompt | None:
-    """Return the prompt that asks for a title of a chat that begins with this question; None if it is too long."""
     # A thought would be longer than the title may be.
     off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
     asked = [PromptMessage("user", ASK + question[:_PART])]
@@ -133,7 +131,6 @@ def _prompt(served: ServedModel, question: str) -> Prompt | None:
 
 
 def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat: Untitled) -> str | None:
-    """Have the model answer the prompt for a title, and return the title; None if the answer holds none."""
     tokens: list[int] = []
     text, finish, told = "", None, False
     request = GenerationRequest(
@@ -206,25 +203,19 @@ def unsummarised(path: Sequence[Message]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Oldest turns of a chat that a summary is to replace."""
-
     until: int
     """The last message that it replaces."""
     turns: int
     characters: int
     prompt: Prompt
-    """Asks for the summary."""
     served: ServedModel
 
     @property
     def least(self) -> int:
-        """Return how many words the summary must have."""
         return min(_LEAST_WORDS, self.characters // (5 * _CHARACTERS))
 
 
 class Compaction:
-    """Writes summaries of chats."""
-
     def __init__(self, store: Store, completions: Completions, said: ToPrompt) -> None:
         self._store = store
         self._completions = completions
@@ -235,8 +226,8 @@ class Compaction:
     def frames(
         self, user_id: int, conversation_id: int, stop: threading.Event, leaf: int | None = None
     ) -> Generator[Frame, None, None]:
-        """Have the model summarise the turns that are left out next, above `leaf` or the current one. Yields
-        frames without text. Raises NotSummarised, and as Completions.complete."""
+        """Have the model summarise the turns that are left out next, above `leaf`. Yields frames without text.
+        Raises NotSummarised, and as Completions.complete."""
         self.failures.pop((user_id, conversation_id), None)
         try:
             yield from self._frames(user_id, conversation_id, stop, leaf)
@@ -289,8 +280,7 @@ class Compaction:
         *,
         again: bool,
     ) -> Generator[Frame, None, tuple[Frame, _Part | None]]:
-        """Have the model write a summary; return the last frame, and the part of the chat that it is of. `again`: it
-        is sampled, since the most likely one was not good."""
+        """Have the model write a summary; return the last frame and its part of the chat. `again`: sample it."""
         part: _Part | None = None
 
         def begin(served: ServedModel) -> ReplyStream:
@@ -322,7 +312,6 @@ class Compaction:
         return last, part
 
     def _left_out(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> int:
-        """Return how many turns, after what is summarised, leave no quarter of the context free."""
         quarter = served.prompts.context_length // 4
         with suppress(PromptError):
             said = self._said(served, user_id, path)
@@ -358,7 +347,6 @@ class Compaction:
 
 
 def _fault(text: str, finish: str | None, part: _Part) -> str:
-    """Say what is wrong with a summary; empty if it is good."""
     if not text:
         limited = _("The model came to its limit before the end of the summary's first sentence.")
         return limited if finish == "length" else _("The model wrote no summary.")

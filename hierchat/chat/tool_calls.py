@@ -1,5 +1,5 @@
-"""Find calls of tools in what a model writes, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` as
-the templates of Qwen and Hermes models ask for them, and make the grammars that hold a model to their form."""
+"""Find calls of tools in a reply, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` as Qwen and Hermes models
+write them, and make the grammars for them."""
 
 import json
 import re
@@ -74,8 +74,7 @@ Piece = TextPiece | CallStart | ArgumentsPiece
 
 
 class CallReader:
-    """Finds calls of tools in a text that grows. What looks like a call and is none stays text. Qwen2.5-Coder leaves
-    the marks out: a reply that is nothing but the call of one of `names` is one, too."""
+    """Finds calls of tools in a growing text; a reply that is nothing but the call of one of `names` needs no marks."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self.calls = 0
@@ -182,8 +181,7 @@ def _whole(written: str) -> tuple[str, str] | None:
 
 
 def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, several: bool) -> str:
-    """Return a grammar (Lark) of a reply that calls at least one of these tools, and says nothing else. `mark`: how the
-    marks have to be spelled in it."""
+    """Return a grammar (Lark) of a reply that only calls these tools. `mark`: spelling of the marks."""
     kinds = [
         {
             "type": "object",
@@ -203,8 +201,8 @@ def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, se
 
 
 def optional(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str]) -> str:
-    """Return a grammar (Lark) of a reply that is any text, but where it names one of these tools as a call does, the
-    arguments follow as its schema has them, and the reply ends. `mark`: how the marks have to be spelled in it."""
+    """Return a grammar (Lark) of any text, in which a call of these tools has arguments of its schema, and ends the
+    reply."""
     rules, opens, thought_ends = [], mark(OPENS), mark(THOUGHT_CLOSES)
     for number, tool in enumerate(tools):
         name = json.dumps(json.dumps(tool["function"]["name"]))

@@ -1,8 +1,5 @@
-"""Call tools of servers that speak MCP (mcp.json names them), once their user has allowed it.
-
-A server is started, or connected to, when a reply may call its tools, and stays until it fails or hierchat ends. It
-runs as the owner of this hierchat, for whose chats alone it is. What it says is a stranger's text: bounded, shown as
-it is, and read by the model as a tool's result."""
+"""Call tools of servers that speak MCP (mcp.json), after the user has allowed it, for the owner's chats alone.
+A server is connected when a reply may call its tools, until it fails. Its texts are a stranger's: bounded."""
 
 import hashlib
 import json
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from hierchat.chat.completions import ReplyOptions
 
 MOST_CALLS = 8
-"""Calls in one reply."""
 MOST_REPEATS = 2
 """Times that a reply may call the same as before, which is not done again."""
 ANSWER_NOW = "You have this result already. Answer the question with it now, in a sentence. Call no tool."
@@ -124,8 +120,6 @@ def read_servers() -> dict[str, ServerEntry]:
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """Connection to an MCP server that runs, or is being started."""
-
     server: str
     entry: ServerEntry
     ready: "Future[Client]"
@@ -163,8 +157,8 @@ class ToolServers:
         self._end(server)
 
     def offered(self, user_id: int, stop: threading.Event) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools that a reply of this user may call, by the names that the model sees, and the
-        reasons why some servers cannot be used. Raises Stopped."""
+        """Return the tools of this user by the names that the model sees, and why servers are unusable. Raises
+        Stopped."""
         found: dict[str, Tool] = {}
         trouble: list[str] = []
         for server in sorted(self._users.tool_servers(user_id)):
@@ -187,8 +181,7 @@ class ToolServers:
     def call(
         self, tool: Tool, arguments: Mapping[str, Any], stop: threading.Event, most: int = MOST_RESULT
     ) -> tuple[CallState, str]:
-        """Call a tool; return how that ended, and the text that the model reads of it: at most `most`
-        characters. Raises Stopped."""
+        """Call a tool; return how it ended, and at most `most` characters of its text. Raises Stopped."""
         try:
             connection = self._connected(tool.server)
             if connection.digest != tool.entry:
@@ -211,7 +204,7 @@ class ToolServers:
         texts: Iterable[str],
     ) -> Iterator[ToolCall]:
         """Yield a call's states: waiting for the user, working, ended, its result of at most `most` characters.
-        `texts`: the chat's, which leave it only if the user allows that call."""
+        `texts`: the chat's, which may leave it only if the user allows that."""
         call = ToolCall(tool.server, tool.name, json.dumps(arguments, ensure_ascii=False, indent=2))
         place, everywhere = (options.user_id, message.id), (message.conversation_id, tool)
         answer: Future[str] = Future()
@@ -273,7 +266,6 @@ class ToolServers:
             raise ToolError(said.format(name=held.server, why=why, path=mcp_file())) from error
 
     def _connected(self, server: str) -> _Connection:
-        """Return the connection to a server, which is opened if there is none. Raises ToolError."""
         entry = read_servers().get(server)
         if entry is None:
             self._end(server)
@@ -299,7 +291,6 @@ def with_instruction(call: ToolCall) -> ToolCall:
 
 
 def _awaited(future: Future[T], stop: threading.Event) -> T:
-    """Wait for a future's result, unless the user stops it. Raises Stopped, and the future's exception."""
     while not wait([future], POLL_SECONDS).done:
         if stop.is_set():
             raise Stopped
@@ -353,7 +344,6 @@ class _BoundedLines(TextReceiveStream):
 
 
 async def _bound(response: "httpx2.Response") -> None:
-    """Bound the size of a response that is read whole, as it is unpacked; events are bounded by `mcp`."""
     from httpx2 import StreamError  # what `mcp` makes an error of the call of
 
     async def read() -> bytes:
@@ -368,8 +358,7 @@ async def _bound(response: "httpx2.Response") -> None:
 
 
 def _tool(held: _Connection, tool: Any) -> Tool:
-    """Build a Tool from a server's description: it takes only the arguments that the schema names, or any if
-    that is too large or no object's."""
+    """Build a Tool from a server's description, restricted to the arguments of its schema if that is usable."""
     schema = '{"type": "object", "properties": {}}'
     if tool.input_schema.get("type") == "object":
         with suppress(GrammarError, RecursionError):
@@ -385,7 +374,6 @@ def _digest(made: BaseModel, **more: Any) -> str:
 
 
 def _text(result: Any, most: int) -> str:
-    """Return the text of a tool's result, at most `most` characters."""
     parts = []
     for part in result.content:
         inside = getattr(part, "resource", part)

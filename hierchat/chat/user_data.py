@@ -104,8 +104,7 @@ class UserData:
         chat: int | None = None,
         project: int | None = None,
     ) -> tuple[int, Iterator[int]]:
-        """Return how many chats are exported, one, a project's or all, and the export, which yields how many
-        it has written."""
+        """Return how many chats are exported (one, a project's or all), and the export, which yields its progress."""
         store = self._store
         if chat is not None:
             write = export_markdown if markdown else export_json

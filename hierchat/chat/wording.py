@@ -70,7 +70,6 @@ def in_order(sources: Iterable[str]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Format a figure: one decimal below 100, thousands separated."""
     return written(value, ",.1f" if value < 100 else ",.0f")
 
 
@@ -100,8 +99,7 @@ def rate(figures: Figures) -> float | None:
 
 
 def speed_words(figures: Figures) -> str:
-    """Return the first figure of a reply: its speed-up over plain decoding if measured, else tokens a second;
-    empty if there were too few tokens to tell."""
+    """Return the first figure of a reply: speed-up, else tokens a second; empty for too few tokens."""
     if figures.deserved_speedup:
         return against_plain(figures.deserved_speedup)
     told = rate(figures)

@@ -1,2 +1,1 @@
-"""Run checks that anybody can run: that drafts change no word (verify), that the promises hold (prove), and what this
-machine has (doctor)."""
+"""Run checks for anybody: exactness (verify), promises (prove), and this machine (doctor)."""

@@ -249,8 +249,7 @@ PACKAGES = (
 
 
 def versions() -> list[Finding]:
-    """Return a finding for the program, one for the packages that it stands on, without importing them, and
-    one for each package that is missing or has another version than required."""
+    """Return findings for the program, its packages, and each missing or unexpected package, without imports."""
     wanted = _wanted()
     there = {name: version_of(name) for name in dict.fromkeys((*PACKAGES, *wanted))}
     shown = ", ".join(f"{name} {there[name]}" for name in PACKAGES if there[name])

@@ -67,9 +67,8 @@ class Noise(Trial):
 
 
 class Adversary(Trial):
-    """Proposes the hardest cases, knowing `reply` and, at each of its positions, the target's second choice:
-    in turn second choices alone, a second choice with what would have been right below it, and the reply
-    itself, deep, each of its tokens among wrong siblings."""
+    """Proposes the hardest cases, knowing `reply` and the target's second choices: these alone, a second choice above
+    the right continuation, and the reply itself among wrong siblings."""
 
     def __init__(
         self, reply: Sequence[int], seconds: Sequence[int], vocabulary: int, width: int | None, seed: int
@@ -142,8 +141,7 @@ def _draft_models(served: ServedModel) -> Levels:
 
 @dataclass(slots=True)
 class Compared:
-    """Keeps what a run has compared so far, and its file. `head`: what stands before the figures; `drafters`:
-    keys of DRAFTERS."""
+    """What a run has compared so far, and its file. `head`: precedes the figures; `drafters`: keys of DRAFTERS."""
 
     path: Path
     head: dict[str, Any]
@@ -198,9 +196,8 @@ def check(
     width: int | None = None,
     users: int = 1,
 ) -> None:
-    """Compare the questions, and write the file of `result` after every one. `users` ask their
-    questions at once, whose replies share forwards; plain decoding has one at a time. Raises RequestError if
-    a drafter of `result` is not to be had."""
+    """Compare the questions, and write the file of `result` after each. `users` ask at once and share forwards.
+    Raises RequestError for a drafter that is not available."""
     if "stack" in result.drafters:
         _draft_models(served)
 

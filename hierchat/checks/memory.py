@@ -1,5 +1,4 @@
-"""Search the memory of this process and of its children for texts. Another process searches, so that the search puts
-no copy of the texts into the memory that it searches: it gets them with all bits turned."""
+"""Search the memory of this process and its children for texts, by another process that gets them disguised."""
 
 import gc
 import json
@@ -30,8 +29,7 @@ def disguised(text: bytes) -> bytes:
 
 
 def copies(sought: Iterable[bytes]) -> Counter[str]:
-    """Count the places that hold one of these disguised texts, by process: "here", or a child's name. Raises OSError
-    if this system does not let a process read its own memory."""
+    """Count the places of these disguised texts by process: "here", or a child's name. Raises OSError."""
     with ExitStack() as stack:
         opened = [stack.enter_context(open(f"/proc/self/{name}", "rb", 0)).fileno() for name in FILES]
         done = subprocess.run(
@@ -47,8 +45,7 @@ def copies(sought: Iterable[bytes]) -> Counter[str]:
 
 
 def held(sought: Iterable[bytes]) -> list[str]:
-    """Return the kinds of objects that hold one of these disguised texts and are in use: reached from an object that
-    Python's collector knows, or from a variable of a running function. Memory that was freed is not looked at."""
+    """Return the kinds of objects in use that hold one of these disguised texts; freed memory is not searched."""
     texts = [disguised(one) for one in sought]
     shortest = min(map(len, texts))
     own = {id(texts), *map(id, texts)}
@@ -74,7 +71,6 @@ def _stack(frame: FrameType | None) -> Iterator[Any]:
 
 
 def _bytes_of(one: Any, shortest: int) -> Iterator[bytes]:
-    """Yield what an object holds, as text or as numbers of tokens, unless it is too short for what is sought."""
     kind = type(one)
     if issubclass(kind, str) and 4 * len(one) >= shortest:
         yield one.encode("utf-8", "surrogatepass")
@@ -93,8 +89,7 @@ def _bytes_of(one: Any, shortest: int) -> Iterator[bytes]:
 
 # Another process's memory
 def pieces(maps: Iterable[bytes], memory: int, there: int) -> Iterator[bytes]:
-    """Yield the memory that a process has written, as far as it is there; a text that two pieces share is in both.
-    `maps`, `memory` and `there`: its FILES, the last two as file descriptors."""
+    """Yield the memory that a process has written; a text that two pieces share is in both. Arguments: its FILES."""
     page = os.sysconf("SC_PAGE_SIZE")
     for line in maps:
         edges, rights, *_ = line.split()
@@ -116,7 +111,6 @@ def pieces_of(pid: int) -> Iterator[bytes]:
 
 
 def _runs(flags: bytes) -> Iterator[tuple[int, int]]:
-    """Yield begin and length of each run of pages that are in memory or in swap."""
     begin = None
     for at in range(len(flags) + 1):
         present = at < len(flags) and flags[at] & 0xC0

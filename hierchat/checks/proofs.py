@@ -1,5 +1,4 @@
-"""Check the promises with a model and a new database. `prove` starts this module as a program. The program leaves the
-network first, so the module imports nothing that starts threads."""
+"""Check the promises with a model and a new database. Runs as a program that leaves the network first."""
 
 from __future__ import annotations
 
@@ -71,9 +70,8 @@ NAMES = (WORDS, LEAVES, LOST, GONE, MEMORY, SPEED)
 
 @dataclass
 class Proofs:
-    """Runs the checks, each of which returns its line. `folder`: the data folder of the program; the checks
-    write their own files into its parent. `tell` is called with what is checked now. `cut_off`: whether this process
-    has no network."""
+    """Runs the checks, each of which returns its line. `folder`: data folder; `tell` gets progress; `cut_off`: no
+    network."""
 
     service: ChatService
     folder: Path
@@ -333,7 +331,6 @@ class Proofs:
         return chat
 
     def _disguised_chat(self) -> tuple[int, list[bytes]]:
-        """Write a chat about a word; return it, and the word and tokens by which it is found in memory, disguised."""
         import numpy as np
 
         assert self.service.served
@@ -353,7 +350,6 @@ class Proofs:
         file.unlink()
 
     def _tokens(self, chats: Iterable[int]) -> list[list[int]]:
-        """Return the tokens of each reply in some chats."""
         messages = (message for chat in chats for message in self._store.messages.path(self.user, chat))
         return [self._store.replies.tokens(self.user, one.id) for one in messages if one.role == "assistant"]
 
@@ -364,7 +360,6 @@ class Proofs:
                     yield path, path.read_bytes()
 
     def _found(self, sought: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-        """Yield what was found, readable if it is a word, and the name of the file."""
         for path, data in self._files():
             for one in sought:
                 if one in data:
@@ -472,8 +467,7 @@ def write_tiny_model(folder: Path) -> None:
 
 
 def main(model: str, folder: Path) -> None:
-    """Run all checks with a model of the catalogue, or with a tiny one if `model` is empty; each line printed is JSON:
-    what is done now as text, or a result as an object."""
+    """Run all checks with a model of the catalogue, or a tiny one; print progress as JSON texts, results as objects."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries may print
     cut_off = leave_network()

@@ -1,5 +1,4 @@
-"""Prove the promises on this machine (`hierchat prove`, and *Prove it* in Settings): start the checks of `proofs` in a
-process over a temporary folder, collect their lines, and keep the last result for the page."""
+"""Prove the promises on this machine (`hierchat prove`, *Prove it*): run `proofs` in a process, and keep the result."""
 
 import json
 import subprocess
@@ -55,8 +54,8 @@ class Proof:
 
 
 def chosen(name: str | None, catalogue: Catalogue) -> str:
-    """Return the model to prove with: the named one, else the default, else any that is here; empty if there is none.
-    Raises MissingError if the named one is not on this machine, and UnknownModelError."""
+    """Return the model to prove with: the named one, else the default, else any that is here.
+    Raises MissingError, UnknownModelError."""
 
     def here(entry: ModelEntry) -> bool:
         return not entry.engine and is_fetched(entry, best_device())

@@ -1,5 +1,4 @@
-"""Run questions for checks and measurements, from a file of JSON lines with `turns`: settings, machine, the file of the
-run, and progress in the terminal."""
+"""Run questions for checks and measurements: JSON lines with `turns`, settings, machine, result file, progress."""
 
 import json
 import platform
@@ -103,8 +102,7 @@ def _question(number: int, said: Any) -> Question:
 
 
 def spread(questions: Sequence[Question], limit: int | None = None) -> list[Question]:
-    """Order questions by taking one of each group in turn, and of each category within a group, so that any
-    beginning of the list, such as its first `limit`, holds about equally many of each."""
+    """Order questions by one of each group in turn, and of each category within, so that any beginning is balanced."""
     groups: dict[str, list[Question]] = {}
     for question in _in_turn(questions, [question.category for question in questions]):
         groups.setdefault(question.group, []).append(question)
@@ -113,7 +111,6 @@ def spread(questions: Sequence[Question], limit: int | None = None) -> list[Ques
 
 
 def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Question]:
-    """Order questions by the first of each key, the second of each, ...; keys in order of their appearance."""
     seen: dict[str, int] = {}
     ranked = []
     for at, (question, key) in enumerate(zip(questions, keys, strict=True)):
@@ -124,8 +121,7 @@ def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Questio
 
 @dataclass
 class Dialogue:
-    """Holds one conversation as the chat would: every prompt contains all earlier turns. `room`: tokens that
-    a prompt leaves for its reply, where the context has them."""
+    """One conversation as the chat would hold it: prompts contain all earlier turns and leave `room` tokens."""
 
     served: ServedModel
     room: int
@@ -186,7 +182,6 @@ def machine() -> dict[str, str | int | float]:
 
 
 def _revision() -> str:
-    """Return the commit, and whether the program differs from it; empty outside a clone."""
     git = ["git", "-C", str(Path(__file__).parents[1])]
     with suppress(OSError):
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
@@ -210,8 +205,7 @@ def settings_of(**flags: Any) -> GenerationSettings:
 
 
 def answered(act: Callable[[], int], backend: str | None = None, out: Path | None = None) -> int:
-    """Run a command, or say why it cannot run, and return the exit code: that of `act`, 2 for an error, 130
-    for Ctrl-C. An unknown backend and a file `out` that cannot be written are errors before all else."""
+    """Run a command, or say why it cannot run; return `act`'s exit code, 2 for an error, 130 for Ctrl-C."""
     try:
         if backend and backend not in get_args(Backend):
             raise unknown("backend", backend, get_args(Backend))
@@ -237,8 +231,7 @@ Tell = Callable[[str, int], None]
 
 @contextmanager
 def bar(total: int, done: int = 0) -> Iterator[Tell]:
-    """Draw a progress bar over `total` units of work, `done` of them before; between measurements only, so
-    that it takes nothing from them."""
+    """Draw a progress bar over `total` units of work, `done` of them before, between measurements only."""
     columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     period = 3600  # seconds: questions take long

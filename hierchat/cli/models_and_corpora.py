@@ -109,8 +109,8 @@ def search_models(words: tuple[str, ...]) -> None:
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table, one line for each row, never broken. A terminal gets aligned columns, as many as have room, and
-    the names of those that have none; a pipe or file all cells between tabs. `right`: columns of numbers."""
+    """Print a table, one line a row: on a terminal the columns that fit, aligned; else all, by tabs. `right`:
+    numbers."""
     if not sys.stdout.isatty():
         for row in rows:
             print("\t".join(row))

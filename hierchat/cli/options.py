@@ -53,9 +53,7 @@ model_option = click.option(
 
 
 def with_store(command: Callable[..., int | None], *, existing: bool = False) -> Callable[..., int | None]:
-    """Give a command the flag `--db`, and as its first argument the open store of that database.
-
-    `existing`: raise StoreError where there is no such database yet."""
+    """Give a command the flag `--db`, and the open store as first argument. `existing`: the database must exist."""
 
     @database_option
     @wraps(command)

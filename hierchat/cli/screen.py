@@ -102,7 +102,6 @@ class MarkdownScreen:
 
 
 def _markdown(text: str) -> Markdown:
-    """Return a reply as Markdown of rich, with the thought quoted above the answer."""
     parts = split_reasoning(text)
     quoted = "".join(f"> {line}\n" for line in parts.thought.split("\n")) + "\n" if parts.thought else ""
     drawn = Markdown("", code_theme="ansi_dark", hyperlinks=False)

@@ -30,8 +30,7 @@ _END_SECONDS = 10.0
 _EARLIER = "me"
 """Whose the chats of everybody with the password were up to version 0.1."""
 _M_ARENA_MAX, _ARENAS = -8, 2
-"""mallopt's name for how many arenas there are at most, and how many are enough: the interpreter's lock lets one thread
-allocate at a time, mostly."""
+"""mallopt's name for the number of arenas, and how many suffice: mostly one thread allocates at a time."""
 
 
 @dataclass(frozen=True, slots=True)

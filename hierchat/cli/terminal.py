@@ -52,7 +52,6 @@ class TerminalChat:
     slot: ModelSlot
     user: int
     project: int | None = None
-    """Project of new chats, and of the last chat."""
     incognito: bool = False
     """Whether no other chat drafts, and the chat is erased when the store closes."""
     system_prompt: str | None = None
@@ -80,8 +79,7 @@ class TerminalChat:
         return replace(found, system_prompt=prompt, sampling={**found.sampling, **self.sampling})
 
     def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        """Ask a question and yield the frames of the reply. Raises CommandError if the chat was deleted, and what
-        ChatService.send raises. Nothing is stored if the reply does not begin."""
+        """Ask a question and yield the frames of the reply. Raises CommandError, and as ChatService.send."""
         chats = self.store.chats
         number = self.number
         try:
@@ -115,8 +113,8 @@ class TerminalChat:
 
 
 def answer(chat: TerminalChat, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
-    """Show the reply to a question as it is written, until Ctrl-C, and return its last frame; in phase "waiting" if the
-    reply did not begin. Raises what keeps it from beginning, BrokenPipeError, and Ended."""
+    """Show the reply to a question as it is written, until Ctrl-C; return its last frame.
+    Raises what keeps it from beginning, BrokenPipeError, and Ended."""
     stop, last = Event(), Frame("waiting")
     with shutdown.stopped_by_signals(stop):
         try:
@@ -203,8 +201,7 @@ def run(flags: ChatFlags) -> int:
 
 
 def _question(message: str) -> tuple[str, Sequence[Attachment]]:
-    """Return the message and its files. Piped text is the message if there is none, else a file of it. Raises
-    Unreadable, and CommandError if there is neither."""
+    """Return the message and its files; piped text is the message or a file. Raises Unreadable, CommandError."""
     if sys.stdin is not None and sys.stdin.isatty():
         return message, ()
     raw = sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
@@ -241,7 +238,6 @@ def _many(chat: TerminalChat, flags: ChatFlags) -> int:
 
 
 def _notes(plain: bool) -> Console:
-    """Open the console of everything but replies, on standard error."""
     return Console(stderr=True, force_terminal=False if plain else None)
 
 
@@ -279,7 +275,6 @@ def open_chat(flags: ChatFlags) -> Iterator[TerminalChat]:
 
 
 def _load(slot: ModelSlot, name: str) -> None:
-    """Load a model, and return when it can answer. Raises CommandError."""
     if name not in slot.names:
         raise CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
     slot.start(name)
@@ -312,7 +307,6 @@ def _models_of(url: str, key: str | None) -> Catalogue:
 
 
 def _project(projects: Sequence[Project], name: str) -> Project:
-    """Return the project with this name, in any case of its letters. Raises CommandError if there is none."""
     for project in projects:
         if project.name.casefold() == name.casefold():
             return project

@@ -183,7 +183,6 @@ def forget_command(store: Store, yes: bool, deleted: bool, user: str | None) -> 
 
 
 def _forget_in_backups(store: Store, name: str, yes: bool) -> int:
-    """Delete from the automatic backups what the database has no more of a user."""
     what = f"all chats of {name!r} that are only in the daily backups"
     if not yes and not _sure(what, "Nothing can bring them back."):
         print(_("Nothing was deleted."))

@@ -1,5 +1,5 @@
-"""Estimate how likely a token is to be accepted as a draft: by what `python -m benchmarks.makers.fit` fitted to replies
-of the default model, and what is learned at every step. growing/grow.py has the model."""
+"""Estimate how likely a draft is to be accepted: fitted by `python -m benchmarks.makers.fit`, and learned at every
+step."""
 
 from __future__ import annotations
 
@@ -85,8 +85,7 @@ class Chosen(NamedTuple):
 
 
 def sampling_features(settings: GenerationSettings) -> Floats:
-    """Return numbers that describe how a reply is sampled, [SAMPLING_FEATURES]: whether it is, its temperature, and how
-    much top-p, min-p and top-k cut off. Zeros for greedy decoding."""
+    """Return numbers [SAMPLING_FEATURES] that describe how a reply is sampled; zeros for greedy decoding."""
     if not settings.temperature or settings.top_k == 1:
         return np.zeros(SAMPLING_FEATURES, np.float32)
     cut = max(1.0 - settings.top_p, settings.min_p, 1.0 / settings.top_k if settings.top_k else 0.0)
@@ -110,8 +109,7 @@ class Acceptance:
         self.prior = fitted()
         self.model = self.prior._replace(score=self.prior.score.copy(), none=self.prior.none.copy())
         self.curve: NDArray[np.float64] = np.zeros((SLOTS, BINS, 3))
-        """By slot and estimated chance: how many likely candidates there were, the sum of their chances, and how many
-        were right."""
+        """By slot and estimated chance: number of likely candidates, sum of their chances, and how many were right."""
         self.matches: NDArray[np.float64] = np.zeros((SLOTS, MAX_MATCH + 1, 2))
         """By slot and length of match: how often the likeliest candidate was found by it, and was right."""
 
@@ -121,8 +119,7 @@ class Acceptance:
         return Lessons(self.model, self.prior, RATE, FORGET, recent, RECENT_RATE, self.curve, self.matches)
 
     def calibration(self) -> Calibration:
-        """Return for each source and every range of chances in which there were candidates: their mean chance, the
-        share that was right, and how many they were."""
+        """Return for each source and range of chances: the mean chance, the accepted share, and the count."""
         found: Calibration = {}
         for source in dict.fromkeys(SOURCES):
             bins = self.curve[[slot for slot in range(SLOTS) if SOURCES[slot] == source]].sum(0)

@@ -17,8 +17,8 @@ class Latency(Protocol):
     """Return costs of steps on this machine, as the engine measures them."""
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Return the milliseconds of a step over 1, 2, ... positions after `context` tokens; never falling. The same
-        object as long as nothing changed."""
+        """Return the ms of a step over 1, 2, ... positions after `context` tokens, never falling; one object until it
+        changes."""
         ...
 
 
@@ -60,10 +60,8 @@ RESTORED = 0.5
 
 
 class CostEstimate:
-    """Estimate what a forward costs by its rows, by a Kalman filter: one observation for each forward. The costs at
-    some numbers of rows are estimated. Their increments are independent a priori. So rows never seen lie on a line
-    between those that were, and steps in the curve appear where they are measured. Forgetting draws the certainty back
-    to the prior, not the costs."""
+    """Estimates what a forward costs by its rows, by a Kalman filter with one observation for each forward.
+    Increments between some numbers of rows are independent a priori. Forgetting lowers the certainty, not the costs."""
 
     noise = 0.04
     """Standard deviation of a single forward."""
@@ -98,7 +96,6 @@ class CostEstimate:
         return np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS).tolist()
 
     def _speed(self) -> NDArray[np.float64]:
-        """Return the covariance of a machine that is faster or slower at all it does."""
         return np.outer(SPEED_SD**2 * self._mean, self._mean)
 
 
@@ -124,8 +121,7 @@ def _observe(mean, covariance, prior, at, value, noise, clip):  # type: ignore[n
 
 
 class LatencyCurve(CostEstimate):
-    """Estimate the milliseconds of a step over 1..32 positions: a cost for each width, a slope in context, and one in
-    context for each row."""
+    """Estimates the ms of a step over 1..32 positions: a cost for each width, a slope in context, and one per row."""
 
     def __init__(self) -> None:
         super().__init__(np.arange(1, WIDEST + 1), (CONTEXT_SD, ROW_CONTEXT_SD))
@@ -141,16 +137,14 @@ class LatencyCurve(CostEstimate):
         self.observe(at, ms)
 
     def state(self) -> bytes:
-        """Return the learned costs, in proportion to the cost of one position, since milliseconds differ from day to
-        day."""
+        """Return the learned costs relative to one position, because milliseconds differ from day to day."""
         covariance = self._covariance / self._mean[0] ** 2
         learned = {"mean": self._mean / self._mean[0], "covariance": (covariance + covariance.T) / 2}
         return json.dumps({name: np.round(part, 6).tolist() for name, part in learned.items()}).encode()
 
     def restore(self, state: bytes) -> None:
-        """Begin where an earlier run ended. Raises ValueError if its state is damaged. Costs are taken over in
-        proportion to each other; the first step noted sets the scale in milliseconds. Only a part of the certainty is
-        taken over, so that a machine that has become slower is soon measured anew."""
+        """Continue from an earlier run's relative costs, with part of its certainty. Raises ValueError if they are
+        damaged. The first step noted sets the scale in milliseconds."""
         try:
             read = json.loads(state)
             mean = np.array(read["mean"], np.float64)
@@ -169,8 +163,7 @@ class LatencyCurve(CostEstimate):
         self._table = []
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Return the milliseconds of a step over 1, 2, ... 32 positions, never falling: one list until it is out of
-        date."""
+        """Return the ms of a step over 1..32 positions, never falling: one list until it is out of date."""
         if not self._table or self._changes >= REFRESH or abs(context - self._table_context) >= 64:
             slope = self._mean[WIDEST] + np.arange(WIDEST) * self._mean[WIDEST + 1]
             self._table = self.rising(self._mean[:WIDEST] + context / PER_TOKENS * slope)
@@ -183,8 +176,7 @@ class LatencyCurve(CostEstimate):
 
 
 class RowCosts(CostEstimate):
-    """Estimate what vLLM's forwards take by the rows of the whole batch, at some numbers of rows, with straight lines
-    between."""
+    """Estimates the ms of vLLM's forwards by the rows of the whole batch, with straight lines between some numbers."""
 
     noise, clip = 0.06, 2.0
 
@@ -204,8 +196,7 @@ class RowCosts(CostEstimate):
             self.observe(self._at[rows - 1], ms)
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Return the milliseconds of a forward over 1, 2, ... rows; never falling. The same list until it is out of
-        date."""
+        """Return the ms of a forward over 1, 2, ... rows, never falling; the same list until it is out of date."""
         if not self._table or self._changes >= REFRESH:
             self._table = self.rising(self._at @ self._mean)
         return self._table
@@ -226,9 +217,8 @@ def _onward(extra):  # type: ignore[no-untyped-def]
 
 
 class DraftCost:
-    """Prices of drafts at the present pace: `extra` [n] are the milliseconds that n drafts add to a step, `onward` [n]
-    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay: a
-    token is worth the time that one takes now, so that a draft is worth less within a copy."""
+    """Prices of drafts at the present pace: `extra` [n] ms that n drafts add to a step, `onward` [n] the least for
+    one more. A draft that is accepted less often than onward / token_ms does not pay."""
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
@@ -246,8 +236,8 @@ class DraftCost:
         self._start()
 
     def look(self, context: int, roots: int = 1) -> None:
-        """Take the costs after `context` tokens. `roots`: replies that share the forward, each with one row and its
-        drafts; the pace counts all of them together."""
+        """Take the costs after `context` tokens, for `roots` replies that share the forward, each with a row and its
+        drafts."""
         table = self._latency.step_ms(context)
         if table is self._table and roots == self._roots:
             return

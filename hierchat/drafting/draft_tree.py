@@ -66,7 +66,6 @@ class DraftTree:
         return path
 
     def cut(self, nodes: int) -> DraftTree:
-        """Return the tree of the first so many nodes."""
         return DraftTree(
             self.tokens[:nodes],
             self.parents[:nodes],
@@ -100,8 +99,8 @@ class DraftTree:
 
 
 def _joined(trees: Sequence[DraftTree]) -> tuple[dict[tuple[int, int], int], list[dict[int, int]]]:
-    """Join trees into one without doubles. Return the links of the joint tree, (parent, token) -> node, and for each
-    tree a map from nodes of the joint tree to its own, the likeliest of several, with -1 for the root."""
+    """Join trees without doubles. Return the links, (parent, token) -> node, and per tree a map from joint to own
+    nodes."""
     links: dict[tuple[int, int], int] = {}
     own: list[dict[int, int]] = []
     for tree in trees:
@@ -120,12 +119,9 @@ def judged(
     probability: Callable[[int, int], float | None],
     blended: Callable[[float | None, float], float],
 ) -> tuple[dict[int, list[tuple[int, int, float | None, float]]], DraftTree, float]:
-    """Join the databases' tree and a model's into one, each node with the chance that both together give it.
-    `probability` returns the model's for a token after a node; `blended` combines it with the databases' own.
-
-    Return three things: for each node that the model expanded, its drafts as (node, token, the databases' probability
-    or None if they do not propose it, the model's); the tree; and the expected number of accepted tokens of the
-    databases' nodes by those chances."""
+    """Join the databases' tree and a model's, each node with the chance that both together give it. `probability`:
+    the model's for a token after a node; `blended` combines it with the databases'. Return, per node that the model
+    expanded, its drafts (node, token, databases' probability or None, model's); the tree; expected tokens."""
     links, own = _joined([first, other])
     places: dict[int, list[tuple[int, int, float | None, float]]] = {}
     chances: list[float] = []
@@ -162,7 +158,6 @@ def merge(
     trees: Sequence[DraftTree], onward_ms: NDArray[np.float64], token_ms: float, most: int
 ) -> DraftTree:
     """Merge the nodes of all trees that pay for their row, at most `most`, likeliest first.
-
     `onward_ms` [n]: cost of one more row after n drafts. `token_ms`: value of a token."""
     links, own = _joined(trees)
     best: list[tuple[DraftTree, int]] = []
@@ -188,9 +183,8 @@ def with_branches(
     token_ms: float,
     limit: int,
 ) -> DraftTree:
-    """Add branches of the databases' tree to the chain of the highest draft model, if they pay for their row. Each
-    token of the chain is accepted with probability `accepted`. `onward_ms` [n]: cost of one more row after n drafts.
-    `token_ms`: value of a token."""
+    """Add branches of the databases' tree to a draft model's chain if they pay; a chain's token counts `accepted`.
+    `onward_ms` [n]: cost of one more row after n drafts. `token_ms`: value of a token."""
     tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
     matches = [chain.match(node) for node in range(len(chain))]
     chances = [accepted ** (depth + 1) for depth in range(len(chain))]
@@ -230,8 +224,8 @@ def with_branches(
 
 
 def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
-    """Return the path from the root of at most `most` nodes whose expected tokens are worth most more than its rows
-    cost, for engines that verify no trees; empty if none pays. The tree must have probabilities."""
+    """Return the path of at most `most` nodes with the best gain over its rows; empty if none pays. Needs
+    probabilities."""
     gains: list[float] = []
     depths: list[int] = []
     best, at = 0.0, -1
@@ -252,8 +246,8 @@ def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
 
 
 def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:
-    """Return how many nodes of each tree go through a shared forward: the likeliest ones, as long as the next one
-    pays for its row. A tree without probabilities gets at most its share of the rows."""
+    """Return how many nodes of each tree go through a shared forward: the likeliest, while the next pays for its
+    row."""
     kept = [0 if tree.probabilities else min(len(tree), cost.most // len(trees)) for tree in trees]
     rows = sum(kept)
     following = [(-tree.probabilities[0], at) for at, tree in enumerate(trees) if tree.probabilities]

@@ -40,10 +40,8 @@ _NO_SUCCESSORS = (np.empty((0, TOP), np.int32), np.empty(0, np.int64), np.empty(
 
 
 class Drafter(Proposer):
-    """Draft from the context, always, and any other databases. `successors`, if given, learn the target's next tokens.
-    The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
-    `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost. `settings` of the reply:
-    where it is sampled, drafts are chosen by the sampler's own noise."""
+    """Drafts from the context and any other databases. `successors`, if given, learn the target's next tokens.
+    The tree's size follows `latency` and `acceptance`; `width` fixes the positions per forward instead."""
 
     def __init__(
         self,
@@ -94,7 +92,6 @@ class Drafter(Proposer):
         self._nodes = nodes
 
     def _make_room(self, runs: int) -> None:
-        """Make room for a tree over so many runs, and write down where all arrays of this reply are."""
         learned, noise = self.acceptance, self._chosen.noise
         scoring = model = learned.model
         if noise.key:

@@ -75,11 +75,8 @@ def payoff_of_drafting() -> Payoff:
 
 
 class DraftingGate:
-    """Decide, step by step of one reply, whether to draft at all.
-
-    All that drafting takes counts: proposing, observing, the likeliest tokens, and wider rows. It is set against plain
-    steps for the tokens that were accepted. During a pause nothing is proposed or observed. A pause also ends if the
-    text begins to repeat itself."""
+    """Decides, step by step of one reply, whether to draft: all that drafting takes, against plain steps.
+    During a pause nothing is proposed or observed. A pause also ends if the text begins to repeat itself."""
 
     def __init__(self, payoff: Payoff | None) -> None:
         """Start with what earlier replies taught. `payoff` None: drafting is never left out."""
@@ -106,8 +103,7 @@ class DraftingGate:
         return self._payoff is None or self._payoff.silent % MEASURED_EVERY == 0
 
     def learn(self, accepted: int, took_ms: float, rows_ms: float) -> None:
-        """Learn from a step with drafts: how many were accepted, the milliseconds of proposing and observing, and those
-        of the rows beyond the first."""
+        """Learn from a step with drafts: accepted drafts, ms of proposing and observing, and ms of the further rows."""
         if (payoff := self._payoff) is None:
             return
         payoff.asked, payoff.silent = payoff.asked + 1, 0

@@ -22,19 +22,15 @@ log = logging.getLogger(__name__)
 
 
 PROMPT_STATES = 64
-"""Number of final prompt tokens whose hidden states are passed to `Proposer.see`; their states depend on all earlier
-tokens."""
+"""Number of final prompt tokens whose hidden states are passed to `Proposer.see`."""
 
 DraftCoroutine = Generator[Any, Any, DraftTree]
-"""Coroutine that drafts for one reply. It yields each forward that it needs of a draft head (HeadForward), is sent the
-result (HeadRows), and returns the tree. So the forwards of several replies can be computed together."""
+"""Coroutine that drafts for one reply: yields each HeadForward that it needs, is sent HeadRows, returns the tree."""
 
 
 class Proposer(ABC):
-    """Base class of whatever drafts: proposes a tree before every forward, and observes the tokens committed after it.
-
-    A subclass needs `propose` alone; all other methods have defaults.
-    """
+    """Base class of drafters: proposes a tree before every forward, and observes the tokens committed after it.
+    A subclass needs `propose` alone."""
 
     top: int = 0
     """Number of the target's top tokens that `observe` gets for each position; 0 if it needs none."""
@@ -55,22 +51,17 @@ class Proposer(ABC):
         """Return a tree of at most `limit` nodes that continues the observed text."""
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:  # noqa: B027
-        """Observe committed tokens, in order: the accepted drafts and one token that the target added. After steps
-        without a proposal, the tokens of several steps may come together; `top` is None then.
-
-        `top` [tokens, self.top]: the tokens with the highest raw logits at each position, highest first, the lower id
-        first among equals, -1 beyond the vocabulary. None if `self.top` is 0.
-        """
+        """Observe committed tokens, in order; after steps without a proposal several steps' tokens, with `top` None.
+        `top` [tokens, self.top]: tokens with the highest raw logits at each position, the lower id first among
+        equals, -1 beyond the vocabulary. None if `self.top` is 0."""
 
     def see(self, hidden: NDArray[np.float32], position: int) -> None:  # noqa: B027
-        """Read hidden states after the target's last norm, [tokens, hidden], of the text's tokens from `position` on.
-        They are valid until `observe` gets the tokens that the target chose there. Before `begin` they belong to the
-        last PROMPT_STATES tokens of the prompt, without those that were cached. Runners without hidden states never
-        call it."""
+        """Read hidden states [tokens, hidden] after the last norm, of the tokens from `position` on; valid until
+        `observe`. Before `begin` they are of the prompt's last PROMPT_STATES tokens, except cached ones. Some runners
+        never call it."""
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """Propose drafts for a batched forward, at its prices. If the tree has probabilities, they fall from node to
-        node."""
+        """Propose drafts for a batched forward, at its prices; probabilities in the tree fall from node to node."""
         return self.propose(limit)
 
     def drafting(self, cost: DraftCost, limit: int | None = None) -> DraftCoroutine:
@@ -87,8 +78,7 @@ class Proposer(ABC):
 
 
 def drafted(drafting: Sequence[DraftCoroutine]) -> list[DraftTree]:
-    """Run the drafting of several replies, and return the tree of each. They share forwards of one head, as far as its
-    rows suffice: the others get the next one."""
+    """Run the drafting of several replies, which share forwards of one head, and return the tree of each."""
     trees = [DraftTree()] * len(drafting)
     answers: dict[int, Any] = dict.fromkeys(range(len(drafting)))
     wanted: dict[int, Any] = {}
@@ -113,8 +103,7 @@ def drafted(drafting: Sequence[DraftCoroutine]) -> list[DraftTree]:
 
 @dataclass(slots=True)
 class Blend:
-    """Estimate how likely a draft is to be accepted from what the databases say and what a model says of it: by
-    logistic regression over both, which goes on learning from what 4,400 tokens of two models taught it."""
+    """Estimates how likely a draft is accepted, from the databases and a model, by an online logistic regression."""
 
     both: NDArray[np.float64] = field(default_factory=lambda: np.array([0.9, 0.85, 0.38]))
     """Weights of three inputs where both propose a draft: 1, the log odds by the databases and those by the model."""
@@ -172,8 +161,7 @@ SURE = (0.3, 0.7)
 
 @dataclass(slots=True)
 class Payoffs:
-    """Estimate the gain of a secondary proposer: the expected tokens of its drafts, which vary less than the accepted
-    ones, and the average difference between the two."""
+    """Estimates the gain of a secondary proposer: expected tokens of its drafts, plus the mean error of that."""
 
     each: tuple[Payoff, ...] = field(
         default_factory=lambda: tuple(Payoff() for _ in range(2 * (len(SURE) + 1)))
@@ -196,8 +184,7 @@ class Payoffs:
 
 @dataclass(slots=True)
 class Partner:
-    """Ask a secondary proposer, and estimate its cost and its extra accepted tokens: separately by how sure the first
-    proposer is, because little can be gained if it is sure."""
+    """Asks a secondary proposer, and estimates its cost and its extra accepted tokens by how sure the first one is."""
 
     proposer: Proposer
     payoffs: Payoffs = field(default_factory=Payoffs)
@@ -247,8 +234,8 @@ class Partner:
     def learn(
         self, tokens: Sequence[int], without: int, joint: int, expected: float | None, rows_ms: float
     ) -> None:
-        """Learn from committed `tokens`, of which the first proposer's drafts alone would have brought `without`. The
-        joint tree brought `joint`, was `expected` to bring so many more, and its rows cost `rows_ms` more."""
+        """Learn from committed `tokens`: `without` by the first proposer alone, `joint` by the joint tree, which was
+        `expected` to bring so many more for `rows_ms` more."""
         tree, rested = self.tree or DraftTree(), self.rested
         self.tree, self.rested = None, False
         accepted = len(tree.path(tokens))
@@ -261,11 +248,8 @@ class Partner:
 
 
 class JointDrafter(Proposer):
-    """Join proposers. `first` is always called, `others` if they pay; `cost` has the prices of rows and tokens.
-
-    The merged tree has each draft once, if it pays for its row: with its highest chance in any tree, or with the
-    combined estimate of the databases and a proposer that has a `blend`.
-    """
+    """Joins proposers: calls `first` always, `others` if they pay; `cost` has the prices of rows and tokens.
+    The joint tree has each draft once, if it pays for its row, with its highest or its blended chance."""
 
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
         self.first = first
@@ -321,7 +305,6 @@ class JointDrafter(Proposer):
         return self._join(trees, cost, limit)
 
     def _join(self, trees: Sequence[DraftTree], cost: DraftCost, limit: int | None) -> DraftTree:
-        """Join the others' trees with the first one's."""
         self._priced, tree, self._expected = cost, self._tree, None
         if any(trees):
             most = cost.most if limit is None else min(limit, cost.most)
@@ -358,7 +341,6 @@ class JointDrafter(Proposer):
             proposer.observe(tokens, None if top is None or not proposer.top else top[:, : proposer.top])
 
     def _teach(self, blend: Blend, tokens: Sequence[int]) -> None:
-        """Learn at each place of the joint tree that the committed tokens passed."""
         place = -1
         for token in tokens:
             following = -2

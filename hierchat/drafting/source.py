@@ -20,8 +20,7 @@ kernel = Kernels(__file__)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Index of texts in a slot of growing.kernel_arrays, each of which has its own weights in the acceptance model.
-    Several indices may share a slot: they are counted together."""
+    """Index of texts in a slot of growing.kernel_arrays. Indices that share a slot are counted together."""
 
     slot: int = HISTORY
     index: SuffixIndex = field(default_factory=SuffixIndex)
@@ -30,8 +29,7 @@ class Source:
     title_at: Callable[[int], str] | None = None
     """What holds a position of a corpus, for a reader."""
     origin: str = ""
-    """What the store calls what is found here, where that is not the slot's name. Drafts from passages of documents
-    (DOCUMENTS) have a source of that name, also where they are found in a prompt that holds a passage."""
+    """Name in the store of what is found here, if it is not the slot's (DOCUMENTS, also for passages in a prompt)."""
 
     @classmethod
     def of(cls, texts: Iterable[Sequence[int]], slot: int = HISTORY) -> Self:
@@ -48,8 +46,7 @@ class Source:
         self.index.append(text)
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """Return its rows of Databases.runs, from the oldest to the newest; valid while the index's lock is held, and
-        until its arrays are others."""
+        """Return its rows of Databases.runs, oldest to newest; valid while the index's lock is held."""
         tokens, order, starts, sizes = self.index.arrays
         return [
             (self.slot, tokens.ctypes.data, tokens.size, order.ctypes.data + start * order.itemsize, size)
@@ -87,8 +84,7 @@ _FIRST_ROOM = 4096
 
 
 class Context:
-    """Hold this conversation, prompt and reply so far, and for every position the occurrence before of the same token:
-    appending is constant time."""
+    """This conversation, and for every position the previous occurrence of its token: appending takes constant time."""
 
     def __init__(self, text: Sequence[int] = ()) -> None:
         room = max(_FIRST_ROOM, 2 * len(text))
@@ -170,8 +166,7 @@ class Successors:
         self.update([-1], np.empty((0, TOP), np.int32))  # compiled now, and not in the first step
 
     def update(self, path: Sequence[int], top: NDArray[np.int32]) -> None:
-        """Note that `top[i]` [TOP] may follow path[i + 1], which stood behind path[i] (-1: behind nothing). After a
-        step that is: path = the text's last two tokens and all but the last that were committed."""
+        """Note that `top[i]` [TOP] may follow path[i + 1] after path[i] (-1: after nothing)."""
         if top.shape != (len(path) - 1, TOP):
             raise ValueError(f"{len(path)} tokens need [{len(path) - 1}, {TOP}] successors, not {top.shape}.")
         if (largest := max(path)) >= len(self.single):

@@ -56,8 +56,7 @@ class SortedRun:
 
 
 class SuffixIndex:
-    """Hold texts of tokens and the orders of their suffixes. Hold `lock` while reading what `arrays` holds; from one
-    thread all calls follow each other anyway."""
+    """Texts of tokens and the orders of their suffixes. Hold `lock` while reading the contents of `arrays`."""
 
     def __init__(self, room: int = 0) -> None:
         """Start empty, with `room`: how many tokens to expect."""
@@ -143,12 +142,10 @@ class SuffixIndex:
             self._publish()
 
     def wait(self) -> None:
-        """Wait until the thread has nothing left to do."""
         while worker := self._worker:
             worker.join()
 
     def close(self) -> None:
-        """Close the index: nothing new starts in its thread."""
         with self.lock:
             self._closed = True
 
@@ -176,7 +173,6 @@ class SuffixIndex:
             self._join(older, newer, order)
 
     def _pair(self, number: int) -> tuple[SortedRun, SortedRun] | None:
-        """Return a run and the next, where they are to be merged."""
         if number < 0:
             return None
         older, newer = self._runs[number : number + 2]

@@ -44,10 +44,8 @@ def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1
 def select_implementation(
     loaded: LoadedModel, report: Report = silent, sequences: int = 1, only: str | None = None
 ) -> Selected:
-    """Find the fastest runner that computes the model right, with room for so many sequences if memory allows it. Of a
-    model of transformers, implementations are tried in order, and a record of that is kept. `only`: this one alone is
-    tried, and no record is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or
-    DoesNotFitError where the processor does not."""
+    """Find the fastest runner that computes the model right, with room for `sequences` if memory allows.
+    `only`: try this one alone. Raises DeviceError for a GPU, UnsupportedError or DoesNotFitError for the processor."""
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.llvm import is_compiled
         from hierchat.engine.cpu.runner import CpuRunner
@@ -82,8 +80,7 @@ def select_implementation(
 
 
 def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping: bool = True) -> Selected:
-    """Find the first of these implementations that computes the model right. Unless `keeping`, what earlier starts
-    found counts for nothing, and no record is kept."""
+    """Find the first implementation that computes the model right. Without `keeping`, no record is used or kept."""
     from hierchat.engine.cuda.packed_modules import widened
     from hierchat.engine.selftest import cache_key, expected, require_agreement, require_right_device
     from hierchat.engine.torch.torch_runner import gpu
@@ -215,7 +212,7 @@ def _too_large(loaded: LoadedModel) -> DoesNotFitError:
 
 
 def _answers(device: torch.device) -> bool:
-    """Tell whether a GPU still computes: after a kernel that hangs or reads elsewhere, it does nothing more."""
+    """Return whether a GPU still computes: after a kernel that hangs it does nothing more."""
     import torch
 
     def add() -> bool:

@@ -1,8 +1,5 @@
-"""Batch continuously: as many replies as are in progress go through each forward together.
-
-There is no scheduler thread: whichever request needs a step runs it for the whole batch, if no other does so already. A
-chunk of one prompt goes along (chunked prefill), short enough for the others not to stall: the weights are read once
-for both."""
+"""Batch continuously, without a scheduler thread: the first request that needs a step runs it for the whole batch.
+A chunk of one prompt goes along (chunked prefill), short enough for the others not to stall."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ from hierchat.engine.runner import CachedSequence, Runner, TooManySequences
 from hierchat.engine.verification import Sampler
 
 STALL_MS = 200.0
-"""What a step may take with a chunk of a prompt while other replies are being written, unless it takes half of that
-without."""
+"""Longest step, in ms, with a chunk of a prompt while others write, unless half of it is needed without the chunk."""
 CHUNK_MS = 60.0
 """Time for a chunk beside a step, at least: a reply of which fifteen tokens come in a second does not stall."""
 LEAST_CHUNK = 8
@@ -37,8 +33,7 @@ GIVE_WAY_MS = 100.0
 
 
 class ChunkedPrefill:
-    """Decide whose prompt is read next beside the steps of others, and how much of it at a time. `latency`: what rows
-    cost before a chunk was read."""
+    """Decides whose prompt is read next, and how much at a time. `latency`: row costs before a chunk was read."""
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
@@ -50,14 +45,12 @@ class ChunkedPrefill:
         return self._learned_ms or step_ms[-1] / len(step_ms)
 
     def next_reader(self, left: Sequence[int], waited_ms: Sequence[float]) -> int:
-        """Choose the prompt with the least left to read, less what it has waited: a brief question passes a long text,
-        but not again and again. `left` [prompts]: tokens that are to be read."""
+        """Choose the prompt with the least left to read, less what it has waited. `left` [prompts]: unread tokens."""
         rest = [tokens * self._row_ms - ms for tokens, ms in zip(left, waited_ms, strict=True)]
         return rest.index(min(rest))
 
     def tokens(self, step_ms: float, readers: int, writers: int) -> int:
-        """Return how many tokens to read beside a step that takes `step_ms`: readers and writers share the time
-        alike."""
+        """Return how many tokens to read in a step of `step_ms`: readers and writers share the time equally."""
         longest = max(STALL_MS, 2 * step_ms) - step_ms
         ms = min(max(step_ms * readers / writers, CHUNK_MS), longest)
         return min(max(int(ms / self._row_ms), LEAST_CHUNK), CHUNK)
@@ -119,8 +112,7 @@ class ContinuousBatch:
     def steps(
         self, reply: Generation, *, padded: bool = True, spare: bool = False
     ) -> Generator[Step, None, None]:
-        """Yield the steps of a reply until it has ended. `spare`: it is written in spare time. Raises what its own
-        forwards raise."""
+        """Yield the steps of a reply until it has ended. Raises what its own forwards raise."""
         request = _Running(reply, padded, spare)
         request.put(reply.begin())
         with self._changed:
@@ -149,8 +141,7 @@ class ContinuousBatch:
             self._free()
 
     def plain_ms(self) -> float:
-        """Measure the milliseconds of a plain step of all replies that are being written; nothing is committed. Of
-        several, what was measured for one of them serves the others for PROBE_AGE steps. Call it while paused."""
+        """Measure a plain step of all replies in progress, in ms; nothing is committed. Call it while paused."""
         writing = self.writing
         if self._plain[0] == len(writing) > 1 and self._steps - self._plain[1] < PROBE_AGE:
             return self._plain[2]
@@ -188,7 +179,6 @@ class ContinuousBatch:
             self._changed.notify_all()
 
     def _advance(self) -> None:
-        """Read a chunk of one prompt, and take a step of all replies whose prompts are read."""
         self._steps += 1
         going = [
             one
@@ -235,7 +225,6 @@ class ContinuousBatch:
 
     @contextmanager
     def _alone(self, request: _Running) -> Iterator[None]:
-        """Take a step of this reply alone, for which the others wait."""
         began = time.perf_counter()
         with request.failing():
             yield
@@ -245,8 +234,7 @@ class ContinuousBatch:
                 other.waited_ms += ms
 
     def _write(self, writing: Sequence[_Running], reader: _Running | None, most: int) -> None:
-        """Take a step of all these replies in one forward, with a chunk of a reader's prompt. The trees' rows go where
-        they bring most."""
+        """Take one step of all these replies in one forward, with a chunk of a reader's prompt."""
         began = time.perf_counter()
         cost, roots = self._cost, len(writing)
         cost.look(sum(one.reply.position for one in writing) // roots, roots)
@@ -298,11 +286,8 @@ WORTH_TAKING_OVER = 16
 
 
 class SequencePool:
-    """Lend the sequences of a runner to one reply at a time, and keep their texts for the next ones.
-
-    Up to `most` sequences are opened as they are needed; `first` is open already. The one that was used least recently
-    gives its text up first. What a user's sequence holds is never used for another user.
-    """
+    """Lends a runner's sequences to one reply at a time, and keeps their texts for the next ones. Opens up to `most`
+    sequences as needed, and reuses the least recently used one. A user's never serves another user."""
 
     def __init__(self, first: CachedSequence, most: int = 1) -> None:
         self.most = max(most, 1)
@@ -330,8 +315,7 @@ class SequencePool:
             self.give(sequence)
 
     def take(self, prompt: Sequence[int], user: int | None = None, chat: int | None = None) -> CachedSequence:
-        """Take a sequence for a reply to this prompt. It holds as much of the prompt as some sequence of this user's
-        did, and nothing else. Raises TooManySequences."""
+        """Take the user's sequence with the longest common prefix of this prompt. Raises TooManySequences."""
         with self._lock:
             own = self._own(user)
             shared = {id(one): common_prefix(one.tokens, prompt) for one in own}
@@ -352,7 +336,6 @@ class SequencePool:
 
     @property
     def sequences(self) -> list[CachedSequence]:
-        """List all sequences that are open."""
         return [*self._free, *self._taken]
 
     def texts(self) -> list[tuple[CachedSequence, int | None, int | None]]:
@@ -389,8 +372,7 @@ class SequencePool:
                 sequence.rollback(0)
 
     def wipe(self, user: int, chats: Collection[int | None] | None = None) -> None:
-        """Empty the slots of these chats of a user, or of all and of what belongs to no chat, and overwrite what slots
-        held before; replies in progress keep theirs. No forward may be under way."""
+        """Empty and overwrite the slots of these chats of a user, or all. No forward may be in progress."""
         with self._lock:
             for sequence in self._free:
                 chat = self._chats.get(id(sequence))

@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 
 SOURCE = "head"
-"""Source of a head's drafts."""
 CHILDREN = 4
 """Maximum number of tokens proposed after one place."""
 WIDEST_LEVEL = 4
@@ -80,8 +79,8 @@ class HeadRows(NamedTuple):
 
 
 class DraftHead(ABC):
-    """Draft by one layer that `runner` computes, for as many replies as that has sequences; what is learned of it is
-    shared by all."""
+    """Drafts by one layer that `runner` computes, for as many replies as it has sequences; they share what is
+    learned."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -113,7 +112,7 @@ class DraftHead(ABC):
             sequence.wipe()
 
     def warm_up(self, states: int) -> bool:
-        """Compute twice behind a state of so many zeros, since the first forwards are slow; return whether that gives
+        """Compute twice after a state of zeros, because first forwards are slow; return whether the results are
         numbers."""
         sequence, nothing = self.open(), np.zeros((1, states), np.float32)
         for _ in range(2):
@@ -167,8 +166,8 @@ class MtpLayerHead(DraftHead):
     """Draft by the layer for multi-token prediction that a model in blocks brings, on the CPU engine."""
 
     def __init__(self, target: BlockModel, context_length: int, sequences: int, key: str | None) -> None:
-        """Take the target's weights. `key`: what the self-test of the layer is remembered by. Raises BrokenFileError if
-        the layer computes no numbers."""
+        """Take the target's weights. `key` names the self-test's result. Raises BrokenFileError for a layer without
+        numbers."""
         layer = target.mtp_model()
         super().__init__(CpuRunner(layer, context_length=context_length, sequences=sequences, key=key))
         self._embedding, self._joining = Embedding(layer.embedding), target.mtp["eh_proj"]
@@ -185,10 +184,9 @@ class MtpLayerHead(DraftHead):
 
 
 class HeadDrafter(Proposer):
-    """Propose trees of drafts for one reply by a DraftHead: several first tokens, and chains behind them.
-
-    A cell of the head's cache holds a token and the target's state before it, as far as those were brought; cells of a
-    tree have the head's own states in their place. `cost` has the prices of rows and tokens."""
+    """Proposes trees for one reply by a DraftHead: several first tokens, and chains after them. `cost`: prices of
+    rows. A cell of the head's cache holds a token and the target's state before it; cells of a tree have the head's
+    states."""
 
     reads_hidden = True
     shares_forwards = True
@@ -231,7 +229,6 @@ class HeadDrafter(Proposer):
 
     @property
     def _end(self) -> int:
-        """Return the position of the next state that is to be seen."""
         return self._start + self._cells + len(self._states)
 
     @property
@@ -239,7 +236,6 @@ class HeadDrafter(Proposer):
         return len(self._sequence.tokens) if self._sequence else 0
 
     def _restart(self, position: int) -> None:
-        """Begin anew, with the state of the token at a position."""
         self._start, self._states = position, []
         if self._sequence:
             self._sequence.rollback(0)
@@ -283,8 +279,7 @@ class HeadDrafter(Proposer):
         return None if likely is None else likely.get(token, 0.0)
 
     def _catch_up(self) -> Generator[HeadForward, HeadRows, Rows | None]:
-        """Add cells for all tokens whose states were brought; return the rows of the last of them, None where there are
-        none."""
+        """Add cells for all tokens whose states arrived; return the rows of the last of them, or None."""
         head = self._head
         if not self._states:
             return None
@@ -343,7 +338,6 @@ class HeadDrafter(Proposer):
         return level if cost.free or gain * NEW > self._head.level_ms else []
 
     def _look_behind(self, grown: _Growth, chosen: Sequence[int]) -> Generator[HeadForward, HeadRows, None]:
-        """Compute the cells of nodes, and add what may follow them."""
         assert self._sequence
         before = list[Floats]()
         for node in chosen:
@@ -372,7 +366,6 @@ class HeadDrafter(Proposer):
         head.level_ms += (took - head.level_ms) * max(0.05, 1.0 / head.levels)
 
     def _learn(self, tokens: Sequence[int]) -> None:
-        """Learn at every place that was looked behind and that the committed tokens passed."""
         node, head = -1, self._head
         links = self._tree.links()
         for depth, token in enumerate(tokens[:DEEPEST]):

@@ -24,9 +24,8 @@ NEW_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class DraftedReply:
-    """Settings of the reply that draft models write for, what stops it, and whose text it is. `users`: by draft model,
-    whose text its slots hold. What is another's there is not used: the time that reading takes would tell whether both
-    begin in the same way."""
+    """Settings of the reply that draft models write for, what stops it, and its user. `users`: by draft model, whose
+    text its slots hold; another user's text is not reused."""
 
     settings: GenerationSettings
     stop: threading.Event
@@ -36,10 +35,8 @@ class DraftedReply:
 
 @dataclass(eq=False)
 class CachedDraftModel:
-    """Run a draft model on one text: it chooses as the target does, with the same settings and the same noise. Its
-    forwards are the fastest, padded or not: no token of a reply depends on them. `original`: the target's sequence,
-    where this is a rounded copy of the target. The copy takes over its keys and values instead of reading the text
-    again."""
+    """Runs a draft model on one text: it chooses as the target does, with the same settings and noise.
+    `original`: the target's sequence if this is its rounded copy, whose keys and values it takes over."""
 
     name: str
     _sequence: CachedSequence
@@ -81,8 +78,8 @@ class CachedDraftModel:
         self._sampler = Sampler(reply.settings, self._counts)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
-        """Verify drafts in one forward; return those that are its own choices, and one choice more, with which the text
-        goes on. Empty where it was stopped before it had read the text."""
+        """Verify drafts in one forward; return those that are its own choices, and one more. Empty if stopped while
+        reading."""
         if self._original:  # but for the last token: it opens the segment
             held, end = len(self._sequence.tokens), min(len(self._original.tokens), len(self._text) - 1)
             if held < end and self._original.tokens[:end] == self._text[:end]:
@@ -118,7 +115,6 @@ class CachedDraftModel:
             self._counts.add(token)
 
     def _read(self, tokens: Sequence[int]) -> bool:
-        """Read all of these tokens; False where the reply was stopped on the way."""
         began = time.perf_counter()
         try:
             for at in range(0, len(tokens), CHUNK):

@@ -70,18 +70,16 @@ class GenerationRequest:
     padded: bool = True
     """False: without drafts, the fastest plain decoding that the backend can do."""
     begun: int = 0
-    """The last so many of `prompt_ids` are the reply so far, which goes on as it would have by itself;
-    `settings.max_new_tokens` counts them, too."""
+    """Number of final `prompt_ids` that are the reply so far, which continues; `settings.max_new_tokens` includes
+    them."""
     user: int | None = None
     """Whose text it is; what was read for one user is never used for another."""
     chat: int | None = None
     """The chat that the text belongs to; its deletion empties the slots. None: it belongs to none."""
     spare: bool = False
-    """Whether it is written in spare time: no forward of it begins once it is stopped, and its slots are empty in the
-    end, so that the next text takes these before those that may be of use."""
+    """Whether it is written in spare time: it stops before its next forward, and leaves its slots empty."""
     payoff: Payoff | None = None
-    """Estimate of what drafting gains, from earlier replies. While it gains nothing, nothing is drafted. None: always
-    draft."""
+    """Estimate of the gain of drafting, from earlier replies. Without a gain nothing is drafted. None: always draft."""
 
 
 class Engine(Protocol):
@@ -109,8 +107,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class LearnsElsewhere(Protocol):
-    """Draft on a server that keeps the replies it wrote, outside of our store, and drafts from them for the same user.
-    It returns the model's own tokens."""
+    """Engine whose server keeps replies outside our store, and drafts from them for the same user."""
 
     @property
     def place(self) -> str:
@@ -119,17 +116,15 @@ class LearnsElsewhere(Protocol):
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> Engine:
-        """Make an engine for one reply of `user`, called `reply`; both empty where nothing of it may be kept or draft.
-        `drafts`: anything may draft; `learns`: the reply is kept. `anew`: its prompt is read as if nothing had been
-        before, so that it can be compared with another reply to it."""
+        """Make an engine for one reply of `user`, called `reply`; both empty if nothing may be kept. `drafts`:
+        anything may draft; `learns`: the reply is kept; `anew`: read the prompt without the cache, to compare
+        replies."""
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Delete what is kept of these replies, and draft from them no more. Raises ServerError where that is not
-        certain."""
+        """Delete these replies, and draft from them no more. Raises ServerError if that is not certain."""
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Decode each run of so many tokens; special tokens are text, and what is left of a character that two runs
-        share is U+FFFD. Raises ServerError where the server does not answer."""
+        """Decode each run of so many tokens; characters shared by two runs become U+FFFD. Raises ServerError."""
 
 
 @runtime_checkable

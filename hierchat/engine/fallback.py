@@ -1,7 +1,5 @@
-"""Try the implementations that may compute a model, the fastest first, and take the first that proves itself.
-
-One of which nobody knows yet whether it works on this device may raise, compute nonsense, run out of memory, never
-answer, or end the program. Each of these is a reason to take the next one, and each is reported."""
+"""Try the implementations that may compute a model, fastest first, and take the first that proves itself.
+One that raises, computes nonsense, needs too much memory, hangs or ends the program is reported and skipped."""
 
 from __future__ import annotations
 
@@ -39,7 +37,6 @@ class Implementation(NamedTuple):
     name: str
     make: Callable[[], Runner]
     drafts: bool = True
-    """Whether its runner drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +162,8 @@ class Selection:
     """Whether the latest one ran out of memory."""
 
     def first_of(self, order: Sequence[Implementation]) -> Selected:
-        """Find the first implementation whose runner is made and proves itself. One that drafts, but not to the bit, is
-        taken only if no other is exact that drafts as well. Raises NoImplementation."""
+        """Find the first implementation whose runner proves itself, an inexact one only if no exact one drafts as well.
+        Raises NoImplementation."""
         drafting = [one for one in order if one.drafts]
         inexact: list[Implementation] = []
         for one in drafting:
@@ -218,8 +215,7 @@ class Selection:
 
 
 def within(limit: float | None, work: Callable[[], T]) -> T:
-    """Return or raise what `work` does. Raises NotRight after `limit` seconds: `work` then goes on in a thread of its
-    own, for which nobody waits."""
+    """Return or raise what `work` does. Raises NotRight after `limit` seconds; its thread then continues unobserved."""
     if limit is None:
         return work()
     answer = Future[T]()

@@ -63,7 +63,6 @@ def is_looping(reply: Sequence[int]) -> bool:
 
 
 def _repeats(text: Sequence[int], period: int, repeated: int) -> bool:
-    """Tell whether `repeated` tokens at the end equal those a period before them."""
     end = len(text)
     return (
         repeated + period <= end
@@ -124,9 +123,8 @@ class PromptTooLong(ValueError):
 
 
 class Generation:
-    """Generate one reply over one sequence of a runner. `propose` and `segment` stand before a forward, which several
-    replies may share, and `take` behind it. Where the forward was this reply's alone, `latency` learns what the step
-    cost. `grammar` stands behind the reply so far."""
+    """Generates one reply over one sequence of a runner. Call `propose` and `segment` before a forward, `take` after
+    it. `latency` learns the cost of forwards of this reply alone. `grammar` follows the reply so far."""
 
     def __init__(
         self,
@@ -205,7 +203,6 @@ class Generation:
         return self._after_reading(count, forward_ms)
 
     def _see(self, hidden: NDArray[np.float32] | None, position: int) -> None:
-        """Show the drafter the hidden states of tokens from `position` on."""
         if hidden is not None and self._reader:
             self._reader.see(hidden, position)
 

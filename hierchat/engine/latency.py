@@ -20,10 +20,9 @@ SPREAD = 7919
 
 
 def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3) -> None:
-    """Measure forwards where the slots stand now, and fill the curve with them; nothing is committed. Rounds over all
-    widths, the fastest forward over each counting: as many as fit, and in any case the three widths that tell most; a
-    runner without drafts has one width. The first forward over a width may have to prepare something, so there are
-    always two."""
+    """Measure forwards at the present context, and fill the curve; nothing is committed. The fastest of several
+    rounds over all widths counts; at least two rounds, because the first forward over a width may have to prepare
+    something."""
     probes = PROBES * ROUNDS if sequence.runner.drafts else (1,) * ROUNDS
     context = len(sequence.tokens)
     # Different ones, as in a text: rows of one token would all be routed to the same experts
@@ -56,14 +55,12 @@ def _sum(words: Any) -> Any:
 
 
 def fastest_gigabytes_per_second(threads: int, size: int, passes: int) -> float:
-    """Measure the rate of the fastest eighth of reads: other programs that compute leave such moments, seldom a whole
-    pass. Raises MemoryError."""
+    """Measure the rate of the fastest eighth of reads, which other programs seldom disturb. Raises MemoryError."""
     return max(reading_rates(threads, size, passes, threads))
 
 
 def reading_rates(threads: int, size: int, passes: int, at_once: int) -> list[float]:
-    """Measure GB a second of each reading of so many pieces, all of them in turn, after one that is not counted. Raises
-    MemoryError."""
+    """Measure GB a second of each of so many reads, in turn, after one that is not counted. Raises MemoryError."""
     pieces = np.array_split(np.ones(size // 8, np.int64), threads * PIECES)
     with ThreadPoolExecutor(threads) as pool:
         sum(pool.map(_sum, pieces))

@@ -22,9 +22,9 @@ from hierchat.engine.verification import Rows, Sampler
 
 
 class LocalEngine:
-    """Generate replies on this machine, with all abilities of an engine.Engine; up to `places` at a time. `sequence` is
-    the first of its runner; `decode` turns token ids into text; `grammars` serves settings that name a grammar, which
-    are refused without. `latency` is what a step costs, refined by steps that might have drafted."""
+    """Generates replies on this machine, up to `places` at a time, with all abilities of an engine.Engine.
+    `sequence`: the runner's first; `decode`: token ids to text; `grammars`: None refuses settings that name a
+    grammar."""
 
     def __init__(
         self,
@@ -58,9 +58,8 @@ class LocalEngine:
         return self.sequence.exact
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of one reply. Without a drafter, unpadded, this is the baseline of every speed-up. Slots in
-        which this user's texts hold a common prefix with the prompt are reused. From any thread; replies in progress
-        share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory."""
+        """Yield the steps of one reply. Without a drafter, unpadded, this is the baseline of every speed-up.
+        From any thread. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory."""
         if not self.runner.drafts:
             request = replace(request, drafter=None)
         with (
@@ -82,8 +81,8 @@ class LocalEngine:
     def read_ahead(
         self, prompt_ids: Sequence[int], user: int, chat: int | None, stop: threading.Event
     ) -> bool:
-        """Read a prompt but for its last token, in pieces of at most a tenth of a second, until `stop` is set; return
-        whether all is read. Slots keep what was read. Raises as `generate`."""
+        """Read a prompt but its last token, in pieces of a tenth of a second, until `stop`; return whether all is
+        read."""
         request = GenerationRequest(prompt_ids, GenerationSettings(), stop=stop, user=user, chat=chat)
         with clear_memory_errors(), self.pool.sequence(prompt_ids, user, chat) as sequence:
             reply = self._begin(sequence, request)
@@ -125,8 +124,8 @@ class LocalEngine:
 
     @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Measure a step of the fastest plain decoding where the slots stand now, in milliseconds: median of
-        `forwards`. While several replies are being written, of all of them together. Nothing is committed."""
+        """Measure a step of the fastest plain decoding in ms: median of `forwards`; of all replies in progress
+        together."""
         times = []
         for _ in range(forwards + 1):
             with self._batch.paused():

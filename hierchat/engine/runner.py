@@ -13,9 +13,8 @@ from hierchat.engine.verification import Rows
 
 
 class CachedSequence(ABC):
-    """Hold the keys and values of one text. A segment is `tokens` with `parents`: parents[i] < i is the node that node
-    i follows, -1 what is committed. Equal positions get equal bits whatever else is in the forward where `exact` is
-    true."""
+    """Keys and values of one text. A segment is `tokens` with `parents`: parents[i] < i, -1 for committed text.
+    Equal positions get equal bits in any forward if `exact` is true."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -34,13 +33,12 @@ class CachedSequence(ABC):
 
     @abstractmethod
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
-        """Commit a chunk of the prompt, in a forward without logits. Return its hidden states behind the last norm
-        [tokens, hidden] if they are wanted (`hidden`) and the runner brings them; valid until its next forward."""
+        """Commit a chunk of the prompt, in a forward without logits; return its hidden states [tokens, hidden] if
+        `hidden` and the runner has them, valid until its next forward."""
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        """Compute the logits of every node of a segment, of this sequence alone; nothing is committed. padded=False:
-        fastest, maybe other bits."""
+        """Compute the logits of a segment's nodes; nothing is committed. padded=False: fastest, possibly other bits."""
 
     @abstractmethod
     def commit(self, nodes: Sequence[int]) -> None:
@@ -48,13 +46,11 @@ class CachedSequence(ABC):
 
     @abstractmethod
     def wipe(self) -> None:
-        """Overwrite all that the memory of the slots still holds of texts that were rolled back. No forward may be
-        under way."""
+        """Overwrite what the slots still hold of texts that were rolled back. No forward may be running."""
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        """Commit tokens without a forward, with the keys and values that `other` holds for them, which may be of
-        another model of the same shape. False where that cannot be done; nothing has changed then. With no tokens it
-        only tells whether it could."""
+        """Commit tokens with the keys and values of `other`, which may be of another model of the same shape; return
+        whether that was possible. Without tokens it only checks."""
         return False
 
     def close(self) -> None:

@@ -1,7 +1,5 @@
-"""Queue requests before an engine: first come, first served.
-
-Up to `places` replies hold the engine together; what needs it for itself waits until they have ended, and holds off
-those behind it. Each wait is short, so that a caller can look between two of them whether its reply is still wanted."""
+"""Queue requests before an engine: first come, first served. Up to `places` replies hold the engine together;
+exclusive work waits for their end, and holds off those after it."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ class Scheduler:
         self.free_since = time.monotonic()
 
     def join(self, *, first: bool = False, shares: bool = False) -> Ticket:
-        """Take a place at the end of the queue, or ahead of all replies; `shares`: others may hold the engine, too.
-        Raises QueueFull."""
+        """Join the end of the queue, or its front; `shares`: others may hold the engine, too. Raises QueueFull."""
         ticket = Ticket(self, first=first, shares=shares)
         with self.changed:
             self._wanted.set()
@@ -61,8 +58,8 @@ class Scheduler:
 
     @contextmanager
     def spare(self) -> Iterator[threading.Event | None]:
-        """Hold the engine as long as nobody else wants it: yield an event that is set once somebody does, and None
-        where somebody does already."""
+        """Hold the engine while nobody else wants it: yield an event that is set once somebody does; None if already
+        wanted."""
         ticket = Ticket(self, first=True, shares=False)  # no reply: who waits for it is not told so
         with self.changed:
             free = not self.holders and not self.waiting

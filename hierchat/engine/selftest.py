@@ -1,6 +1,4 @@
-"""Test at start-up that a position gets the same bits whatever else is in its segment.
-
-What it found is kept in the cache folder under a key that names all that bits may depend on: the test runs once."""
+"""Test at start-up that a position gets the same bits in any segment. The result is cached under a key."""
 
 from __future__ import annotations
 
@@ -46,16 +44,13 @@ SWITCHES = (
 
 
 class SelfTestResult(BaseModel, frozen=True, extra="forbid", strict=True):
-    """Result of a self-test."""
-
     exact: bool
     quantum: int = Field(default=1, ge=1, description="rows to whose multiples a segment is padded")
     widest: int | None = Field(default=None, ge=1, description="rows of the widest forward; None: any")
 
 
 def remembered(key: str | None, test: Callable[[], SelfTestResult]) -> SelfTestResult:
-    """Return the proof kept under `key` (see cache_key), or what `test` finds now; None: nothing is kept. A damaged
-    file counts as none."""
+    """Return the proof kept under `key` (see cache_key), or run `test`; with None, nothing is kept."""
     if key is None:
         return test()
     file = cache_dir() / "selftest" / f"{key}.json"
@@ -82,8 +77,7 @@ def invariant(
 
 
 def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
-    """Hash all that the bits may depend on. `device`: None for this machine's processor. The number of threads is left
-    out: the test compares them."""
+    """Hash all that the bits may depend on, but the number of threads. `device`: None for this machine's processor."""
     parts = [
         model_key,
         backend,
@@ -99,8 +93,8 @@ def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
 def _pairs(
     sequence: CachedSequence, quantum: int, border: int, one_thread: Callable[[], AbstractContextManager[Any]]
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Yield logits that must be equal, those that differ most often first: a backend that fails does so quickly. One
-    thread does most of it: beside other work, which is likely at start, several are much slower."""
+    """Yield logits that must be equal, likely failures first; mostly on one thread, which is faster beside other
+    work."""
     random = np.random.default_rng(0)
     prompt = random.integers(0, sequence.vocabulary, border - 4).tolist()
     drafts = random.integers(0, sequence.vocabulary, len(TREE)).tolist()
@@ -143,7 +137,6 @@ def _pairs(
 
 
 def _rows(sequence: CachedSequence, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
-    """Compute a segment's logits, and copy them: a runner may use the same memory again."""
     rows = sequence.forward(tokens, parents)
     return np.array([rows[node] for node in range(len(tokens))])
 
@@ -188,8 +181,7 @@ def _sources() -> str:
 TEXT, LATEST = 24, 4
 """Tokens of the text, and how many of them are a segment behind the others."""
 CLOSE, ROUGHLY = 0.05, 0.3
-"""By which a row's logits may differ, as the root of their mean square in standard deviations: in float32, and in
-anything less precise. Wrong ones differ by one and more."""
+"""Allowed RMS difference of a row's logits, in standard deviations: float32, and less precise. Wrong ones exceed 1."""
 
 
 def text_of(vocabulary: int) -> list[int]:
@@ -198,8 +190,8 @@ def text_of(vocabulary: int) -> list[int]:
 
 
 def expected(model: Any, vocabulary: int) -> NDArray[np.float32] | None:
-    """Compute logits [LATEST, vocabulary] by transformers alone, with the attention that the model has now; None where
-    it computes no numbers, or cannot read a text at once."""
+    """Compute logits [LATEST, vocabulary] by transformers alone; None if it gives no numbers or cannot read a whole
+    text."""
     import torch
 
     ids = torch.tensor([text_of(vocabulary)], device=model.device)
@@ -229,8 +221,7 @@ def require_agreement(runner: Runner, wanted: NDArray[np.float32] | None) -> Non
 
 
 def require_right_device(device: torch.device, dtype: torch.dtype) -> None:
-    """Compare a device with the processor on a tiny random model. Raises NotRight if they differ; the processor itself
-    is not tested."""
+    """Compare a device with the processor on a tiny random model. Raises NotRight if they differ."""
     if device.type == "cpu":
         return
     import torch

@@ -30,8 +30,7 @@ class Ending:
 
 @dataclass(eq=False)
 class Level(Proposer):
-    """Write drafts of at least `least` tokens by a draft model, if nothing ends them sooner; the level or the databases
-    below draft for it. A Proposer to the level above."""
+    """Writes drafts of at least `least` tokens by a draft model, with drafts of the level or databases below."""
 
     model: CachedDraftModel
     below: Drafter | Level | None
@@ -81,7 +80,7 @@ class Level(Proposer):
         )
 
     def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
-        """Add the tokens that a forward brought to the draft. Return whether the last one is a bonus."""
+        """Add a forward's tokens to the draft; return whether the last one is a bonus."""
         nodes = drafts.links()
         above = -1
         for token in tokens[:-1]:
@@ -114,9 +113,8 @@ class Level(Proposer):
 
 
 class HierarchicalDrafter(Proposer):
-    """Propose drafts by a stack of draft models and databases. `retrieval` drafts for the target. `stacked` [level] has
-    each draft model, and what drafts for it from databases of the same kind. `plan` fixes what `hierarchy` would
-    choose."""
+    """Proposes drafts by a stack of draft models and databases. `retrieval` drafts for the target, `stacked` [level]
+    has each draft model and its databases. `plan` fixes what `hierarchy` would choose."""
 
     def __init__(
         self,
@@ -225,8 +223,8 @@ class HierarchicalDrafter(Proposer):
         return sum(model.read_ms for model in self._models)
 
     def _follow_plan(self) -> float:
-        """Put the levels of the present plan together if it has changed. Return the milliseconds per token expected, 0
-        where no draft model takes part."""
+        """Build the levels of the present plan if it changed; return the expected ms per token, 0 without draft
+        models."""
         context = len(self._text)
         found = Found(self.fixed, 0.0) if self.fixed else self.hierarchy.found(context)
         if found.plan != self._searched:

@@ -104,9 +104,8 @@ class LevelStack:
 
 
 def by_renewal(stack: LevelStack, plan: Plan) -> float:
-    """Compute the time per token of the target, with all that lies below it: exact where tokens are accepted
-    independently given how they came about. A draft ends with the forward that makes it long enough; it is made of runs
-    of kept drafts, each with a token of the level's own behind it."""
+    """Compute the time per token of the target with all below it, exact if tokens are accepted independently.
+    A draft consists of runs of kept drafts, each with a token of the level's own after it."""
     lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     run, ms = lowest.brings, lowest.ms
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
@@ -142,12 +141,9 @@ def best_plan(stack: LevelStack, most: int = MOST) -> Found:
 
 
 def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[Found]:
-    """Find the best few plans by the recurrence L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), as if drafts were exactly as
-    long as asked for, of different levels each; the first is the best of all. g, the tokens that a forward over T
-    drafts brings on average, is 1 + a + ... + a^T.
-
-    A level's latency is affine and increasing in that of the level below: so its best plans are made of best plans of
-    lower levels, a shortest path in a graph whose edges have a gain and a cost."""
+    """Find the best few plans, best first, by L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), as if drafts had exactly the
+    length asked for. g = 1 + a + ... + a^T is the expected number of tokens of a forward over T drafts. L_j grows
+    with L_i, so the best plans are made of best plans of lower levels: a shortest path."""
     sizes = np.arange(1, most + 1)
     best: list[list[Found]] = []
     for above in range(len(stack)):
@@ -171,7 +167,7 @@ def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[
 
 
 def _moved(stack: LevelStack, plan: Plan, most: int) -> Found:
-    """Change draft lengths, one at a time, as long as that makes the exact form faster."""
+    """Change draft lengths one at a time while that makes the exact form faster."""
     now = Found(plan, by_renewal(stack, plan))
     while True:
         lengths = now.plan.lengths

@@ -144,9 +144,8 @@ UNKNOWN = 0.5
 
 
 class Hierarchy:
-    """Learn a model's costs and acceptance by level, from the smallest draft model to the target, from reply to reply,
-    and plan with them. `priors`: acceptance of a level's tokens by one above, as (below, above); measured after
-    loading."""
+    """Learns a model's costs and acceptance by level, from the smallest draft model to the target, and plans with them.
+    `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading."""
 
     def __init__(
         self,
@@ -212,8 +211,7 @@ class Hierarchy:
         self._tree_ms += (ms - self._tree_ms) * (AVERAGED if self._tree_ms else 1.0)
 
     def tree_brought(self, expected: tuple[float, float], came: tuple[float, float]) -> None:
-        """Note what a step over the databases' tree alone was expected to bring and take, and what came of it, each as
-        (tokens, milliseconds)."""
+        """Note a step over the databases' tree alone: expected and actual (tokens, milliseconds)."""
         slower = min(came[1] / max(expected[1], 1e-6), CLIP)  # steps count alike, however long they take
         self._expected = (1.0 - AVERAGED) * self._expected + [expected[0], 1.0]
         self._came = (1.0 - AVERAGED) * self._came + [came[0], slower]
@@ -221,10 +219,9 @@ class Hierarchy:
     def skips_models(
         self, plan: Plan, plan_ms: float, tree: tuple[float, float], drafts: int, context: int
     ) -> bool:
-        """Tell whether a step over the databases' tree alone gains more on the plan's usual pace, `plan_ms` per token,
-        than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it. A good match makes
-        the plan's own step cheaper, too: its lowest level verifies it in one forward. So the tree must be expected to
-        bring no fewer tokens than the plan's draft."""
+        """Return whether a step over the databases' tree alone gains more than a step of the plan at `plan_ms` per
+        token. `tree`: expected tokens and ms. It must be expected to bring no fewer tokens than the plan's draft,
+        because a good match makes the plan's own step cheaper, too."""
         tokens, ms = self._came / self._expected * tree
         if tokens < plan.lengths[-1] + 1.0:
             return False
@@ -381,8 +378,7 @@ class Learner:
     """Tokens of the text now."""
 
     def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
-        """Note that a forward kept so many drafts; all of them, if its own token is a bonus. `ms`: what it took, with
-        all that lies below."""
+        """Note that a forward kept so many drafts (all if its token is a `bonus`), and took `ms` with all below."""
         if self.with_retrieval:
             self.hierarchy.retrieval_estimate(self.level, self.context).note(kept, bonus, ms)
 

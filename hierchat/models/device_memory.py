@@ -27,8 +27,7 @@ _QUANTISED = {"int8": 1.0, "nf4": 0.52}
 
 
 def best_device() -> str:
-    """Choose 'cuda' where there is one, else 'cpu'; or what HIERCHAT_DEVICE names: 'cpu', 'cuda' or 'mps'. Raises
-    DeviceError where that is not there."""
+    """Choose the device: HIERCHAT_DEVICE ('cpu', 'cuda', 'mps'), else 'cuda' if there is one. Raises DeviceError."""
     if (asked := os.environ.get(DEVICE, "")) == "cpu" or (not asked and not cuda_driver()):
         return "cpu"
     import torch  # takes seconds
@@ -67,7 +66,6 @@ _CUDA = "CUDA initialization: "
 
 @cache
 def _warn(why: str) -> None:
-    """Log once why the GPU is not used."""
     log.warning("There is a driver for NVIDIA's GPUs, but the processor computes: %s.", why)
 
 
@@ -123,8 +121,7 @@ def require_free(needed: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """Memory in bytes that a model takes: its weights, those of each position, and `spare` for buffers and programs,
-    all of it times `factor`."""
+    """Memory of a model in bytes: its weights, those of each position, all times `factor`, and `spare`."""
 
     weights: float
     position: float
@@ -132,7 +129,6 @@ class MemoryNeeds:
     factor: float = 1.0
 
     def total(self, positions: int) -> int:
-        """Return the bytes that the model takes with so many positions."""
         return int(self.factor * (self.weights + positions * self.position) + self.spare)
 
     def positions_in(self, free: int) -> int:
@@ -160,8 +156,8 @@ def needs_on_card(weights: int, slot: int) -> MemoryNeeds:
 
 
 def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str, held: int = 0) -> None:
-    """Raise DoesNotFitError when the model needs more than is free, naming what of the catalogue would fit. `held`:
-    bytes that will be free, too."""
+    """Raise DoesNotFitError if the model needs more than is free, and name what would fit. `held`: bytes that become
+    free."""
     dtype, free = dtype_on(entry.dtype, device), free_memory(device) + held
     needs = needs_of(size, dtype, entry.quantisation)
     if (needed := needs.total(context_length)) <= free:

@@ -54,8 +54,7 @@ KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may have a running state: each node of a tree has a separate state (engine/torch/states.py). If
-they also have experts, they take drafts only on processors (engine/torch/routed_experts.py)."""
+"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they draft on processors only."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 
@@ -129,7 +128,6 @@ def _unsupported(config: Mapping[str, Any]) -> str | None:
 
 
 def _odd_mixers(config: Mapping[str, Any], architecture: families.Architecture) -> str | None:
-    """Return why our own engine cannot compute the mixers of a hybrid; None if it can."""
     if any(config.get(name) for name in ("mamba_proj_bias", "use_bias")):
         return "biases of this architecture"
     if mixers.CONVOLUTION in architecture.mixers and config.get("conv_bias"):
@@ -148,7 +146,6 @@ def _odd_mixers(config: Mapping[str, Any], architecture: families.Architecture) 
 
 
 def _odd_experts(config: Mapping[str, Any], architecture: families.Architecture) -> str | None:
-    """Return why our own engine cannot compute the experts of a layer; None if it can."""
     experts, active = model_config.experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
@@ -217,7 +214,6 @@ def _states_and_experts(text: Mapping[str, Any]) -> bool:
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a configuration of texts and pictures that is about texts."""
     return config.get("text_config") or config
 
 

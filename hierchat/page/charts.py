@@ -1,6 +1,5 @@
-"""Draw charts as SVG with labels in HTML, stretched to their place: lines keep their width and labels their size.
-
-Each has a table for those who do not see it."""
+"""Draw charts as SVG with labels in HTML, so that stretching keeps lines and labels; each has a table for screen
+readers."""
 
 import math
 from collections.abc import Sequence

@@ -28,8 +28,7 @@ class Components:
     def __init__(self, names: Sequence[str], login: bool, panels: Sequence[Panel]) -> None:
         """`names`: of models; with a `login`, there is a button to log out."""
         self.bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
-        """Invisible: carries the clicks on generated HTML in; out, the key of the page's stream, and the chat whose
-        settings the panel shows."""
+        """Invisible: carries clicks on generated HTML in, and the stream's key and the chat of the panel out."""
         self.timer = gr.Timer(1.0, active=False)
         with gr.Sidebar(width=288, elem_id="hc-sidebar"):
             self._build_sidebar(panels, login)

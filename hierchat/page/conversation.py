@@ -40,8 +40,7 @@ Draw = Callable[[str, int], str]
 
 
 def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> Markup:
-    """Draw a reply that has ended. `seconds`: how long it thought; `key`: of its message, by which the page
-    keeps open what was opened; `draw`: makes HTML of a part, which begins there in `text`."""
+    """Draw a reply that has ended. `seconds` of thinking; `key`: of its message; `draw`: makes HTML of a part."""
     parts = split_reasoning(text)
     draw = draw or (lambda part, at: render(with_calls(part)))
     thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
@@ -110,8 +109,8 @@ def marked(
     key: object = None,
     rests: Sequence[tuple[int, int]] = (),
 ) -> Markup:
-    """Draw a reply from its runs by source, and their legend. The words are one tab stop, with arrow keys
-    from run to run (assets/page/origin.js). `seconds`, `key`: as in `drawn`; `rests`: as in `resting`."""
+    """Draw a reply from its runs by source, and their legend, as one tab stop (assets/page/origin.js).
+    `seconds`, `key`: as in `drawn`; `rests`: as in `resting`."""
     told: set[int] = set()
     run_ends = list(accumulate(len(run.text) for run in runs))
 
@@ -127,8 +126,8 @@ def marked(
 
 
 def _drawing(ends: Sequence[int], rests: Sequence[tuple[int, int]], wrap: Callable[[int, str], str]) -> Draw:
-    """Make what draws a reply, in pieces that end at `ends` and where sentences end that rest on a passage. `wrap`
-    gets where a piece begins. At the end of such a sentence stands _MARK, for `_cited`."""
+    """Make what draws a reply in pieces that end at `ends` and after sentences that rest on a passage, marked for
+    `_cited`."""
     sentences = [end for end, _number in rests]
     edges = sorted({*ends, *sentences})
 
@@ -206,8 +205,7 @@ def _cited(
     files: Mapping[int, Attachment],
     question: ShownMessage | None,
 ) -> Markup:
-    """Draw a reply's numbers of passages as buttons that open them. Below it: those that are named, and the others
-    that went with its `question`, folded."""
+    """Draw a reply's numbers of passages as buttons; below it the named passages, and the others, folded."""
     named: dict[int, AttachmentHead] = {}
 
     def opener(number: str, css: str) -> str:
@@ -231,7 +229,6 @@ def _cited(
 
 
 def _note(message: Message, figures: Figures) -> str:
-    """Say how a reply ended, if it did not come to its end by itself."""
     if message.state in _NOTES:
         note = _(_NOTES[message.state])
         return note if message.text else _("{note} before the first word").format(note=note)
@@ -241,14 +238,12 @@ def _note(message: Message, figures: Figures) -> str:
 
 
 def _cut(message: Message, figures: Figures) -> bool:
-    """Return whether the reply was cut and can be continued."""
     ended = message.state == "complete" and figures.finish != "length"
     return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
 
 
 def _body(shown: ShownMessage, no_runs: Markup, rests: Sequence[tuple[int, int]]) -> Markup:
-    """Draw the text of a reply, its words marked by source if it has runs; else `no_runs` says why not. `rests`: the
-    sentences of its answer that rest on a passage."""
+    """Draw a reply, its words marked by source, or `no_runs` as the reason why not. `rests`: sentences on a passage."""
     message, seconds = shown.message, (shown.figures or Figures()).thought_seconds
     text = before_call(message.text) if message.call else message.text
     rests = [(split_reasoning(text).answer_at + end, number) for end, number in rests]
@@ -288,8 +283,7 @@ def thread(
     ends: bool = True,
     replying: bool = False,
 ) -> Markup:
-    """Draw a conversation's messages. `here`: models on this machine; `earlier`: there are messages above;
-    not `ends`: below; `replying`: a reply at its end is being written."""
+    """Draw a conversation's messages. `here`: local models; `earlier`: there are more above; not `ends`: below."""
     result: list[tuple[ShownMessage, _Foot | None]] = []
     question: int | None = None
     model = present.name

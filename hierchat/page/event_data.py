@@ -100,8 +100,7 @@ class PageEvent:
             yield paths
 
     def folder_of_files(self) -> Path:
-        """Move the files uploaded for this event into one folder, each under a name of its own; the caller
-        has to remove it."""
+        """Move the files uploaded for this event into one folder of their own, which the caller removes."""
         folder = files.place("texts").parent
         with self.files(MOST_FILES) as held:
             for path in held:

@@ -26,7 +26,6 @@ class Style:
     slug: str
     label: str
     explained: str
-    """In one sentence."""
     fill: str
     line_light: str
     line_dark: str
@@ -107,8 +106,7 @@ def figures_line(figures: Figures, note: str = "") -> Markup:
 
 
 def foot_line(figures: Figures, note: str = "", model: str = "") -> Markup:
-    """Draw the line under a reply: how much faster it came, or else its time, how it ended, and the model if it is to
-    be named. Details has the rest."""
+    """Draw the line under a reply: speed-up or time, how it ended, and the model if named."""
     pace = wording.pace(figures.deserved_speedup or 1.0)
     time = wording.seconds_words(figures.whole_seconds) if figures.tokens and figures.whole_seconds else ""
     numbers = [("speedup", pace) if pace else ("figure", time), ("note", note), ("writer", model)]

@@ -79,7 +79,6 @@ def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.
 
 
 def _forget_guest(page: PageEvents, member: Member) -> None:
-    """Delete all data of a guest whose login has ended. Raises StoreError if that has to be tried again."""
     if member.account is not None:
         return
     files.forget(member.name)
@@ -188,7 +187,6 @@ class OwnOriginOnly:
             await self._app(self._rooted(scope), receive, with_policy)
 
     def _rooted(self, scope: Scope) -> Scope:
-        """Return the scope with the address of the request for Gradio, so that no client's header can claim another."""
         headers = [one for one in scope["headers"] if one[0].lower() not in _ROOTS]
         if len(headers) < len(scope["headers"]):
             headers.append((b"via", b"a proxy"))  # what was taken out said so
@@ -203,8 +201,7 @@ class ProtectedApp(App):
     def __init__(
         self, host: str, log_ins: LoginSessions | None, before: Before | None = None, public_url: str = ""
     ) -> None:
-        """Set the app up. `before`: the endpoint for other programs, in front of the login; it checks keys
-        itself. `public_url`: the address of a proxy."""
+        """Set the app up. `before`: the endpoint for programs, in front of the login; `public_url`: of a proxy."""
         super().__init__(
             auth_dependency=(lambda request: request.scope.get(USER)) if log_ins else None,
             default_response_class=ORJSONResponse,
@@ -260,8 +257,7 @@ def serve(
     share: bool = False,
     public_url: str = "",
 ) -> tuple[str, str | None]:
-    """Serve the page in a thread; return its address and public link. `port` None: a free one; `public_url`: where a
-    proxy serves it. Raises OSError."""
+    """Serve the page in a thread; return its address and public link. `port` None: a free one. Raises OSError."""
     options: dict[str, Any] = {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),

@@ -244,7 +244,6 @@ class Sessions:
             return self._sessions.setdefault(key or "", Session(key or ""))
 
     def find(self, key: str | None) -> Session | None:
-        """Return the session of this page, or None."""
         with self._lock:
             return self._sessions.get(key or "")
 
@@ -263,12 +262,10 @@ class Sessions:
         return session
 
     def known(self) -> set[str]:
-        """Return the session hashes of all pages that are open."""
         with self._lock:
             return set(self._sessions)
 
     def all(self) -> list[Session]:
-        """Return the sessions of all pages that are open."""
         with self._lock:
             return list(self._sessions.values())
 
@@ -309,8 +306,7 @@ def open_conversation(service: ChatService, session: Session) -> int:
 
 
 def read_ahead(service: ChatService, session: Session) -> None:
-    """Let the model read what the next question on this page goes with, in spare time. What is meant for an incognito
-    chat that has not begun is not read: it would belong to no chat that is erased."""
+    """Let the model read ahead for the next question of this page, unless it is for a new incognito chat."""
     if session.incognito:
         return
     files = [one.file for one in session.files if one.file]

@@ -38,12 +38,10 @@ def month(when: date) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Format Unix time as day, month, and the time of day."""
     return f"{day(date.fromtimestamp(seconds))}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
 
 def dated(seconds: float) -> str:
-    """Format Unix time as day, month, year, and the time of day."""
     when = date.fromtimestamp(seconds)
     return f"{day(when)} {when.year}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
@@ -107,7 +105,6 @@ def projects(found: ConversationList, unfolded: int | None, current: int | None,
 
 
 def _base(conversation: Conversation) -> str:
-    """Return the title of a conversation without the number of a fork, in lower case."""
     return NUMBER.sub("", conversation.title).casefold()
 
 
@@ -127,7 +124,6 @@ def filters(tags: Sequence[str], query: str) -> Markup:
 
 
 def _marked(text: str) -> Markup:
-    """Draw the text around a hit of the search, the found words marked; every mark that opens is closed."""
     return Markup(_LEFT_OVER.sub("", _FOUND.sub(r"<mark>\1</mark>", str(escape(text)))))
 
 

@@ -1,6 +1,5 @@
-"""Draw HTML by the macros of assets/templates: their values are escaped, unless they are HTML already (Markup).
-
-The script honours only this process's key on a button: nothing a model writes can press one."""
+"""Draw HTML by the macros of assets/templates, which escape all but Markup.
+The script honours only this process's key on a button, so no text of a model can press one."""
 
 import json
 import re
@@ -25,8 +24,8 @@ ASSETS = shipped("assets")
 
 
 def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", **attributes: Any) -> Markup:
-    """Return the HTML of a button that does `act` to the thing with this id; `label` is its text, `text` is
-    sent along. An attribute that is None is left out."""
+    """Return the HTML of a button that does `act` to the thing with this id. `text` is sent along; None leaves it
+    out."""
     given = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
     extra = "".join(f' {name}="{escape(value)}"' for name, value in given.items())
     # A bare carriage return would reach the page as a line feed.
@@ -93,8 +92,7 @@ def _safe(value: Any) -> Any:
 
 
 class _Folded(Extension):
-    """Extension of Jinja that leaves out line breaks beside tags and blocks, with the blanks around them. In
-    text one blank stays."""
+    """Extension of Jinja that leaves out line breaks and blanks beside tags and blocks."""
 
     def filter_stream(self, stream: Iterable[Token]) -> Iterator[Token]:
         for token in stream:
@@ -127,8 +125,8 @@ environment.filters["error_words"] = lambda text: text if isinstance(text, Marku
 
 
 class Macros:
-    """Macros of a template, each a function that returns HTML. It is compiled when the first one is called. Sentences
-    stand inside of macros: what stands outside is drawn once, in the language of whoever comes first."""
+    """Macros of a template, each a function that returns HTML, compiled at the first call.
+    Sentences must be inside of macros: text outside is drawn once, in one language."""
 
     def __init__(self, name: str, **known: Any) -> None:
         """`known`: functions and values that templates know by these names."""

@@ -42,12 +42,10 @@ class Views:
         return self._service.in_progress.of(session.user, session.conversation)
 
     def whole(self, session: Session) -> Update:
-        """Draw all of the page."""
         account = sidebar.account(session.name) if session.name != LOCAL_USER else ""
         return self.everything(session) | self.model(session) | {self._parts.account: account}
 
     def everything(self, session: Session) -> Update:
-        """Draw the conversation on the screen, and the list of chats."""
         return self.conversation(session) | self.chats(session)
 
     def step(self, session: Session) -> Update:
@@ -63,8 +61,8 @@ class Views:
         return self.step(session) | timer
 
     def words(self, session: Session) -> dict[str, str]:
-        """Return the values that the page's script needs in addition to HTML (assets/page/stream.js). Takes the text
-        that goes back into the box."""
+        """Return the values that the page's script needs (assets/page/stream.js); takes the text that returns to the
+        box."""
         if session.unsent:
             session.put_back += 1
             session.back, session.unsent = f"{session.put_back} {session.unsent}", ""
@@ -161,7 +159,6 @@ class Views:
         }
 
     def _place(self, session: Session) -> str:
-        """Return the name of the conversation or panel on the screen, for the address."""
         if session.panel in self.panels:
             return f"panel {session.panel}"
         # What leaves nothing stands in no address.
@@ -210,12 +207,10 @@ class Views:
         return {"stage": f"panel-{name}" if name in self.panels else name, self._parts.offer: self._offer()}
 
     def _offer(self) -> str:
-        """Draw the offer of a better model than the tiny one, and how far its download is."""
         offer, downloads = self._service.models.offer(), self._service.models.downloads
         return _MODELS.offer(offer, downloads.of(offer.best.name) if offer and offer.best else None)
 
     def thread(self, session: Session) -> str:
-        """Draw the stored messages of the open conversation."""
         now, user = self._service.model_status, session.user
         session.sources_by = now.name if now.phase == "ready" else ""
         if session.conversation is None:
@@ -225,7 +220,6 @@ class Views:
         return self._thread(session, path, ends=session.until is None)
 
     def _thread(self, session: Session, path: Sequence[Message], **how: bool) -> str:
-        """Draw the last messages of a path: as many as the page draws at most."""
         messages, most = [message for message in path if message.role != "system"], session.drawn
         begin = max(len(messages) - most, 0)
         if begin and messages[begin].role != "user":  # its question stands above
@@ -297,7 +291,6 @@ class Views:
             file.tokens, file.more, file.counted_by = min(counted), counted[0] > counted[1], model
 
     def _settings(self, session: Session) -> Update:
-        """Draw the settings of the open conversation if the panel shows another one's: what is typed stays."""
         shown = {self._parts.bus: f"{session.key} {session.conversation or 0}"}
         if session.settings_of == session.conversation:
             return shown

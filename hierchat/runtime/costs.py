@@ -74,9 +74,8 @@ def kept_bandwidth() -> float | None:
 
 
 def measure_bandwidth(alone: Callable[[], AbstractContextManager[object]]) -> float:
-    """Measure how many bytes of memory are read a second, and keep that: what is recommended shall be the same
-    tomorrow. So a later look changes it only where the first was clearly disturbed. `alone` holds what the model
-    computes on, for each look. Raises MemoryError."""
+    """Measure the bytes of memory read a second, and keep that, changed later only if it was clearly disturbed.
+    `alone` holds what the model computes on during each look. Raises MemoryError."""
     known, found = kept_bandwidth(), 0.0
     for _ in range(1 if known else LOOKS):
         with alone():
@@ -136,14 +135,12 @@ def meters() -> list[Meter]:
 REACHED = 0.75
 """Share of the memory's fastest speed that plain decoding reaches (docs/benchmarks.md: 0.83 of the median speed)."""
 MODULES_SECONDS, LFM_SECONDS = 0.06, 0.022
-"""Seconds a token that transformers' modules take on a processor besides reading their weights, and those of LFM, which
-keep no states but inputs. Measured on two cores of a Zen 4 EPYC with Qwen3.5 0.8B and 2B, and LFM2 1.2B."""
+"""Seconds a token of transformers' modules besides reading weights, and of LFM's (2 cores of a Zen 4 EPYC)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Tokens a second: the best of `replies` replies written on this machine, or, with none, as expected without
-    drafts."""
+    """Tokens a second: the best of `replies` measured here, or, with none, the expectation without drafts."""
 
     per_second: float
     replies: int = 0
@@ -161,9 +158,8 @@ def expected_speed(
     backend: Backend | None = None,
     weights: int | None = None,
 ) -> Speed | None:
-    """Estimate plain decoding, which reads the weights that a token uses; None if nothing tells how large they are, or
-    on a GPU. `bandwidth` of main memory; `step`: what computes the model (models.load.check.expected_step), None if
-    that is not known; `weights`: bytes of tensors of a GGUF file that is not here."""
+    """Estimate plain decoding by the weights that a token reads; None if their size is unknown, or on a GPU.
+    `step`: computes the model (models.load.check.expected_step)."""
     size = block_bytes(entry, device, weights)
     if not size or not bandwidth or not device.startswith("cpu"):
         return None

@@ -61,8 +61,8 @@ class Downloads:
         self.busy = False
 
     def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
-        """Fetch a model when those before it have ended; do nothing where it is on its way. `then` is called when it is
-        here, unless it was stopped."""
+        """Fetch a model after those before it, unless it is on its way. `then` is called when it is here, unless
+        stopped."""
         with self._lock:
             known = self._known.get(entry.name)
             if known and known.under_way:
@@ -186,8 +186,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Closer look at one model. `model` and `file` are None until they are known; `described` and `judged` where it
-    cannot run, which `message` says."""
+    """Closer look at one model. `model` and `file`: None until known; `described` and `judged`: None if it cannot
+    run."""
 
     repo: str
     phase: HubPhase

@@ -104,7 +104,7 @@ class Levels:
                 costs.keep_latency(*self.key, self.hierarchy.state())
 
     def only(self, names: Sequence[str] | None = None, *, retrieval: bool = False) -> Levels:
-        """Return some of the draft models, or all, in the state after loading. `retrieval`: with the databases. Raises
+        """Return some of the draft models, or all, in the state after loading. `retrieval`: with databases. Raises
         KeyError."""
         known = self.hierarchy.names[:-1]
         if unknown := [name for name in names or () if name not in known]:
@@ -124,8 +124,8 @@ def load_levels(
     report: Report = silent,
     costs: LearnedValues | None = None,
 ) -> Levels:
-    """Load what may draft for a model: smaller ones of its family that are on this machine, and a copy of itself in
-    lower precision. Nothing is fetched; what cannot be had is left out with the reason."""
+    """Load what may draft for a model: fetched smaller ones of its family, and a copy of itself in lower precision.
+    Others are left out with the reason."""
     from hierchat.engine.backends import make_runner
 
     target_ms = engine.latency.step_ms(0)[0]
@@ -173,7 +173,6 @@ def load_levels(
 
 
 def _over_all_tokens(sequence: CachedSequence, loaded: LoadedModel, vocabulary: int) -> CachedSequence:
-    """Wrap a draft model whose vocabulary is padded to another size than the target's. Raises UnsupportedModel."""
     target, draft = len(loaded.tokenizer), sequence.vocabulary
     if draft < target:
         reason = later(f"the target has {target} tokens and the draft model {draft}")
@@ -252,8 +251,7 @@ def default_drafter(
 def reply_drafter(
     served: ServedModel, memory: Memory, settings: GenerationSettings, stop: Event, width: int | None = None
 ) -> Proposer:
-    """Make the proposer of a reply: the databases, the draft models where there are any and no width is fixed, and the
-    model's other proposers."""
+    """Make the proposer of a reply: databases, draft models unless a width is fixed, and other proposers."""
     drafter: Drafter | HierarchicalDrafter
     databases = drafter = default_drafter(served, memory, width, settings)
     if not width and served.levels and served.levels.models:

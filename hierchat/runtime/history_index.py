@@ -132,7 +132,6 @@ class IndexedTexts:
 
 
 def _stored(run: SortedRun, order: NDArray[np.int32], places: list[tuple[int, int, int]]) -> SuffixRun:
-    """Make a run of the index for the store, without the holes that removed texts left."""
     first, last = (
         np.searchsorted([start for start, _, _ in places], edge)
         for edge in (run.start, run.start + run.length)
@@ -209,7 +208,6 @@ class UserHistory:
         return self._thread is not None and self._thread.is_alive()
 
     def _tidy(self, tokenize: TokenizeText | None, before: int | None) -> None:
-        """Tokenise what is left, for the next reply; store the suffix orders of what there is."""
         try:
             while tokenize and not self._closed.is_set() and self._tokenise(tokenize, before, None):
                 pass
@@ -222,7 +220,6 @@ class UserHistory:
                 _log.warning("The draft index was not stored: %s", error)
 
     def _tokenise(self, tokenize: TokenizeText, before: int | None, most: int | None) -> bool:
-        """Store the tokens of texts that have none yet, up to `most` characters; return whether there may be more."""
         found = self._store.history.without_tokens(*self._key, self._tokenised, before, _BATCH)
         texts: list[tuple[int, str]] = []
         for id, text in found:
@@ -249,9 +246,8 @@ class Histories:
     def held(
         self, user_id: int, model_key: str, tokenize: TokenizeText | None = None, before: int | None = None
     ) -> UserHistory:
-        """Return the history of all that the store has of this user and model, and nothing else. Without `tokenize`,
-        messages that no model wrote are left out until their tokens are known. The message `before` is to be answered
-        now: it belongs to the context, and is left out too, with any after it."""
+        """Return the history of all that the store has of this user and model. Without `tokenize`, messages without
+        tokens are left out, and so is the message `before`, which is in the context."""
         key = (user_id, model_key)
         held = self._held.get(key)
         if held is None:
@@ -269,8 +265,7 @@ class Histories:
         )
 
     def read_in(self, user_id: int, model_key: str, tokenize: TokenizeText) -> Iterator[int]:
-        """Tokenise all that the user wrote or imported, in place of the thread that would do it beside the next reply;
-        yields how many tokens of this user's can draft so far. From any thread."""
+        """Tokenise all that the user wrote or imported, from any thread; yield how many tokens can draft so far."""
         total = self._store.history.count_tokens(user_id, model_key)
         yield total
         after = 0
@@ -307,8 +302,8 @@ class Histories:
 
 @dataclass(slots=True)
 class DraftOrigins:
-    """Find the messages that drafts of one reply came from. `sources`: as its drafter orders them; `prompt`: tokens
-    before the reply."""
+    """Finds the messages that drafts of one reply came from. `sources`: in its drafter's order; `prompt`: its
+    tokens."""
 
     sources: list[Source]
     prompt: int

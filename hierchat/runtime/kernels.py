@@ -1,7 +1,5 @@
-"""Compile kernels in processes beside this one, while it fetches and converts a model: the compiler holds Python's
-lock. What is compiled lies in the cache folder, where this process finds it. Where a process cannot be started, or ends
-early, kernels are compiled at their first use. The engine's are needed first: the first replies are written without
-drafts."""
+"""Compile kernels in other processes while a model is fetched and converted: the compiler holds Python's lock.
+The cache folder has the result. If a process fails, kernels are compiled at their first use."""
 
 import os
 import subprocess
@@ -98,7 +96,6 @@ def is_drafting_compiled() -> bool:
 
 
 def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
-    """Start compiling. The process's input stays open as long as this one lives: it ends with it, however that ends."""
     # Where this process looks for kernels, even if the setting has changed since
     cache = drafting_kernel.folder.parent.parent
     return subprocess.Popen(

@@ -51,8 +51,7 @@ class LoadOptions:
     backend: Backend | None = None
     device: str | None = None
     implementation: str | None = None
-    """The only one of engine/backends.py that is tried; by default the first that works, and the processor where a GPU
-    has none."""
+    """The only implementation of engine/backends.py to try; by default the first that works."""
     places: int = 1
     """Replies that it is to write at once; fewer where memory is short."""
     stored: bool = False
@@ -73,8 +72,8 @@ def load_served_model(
     report: Report = silent,
     measuring: Callable[[], None] = lambda: None,
 ) -> ServedModel:
-    """Fetch and load a model, and measure its plain decoding. `measuring` is called when that begins. Raises a
-    ModelError, or a CorpusError about the corpus of `options`."""
+    """Fetch and load a model, and measure its plain decoding (`measuring` is called first). Raises ModelError,
+    CorpusError."""
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import remark, select_implementation
     from hierchat.engine.sampling.grammar import Grammars
@@ -160,15 +159,13 @@ def load_served_model(
 
 
 def _parameters(entry: ModelEntry, model: Any) -> int | None:
-    """Count a model's weights, by the catalogue or the matrices of its file."""
     if entry.size or not isinstance(model, BlockModel):
         return entry.size.parameters if entry.size else None
     return sum(matrix.rows * matrix.columns for _, matrix in model.matrices())
 
 
 def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
-    """Make the draft head of the model's MTP layer, if it has one and drafts are possible; or say why it cannot be
-    used. Only our own kernels compute such layers."""
+    """Make the draft head of the model's MTP layer, if possible, else say why not. Needs our own kernels."""
     model = loaded.model
     if not (runner.drafts and isinstance(model, BlockModel) and (model.mtp or "mtp_lack" in model.config)):
         return None, ""
@@ -211,8 +208,7 @@ class TextPrompts(PromptBuilder):
 
 
 def load_remote(entry: ModelEntry) -> ServedModel:
-    """Make a model that a server computes ready to answer. Raises ServerError where the server, its model or the
-    drafter in it cannot be had."""
+    """Make a model that a server computes ready to answer. Raises ServerError."""
     assert entry.engine
     said = entry.engine.openai
     server = OpenAIClient.of_catalogue(said)
@@ -233,8 +229,7 @@ def load_remote(entry: ModelEntry) -> ServedModel:
 
 
 class StandaloneModel:
-    """Generate in scripts, without a database, with all that drafts for the model: its own context, what it wrote
-    before, texts that ship, its draft models, and proposers of other packages."""
+    """Generates in scripts, without a database, with all that drafts for the model."""
 
     def __init__(self, served: ServedModel) -> None:
         from hierchat.runtime.drafters import Memory
@@ -244,8 +239,7 @@ class StandaloneModel:
         self.engine: Engine = served.engine
 
     def prompt(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
-        """Return the tokens of a question, or of a conversation as OpenAI writes it: `role` and `content` of each
-        message. Raises MessageTooLong where it does not fit the context."""
+        """Return the tokens of a question, or of a conversation as OpenAI writes it. Raises MessageTooLong."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         said = [PromptMessage(message["role"], message["content"]) for message in messages]
@@ -269,8 +263,8 @@ class StandaloneModel:
 def load(
     model: str | None = None, backend: Backend | None = None, report: Report = silent
 ) -> StandaloneModel:
-    """Load a model: a name of the catalogue, which is fetched first if need be, a folder, or a GGUF file. `model` None
-    takes the catalogue's default, `backend` None the fastest that this machine has. Raises ModelError."""
+    """Load a model: a name of the catalogue (None: its default), a folder, or a GGUF file. `backend`: None for the
+    fastest. Raises ModelError."""
     if backend is not None and backend not in get_args(Backend):
         raise ValueError(f"{backend!r} is no backend. There are: {', '.join(get_args(Backend))}.")
     name = chosen(model, read_catalogue()) if model else None

@@ -47,8 +47,8 @@ ORDINARY = 8_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Draft model that could be used for another model. `why`: a sentence without its end. `chosen`: whether it shall,
-    None where that is no choice."""
+    """Draft model that could be used for another. `why`: sentence without its end; `chosen`: None if that is no
+    choice."""
 
     name: str
     fits: bool
@@ -191,8 +191,7 @@ class ModelManager:
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
-        """Return the model to recommend: the same one tomorrow, and for every user. None while that is being
-        measured."""
+        """Return the model to recommend, the same for every user and load; None while that is being measured."""
         suiting = [(row.merit, row.name, row) for row in rows if row.merit]
         return max(suiting)[2] if suiting else None
 
@@ -201,8 +200,8 @@ class ModelManager:
         return self._device.startswith("cpu") and kept_bandwidth() is None
 
     def offer(self) -> Offer | None:
-        """Return the offer of a better model while a tiny one answers and no better one has written anything. Looked up
-        in the background, since it opens many files."""
+        """Return the offer of a better model while a tiny one answers and no better one has written. Found in the
+        background."""
         served, models = self._slot.model, self._slot.catalogue.models
         name = self._coming or (served.name if served else "")
         if (entry := models.get(name)) is None or not self._tiny(entry):
@@ -261,7 +260,6 @@ class ModelManager:
             self._measuring.release()
 
     def download(self, name: str) -> None:
-        """Start the download of a model, or continue it."""
         self.downloads.start(self._slot.catalogue.entry(name))
 
     def load(self, name: str) -> None:
@@ -305,15 +303,15 @@ class ModelManager:
             self._slot.catalogue = read_catalogue()
 
     def add(self, said: str) -> tuple[str, bool]:
-        """Add a name on the hub, a folder or a GGUF file to the user's models.yaml. Returns its name there, and whether
-        it is new."""
+        """Add a name on the hub, a folder or a GGUF file to the user's models.yaml; return its name, and whether it
+        is new."""
         name, new = add(said, self._slot.catalogue)
         self._slot.catalogue = read_catalogue()
         return name, new
 
     def add_and_load(self) -> str:
-        """Add what was looked at on the hub to the user's models.yaml; then it is fetched, and answers when it is here.
-        Returns its name there. Raises ModelError."""
+        """Add what was looked at on the hub to the user's models.yaml, fetch and load it; return its name. Raises
+        ModelError."""
         look = self.hub.now.look if self.hub.now else None
         if look is None or look.described is None or look.judged is None or look.judged.fit.verdict == "no":
             raise ModelError("Choose a model that was found first.")
@@ -356,7 +354,6 @@ class ModelManager:
         self._slot.catalogue = read_catalogue()
 
     def _fit(self, entry: ModelEntry, have: int) -> Fit:
-        """Check whether a model fits: look at files once for each state of them, at free memory each time."""
         key = (entry.model_dump_json(), have)
         if key not in self._refused:
             self._refused[key] = refusal(entry, self._device, self._slot.backend)
@@ -365,8 +362,7 @@ class ModelManager:
         return fit(entry, self._device, self._slot.backend, self._held)
 
     def _merit(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> Merit | None:
-        """Return how much speaks for a model on this machine; None if it does not suit it. Neither free memory nor
-        measured speeds count, which vary."""
+        """Return a model's merit on this machine, None if unsuitable; independent of load and measured speeds."""
         size, files = entry.size, weight_bytes(entry, self._device) or 0
         if entry.draft_only or not size or not fits_every_day(found, self._device):
             return None
@@ -379,7 +375,6 @@ class ModelManager:
         return packed, bool(entry.released), alike, entry.released, size.parameters
 
     def _drafts(self, entry: ModelEntry, fetched: set[str]) -> tuple[Draft, ...]:
-        """List models that are in use or chosen to draft, then smaller ones that are here, with why they cannot."""
         served, catalogue = self._slot.model, self._slot.catalogue
         said: dict[str, Draft] = {}
         if served and served.name == entry.name and served.levels:
@@ -415,7 +410,6 @@ class ModelManager:
 
 
 def _told(measured: ModelSpeed | None, expected: Speed | None) -> tuple[Speed | None, Speed | None]:
-    """Return the speed to show and to sort by, and a measured one that tells too little to take its place."""
     if measured is None:
         return expected, None
     found = Speed(measured.per_second, measured.replies, measured.at, measured.busy)

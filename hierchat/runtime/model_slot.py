@@ -104,9 +104,8 @@ class ModelSlot:
         return makers_sampling(self.catalogue.entry(name))
 
     def start(self, name: str) -> None:
-        """Load a model in the background, in place of the present one. That stays until the other one can run, and its
-        files are here and converted. A model that is being fetched for an earlier call is given up; what has come of it
-        stays. Raises UnknownModelError."""
+        """Load a model in the background; the present one stays until the new one can run. Gives up an earlier
+        download. Raises UnknownModelError."""
         self.catalogue.entry(name)
         with self._asking:
             self._asked += 1
@@ -123,8 +122,6 @@ class ModelSlot:
                 self.model = replace(served, statistics=tuple(texts))
 
     def _read_shipped(self, served: ServedModel) -> None:
-        """Make texts that ship draft for a model whose tokens they were never cut into. It answers meanwhile."""
-
         def report(progress: Progress) -> None:
             if self.model is None or self.model.engine is not served.engine:
                 raise _Overtaken
@@ -141,8 +138,7 @@ class ModelSlot:
                 self.reading = None
 
     def eject(self) -> None:
-        """Unload the present model when no reply is being written, in the background. One that is being loaded goes as
-        soon as it has come."""
+        """Unload the present model in the background when no reply is being written."""
         with self._asking:
             self._asked += 1
         self.leaving = True
@@ -193,7 +189,6 @@ class ModelSlot:
             raise _Overtaken
 
     def _settle(self, asked: int, status: SlotStatus) -> None:
-        """Report how loading ended, unless another model was asked for meanwhile: that one reports its own end."""
         with self._asking:
             if asked == self._asked:
                 self.status = status
@@ -202,7 +197,6 @@ class ModelSlot:
     def _turn(
         self, name: str, phase: Literal["waiting", "leaving"], require_wanted: Callable[[], None]
     ) -> Iterator[None]:
-        """Hold the engine alone inside; the named model has `phase` while replies are in progress."""
         ticket = self.scheduler.join(first=True)
         try:
             while not ticket.take():
@@ -229,8 +223,8 @@ class ModelSlot:
     def _trouble(
         self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
     ) -> str | None:
-        """Do a part of loading a model, and return why it could not be done, if so. A download ends where
-        `require_wanted` raises _Overtaken, which passes through."""
+        """Do a part of loading a model, and return why it failed, if so. _Overtaken, raised by `require_wanted`,
+        passes."""
 
         def report(progress: Progress) -> None:
             if progress.phase == "downloading" and require_wanted:
@@ -253,7 +247,6 @@ class ModelSlot:
         return None
 
     def _fill(self, name: str, report: Report, *, asked: int, trouble: str = "") -> None:
-        """Load a model into the slot. `trouble`: why another model, for which this one was given up, did not come."""
         self.model = served = self._load(name, report)
         self.scheduler.places = served.engine.places
         self._settle(asked, _ready(served, trouble))

@@ -32,8 +32,7 @@ GUESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class PromptMessage:
-    """Message of a prompt. A reply brings the tokens that the model wrote, if it did; its text begins with what it
-    thought (reasoning.py)."""
+    """Message of a prompt. A reply by this model has its tokens; its text begins with its thought (reasoning.py)."""
 
     role: str
     text: str
@@ -65,8 +64,8 @@ class MessageTooLong(PromptError):
 
 
 class PromptBuilder:
-    """Build prompts for one model's tokenizer and context window. Replies enter as the tokens that were written, so
-    that the key-value slots of earlier turns stay valid. What a user types as a control token is plain text."""
+    """Builds prompts for one model's tokenizer and context window. Replies keep their tokens, so that slots stay valid.
+    Control tokens that a user types are plain text."""
 
     knows_tokens = True
     """Whether its tokens are the model's own; else replies enter as text."""
@@ -107,10 +106,9 @@ class PromptBuilder:
         spare: int = 0,
         tools: Tools = (),
     ) -> Prompt:
-        """Build a prompt of the system prompt and the latest turns that leave `room` tokens for the reply. `room` is
-        reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a quarter of
-        the context, so that the prompts of many turns in a row begin alike and little of them is read anew. `spare`:
-        tokens that stay free besides. Raises PromptError."""
+        """Build a prompt of the system prompt and the latest turns that leave `room` tokens, at most a quarter of the
+        context, for the reply. Turns are left out in large steps, so that the prompt's beginning, and its slots, stay
+        the same. Raises MessageTooLong."""
         limit = self._limit(room) - spare
         system = list(takewhile(lambda message: message.role == "system" or message.stays, messages))
         turns = turns_of(messages[len(system) :]) or [[]]
@@ -184,10 +182,9 @@ class PromptBuilder:
     def _cut(
         self, turns: Sequence[Sequence[PromptMessage]], limit: int, render: Callable[[int], list[int] | None]
     ) -> tuple[int, list[int] | None]:
-        """Choose how many of the oldest turns are left out, and render the rest; None where the last is too long. A
-        prompt begins only with a turn that is the first beyond a multiple of `unit` bytes of the chat. So its beginning
-        follows from the turns before it alone, and stays until the turns of one more unit have to go. Where that would
-        leave most of the room empty, the unit is halved."""
+        """Choose how many of the oldest turns to leave out, and render the rest; None if the last is too long. The
+        first kept turn is the first beyond a multiple of `unit` bytes, so the beginning depends on earlier turns
+        alone."""
         before = [0, *accumulate(sum(_size(self._shown(one)) for one in turn) for turn in turns)]
         unit, rate = 1 << (self.context_length.bit_length() - 1), float(USUAL_BYTES)
         low, high = -1, len(turns)  # too long, and not
@@ -216,12 +213,10 @@ class PromptBuilder:
         return high, found
 
     def _shown(self, message: PromptMessage) -> str:
-        """Return the text of a message without what the template leaves out of it."""
         whole = message.role != "assistant" or self.thinking.keeps
         return message.text if whole else split_reasoning(message.text).answer
 
     def _far_longer(self, said: Sequence[PromptMessage], limit: int) -> bool:
-        """Tell whether messages are so much longer than `limit` tokens that they need not be rendered."""
         texts = [self._shown(message) for message in said]
         if sum(map(_size, texts)) <= MOST_BYTES * limit:
             return False
@@ -229,8 +224,7 @@ class PromptBuilder:
         return self.count(texts, 2 * limit) > 2 * limit
 
     def _around(self, system: Sequence[PromptMessage], end_ids: Collection[int], reasoning: Reasoning) -> int:
-        """Count the tokens of a chat with one question, without those of the question; of a system prompt that is far
-        too long, about."""
+        """Count the tokens of a chat around one question; of a far too long system prompt, about."""
         if self._far_longer(system, self.context_length):
             return 2 * self.context_length
         ids = self._render([*system, PromptMessage("user", MARK)], end_ids, reasoning=reasoning)
@@ -279,8 +273,7 @@ class PromptBuilder:
         return out + ids[read:]
 
     def _message(self, message: PromptMessage, text: str | None = None) -> dict[str, Any]:
-        """Return a message as the template takes it, `text` in its place. The thought goes where the template looks for
-        it: it knows what of it the model is to see again."""
+        """Return a message as the template takes it, with `text`, its thought where the template reads it."""
         said: dict[str, Any] = {"role": message.role, "content": message.text if text is None else text}
         if message.calls:
             said["tool_calls"] = [{"type": "function", "function": dict(call)} for call in message.calls]
@@ -309,7 +302,6 @@ class PromptBuilder:
 
     @cached_property
     def _takes_system(self) -> bool:
-        """Tell whether the template has a place for a system prompt. Some refuse one, others leave it out."""
         return self._shows_mark([{"role": "system", "content": MARK}], [])
 
     def _shows_mark(self, before: ChatMessages, tools: Tools) -> bool:
@@ -375,7 +367,6 @@ def _size(text: str) -> int:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text into pieces of about PIECE characters, before white space where there is some."""
     at = 0
     while len(text) - at > PIECE:
         space = max(text.rfind(one, at + PIECE // 2, at + PIECE) for one in "\n ")

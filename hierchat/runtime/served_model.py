@@ -39,8 +39,7 @@ class ServedModel:
     engine: Engine
     prompts: PromptBuilder
     vanilla_ms: float | None
-    """Fastest plain decoding, milliseconds per token, measured after loading at a short context; None where the engine
-    cannot measure it."""
+    """Fastest plain decoding in ms per token, measured after loading; None if the engine cannot measure it."""
     note: str = ""
     """Why it does not run on the engine that would be fastest here."""
     statistics: tuple[Statistics, ...] = ()
@@ -71,13 +70,12 @@ class ServedModel:
                 self.levels.keep(costs)
 
     def without_user_documents(self) -> "ServedModel":
-        """Return it without texts that were added on this machine, for others than the owner: drafts tell what they
-        say."""
+        """Return it without texts that were added on this machine, for users other than the owner."""
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
 
     def wipe(self, user: int, chats: Collection[int | None] | None = None) -> None:
-        """Overwrite what the model, its draft models and MTP layer hold of these chats of a user, or of all; replies in
-        progress keep theirs. Raises nothing if the model is computed elsewhere."""
+        """Overwrite what the model, draft models and MTP layer hold of these chats of a user, or of all, but not of
+        replies in progress. Does nothing for a remote model."""
         if isinstance(self.engine, LocalEngine):
             self.engine.wipe(user, chats)
             with self.engine.paused():
@@ -137,9 +135,8 @@ class LearnedState:
 
 
 class Learned:
-    """Hold the learned states of one store's users. Call `save` while no reply goes on. What was learned before a chat
-    was deleted may hold traces of it. So all of that user's is dropped: in the store within the deletion, here at the
-    next reply. It is never written back."""
+    """Learned states of one store's users. A deletion drops all learned from that user, and nothing of it is written
+    back. Call `save` while no reply is written."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -149,7 +146,6 @@ class Learned:
         self._lock = threading.Lock()
 
     def held(self, user_id: int, model_key: str) -> LearnedState:
-        """Return the state to learn in during the next reply."""
         key = (user_id, model_key)
         with self._lock:
             deletions = self._store.users.deletions(user_id)
@@ -164,7 +160,6 @@ class Learned:
         return state
 
     def forget(self, user_id: int) -> None:
-        """Drop all learned states of a user who is gone from the store."""
         with self._lock:
             for key in [key for key in self._held if key[0] == user_id]:
                 del self._held[key]
@@ -175,8 +170,7 @@ class Learned:
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
     def save(self, *, now: bool = False) -> bool:
-        """Save what was learned, at most every SAVE_SECONDS; return whether it did. `now`: before the program
-        ends. What cannot be written is learned again."""
+        """Save what was learned, at most every SAVE_SECONDS unless `now`; return whether it did."""
         with self._lock:
             if not now and not self.due:
                 return False

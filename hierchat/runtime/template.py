@@ -1,5 +1,4 @@
-"""Render a tokenizer's chat template in a process that can be ended, since a template is code of a stranger; and find
-out how a model thinks before it answers, from its tokenizer and template alone."""
+"""Render a tokenizer's chat template in a process that can be ended, and find out how a model thinks."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from hierchat.reasoning import CLOSES, OPENS, join_reasoning, nearest_effort, sp
 from hierchat.runtime import template_program
 
 ChatMessages = list[dict[str, Any]]
-"""Messages as templates take them."""
 SECONDS = 5
 """Maximum time of the processor for one request, where the system counts it."""
 THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -35,8 +33,7 @@ class TemplateStopped(PromptError):
 
 
 class ChatTemplate:
-    """Render a chat as transformers' apply_chat_template does, with the same text and tokens. A tokenizer without a
-    template stands for one elsewhere, and writes messages in its own way."""
+    """Renders a chat as transformers' apply_chat_template does. Without a template, messages are plain text."""
 
     def __init__(self, tokenizer: Any, model: str = "this model") -> None:
         self._tokenizer = tokenizer
@@ -52,8 +49,8 @@ class ChatTemplate:
         return self._render(self._named(tools), given, list(tools), variables)
 
     def ids(self, chat: ChatMessages, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> list[int]:
-        """Render the prompt's tokens. A control token in a message, tool or variable is plain text. Raises
-        TemplateRefused, TemplateStopped."""
+        """Render the prompt's tokens; control tokens in its texts are plain text. Raises TemplateRefused,
+        TemplateStopped."""
         if not self._tokenizer.chat_template:
             return list(self._tokenizer.apply_chat_template(chat)["input_ids"])
         from transformers.utils.chat_template_utils import mark_control_tokens
@@ -93,8 +90,8 @@ class ChatTemplate:
         return self._asked({"template": template, "variables": given})
 
     def _control_tokens(self, template: str) -> re.Pattern[str]:
-        """Return a pattern of control tokens, as transformers finds them: special tokens, and of others those that the
-        template writes or the tokenizer names."""
+        """Return a pattern of control tokens: special ones, and others that the template writes or the tokenizer
+        names."""
         if template not in self._control:
             named = self._tokenizer.chat_control_tokens
             written = self._asked({"template": template}) if named is None else ""
@@ -147,7 +144,6 @@ _SWITCHES: tuple[tuple[str, Mapping[Reasoning, Any]], ...] = (
     ("thinking", {"off": False, "on": True}),
     ("reasoning_effort", {"off": "none", "low": "low", "medium": "medium", "high": "high"}),
 )
-"""Variables of templates, and what they are set to."""
 _FORMS = (
     (OPENS, CLOSES),  # Qwen, DeepSeek, SmolLM, GLM, Nemotron, OLMo, Granite
     ("<|channel>", "<channel|>"),  # Gemma 4
@@ -195,8 +191,7 @@ class ThinkingFormat:
         return {name: values[nearest_effort(chosen, values)]}
 
     def as_written(self, text: str, tokens: Sequence[int]) -> bool:
-        """Tell whether an earlier reply is in the prompt as it was written: not where the template leaves out what was
-        thought, or writes marks of its own around it."""
+        """Return whether the template keeps an earlier reply as it was written, with its thought and marks."""
         if not tokens or self._harmony:
             return False
         if not split_reasoning(text).answer_at:
@@ -235,8 +230,8 @@ class ThinkingFormat:
         return prompt.rstrip().endswith((opens, opens + _NAMED.get(opens, "").rstrip()))
 
     def text(self, tokens: Sequence[int], *, opened: bool = False) -> str:
-        """Decode a reply, its thought between the usual marks, other special tokens left out. More tokens only add to
-        the text. `opened`: its prompt ended with the opening mark."""
+        """Decode a reply, its thought between the usual marks. More tokens only add text. `opened`: the prompt opened
+        it."""
         text = _channels(self._pieces(tokens)) if self._harmony else self._marked(tokens)
         return f"{OPENS}\n{text}" if opened else text
 
@@ -304,7 +299,6 @@ class ThinkingFormat:
         return str(self._tokenizer.chat_template or "")
 
     def _rendered(self, chat: list[dict[str, Any]], **more: Any) -> str | None:
-        """Render a chat; None where the template refuses it."""
         with suppress(PromptError):
             return self._rendering.text(chat, add_generation_prompt=True, **more)
         return None

@@ -1,5 +1,4 @@
-"""Render chat templates: a program with limits of time and memory, because a template is code that came with a model.
-It may loop, or write gigabytes. It imports jinja2 and little else, so that it starts in a tenth of a second."""
+"""Render chat templates: a program with limits of time and memory, because a template is a stranger's code."""
 
 import html  # noqa: F401
 import json
@@ -18,8 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 from hierchat.child_process import TOO_MUCH, most_bytes, serve
 
 Answer = dict[Literal["text", "refused", "broken", "unsafe", "too_much"], str]
-"""One of: the text; what the template says against these messages; why it is no template; what it reached for; what
-it took too much of."""
+"""One of: the text; the template's refusal; its fault; a forbidden access; a limit that it reached."""
 
 
 def answer(request: bytes) -> bytes:
@@ -33,7 +31,6 @@ def answer(request: bytes) -> bytes:
 
 
 def _answer(asked: dict[str, Any]) -> Answer:
-    """Render `template` with `variables`; without these, return its literal text."""
     try:
         try:
             if "variables" not in asked:  # for control tokens, which transformers looks for in these
@@ -60,7 +57,6 @@ def _compiled(template: str) -> jinja2.Template:
 
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Make the environment of transformers 5.23 (`_cached_compile_jinja_template`)."""
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )

@@ -75,8 +75,7 @@ class _Cancelled(Exception):
 
 
 class UserDocuments:
-    """Look at texts and add them, one at a time, for the model of one slot, from whose next reply on they draft. What
-    cannot be done raises CorpusError or a ModelError, whose text is for the user."""
+    """Looks at texts and adds them, one at a time, for the loaded model. Raises CorpusError or a ModelError."""
 
     def __init__(self, slot: ModelSlot, tokenizer_of: Callable[[str], Any] | None = None) -> None:
         self._slot = slot

@@ -1,7 +1,5 @@
 # ruff: noqa: F401
-"""Store users, conversations, messages, turns and their tokens in one SQLite file.
-
-Knows nothing of models or pages. What its methods take and return stands in `records.py`, or is exported here."""
+"""Store users, conversations, messages, turns and their tokens in one SQLite file, without knowing models or pages."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -24,9 +22,8 @@ from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, 
 
 
 class Store:
-    """Holds one SQLite file by kinds of things, usable from any thread and by several processes at once. Every method
-    of its parts may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then undone as
-    a whole, and the store stays usable."""
+    """One SQLite file by kinds of things, for any thread and several processes.
+    Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable, and is then undone as a whole."""
 
     def __init__(self, connection: Connection, access: Access | None = None) -> None:
         self.connection = connection
@@ -54,10 +51,8 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, busy_seconds: float = 5.0, access: Access | None = None) -> Self:
-        """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted, and finish
-        deletions that a crash prevented, guests' too. `busy_seconds` is how long any method waits for another program
-        to release the file; `access` holds in place of what the file says of the endpoint. Raises DatabaseNewer,
-        DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; the file is then as it was."""
+        """Open the file, or create it and its folder; mark interrupted replies, and finish deletions after a crash.
+        `busy_seconds`: how long methods wait for another program; `access` replaces the file's. Raises a StoreError."""
         store = cls(Connection(path, busy_seconds, _before_step), access)
         try:
             store.replies.recover()
@@ -72,8 +67,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Forget this store's guests, mark its unfinished replies as interrupted, make messages of the questions that
-        wait, delete what it hid, and close the connections of all threads."""
+        """Forget guests, mark unfinished replies, make waiting questions messages, delete what is hidden, and close."""
         ends = (self.guests.end, self.replies.end, self.messages.end, self.chats.delete_hidden)
         try:
             for end in () if self.connection.closed else ends:
@@ -90,6 +84,5 @@ class Store:
 
 
 def _before_step(connection: Connection, step: str) -> None:
-    """Copy a database whose schema is about to change. Where that fails, it changes all the same: as a whole or not."""
     with suppress(StoreError):
         Backups(connection).make(before=step)

@@ -29,8 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Backups:
-    """Makes and keeps the automatic copies of one database: in the folder `backups` beside it, the latest KEPT. They
-    are numbered, so that a clock that is set cannot have new ones taken for old."""
+    """Makes and keeps the latest KEPT automatic copies of one database in the folder `backups`, numbered by age."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -42,12 +41,11 @@ class Backups:
         return backups_of(self._connection.path)
 
     def due(self) -> bool:
-        """Return whether the latest copy is of another day than today."""
         return not any(time.strftime("%Y-%m-%d") in path.name for path in self.all()[:1])
 
     def make(self, before: str = "") -> Path | None:
-        """Make a copy, and delete those that are more than KEPT; None if it would nearly fill the disk.
-        `before`: the step of the schema that it precedes. Raises StoreError."""
+        """Make a copy, and delete old ones; None if it would nearly fill the disk. `before`: step of the schema.
+        Raises StoreError."""
         with self._lock:
             return self._make(before)
 
@@ -80,8 +78,7 @@ class Backups:
             return _identities(db, table, user_id)
 
     def forget_chats(self, user: str, chats: Set[Identity], projects: Set[Identity] = frozenset()) -> bool:
-        """Delete these chats and projects of a user from all automatic copies, with what was learned from them; returns
-        as `forget`. Each copy is changed as a whole or not at all. A project is deleted without other chats of it."""
+        """Delete these chats, and projects without other chats, from all automatic copies; return as `forget`."""
 
         def delete(db: Database) -> bool:
             found = db.execute("SELECT id FROM users WHERE name = ?", [user]).fetchone()
@@ -108,7 +105,6 @@ class Backups:
         return self.forget_chats(user, *held)
 
     def _rewrite(self, delete: Callable[[Database], bool]) -> bool:
-        """Run `delete` on each automatic copy, in a transaction, and rewrite those of which it deleted something."""
         whole = True
         with self._lock:  # none is being made of the database as it was
             for copy in self.all():
@@ -171,8 +167,8 @@ def require_whole(backup: Path) -> None:
 
 
 def restore(backup: Path, path: Path) -> Path | None:
-    """Put a backup in the database's place, and return where the database lies now: nothing is deleted. The backup has
-    to be whole (`require_whole`). Raises DatabaseLocked while anybody has the database open."""
+    """Put a whole backup (`require_whole`) in the database's place; return where the database is now.
+    Raises DatabaseLocked while anybody has the database open."""
     aside = path.with_name(f"{path.stem}-{time.strftime('%Y-%m-%d-%H%M%S')}-replaced{path.suffix}")
     part = path.with_name(f"{path.name}.part")
     with translated(path):

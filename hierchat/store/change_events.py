@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 
 class ChangeEvents:
-    """Numbers each user's changes, so that a page sees from one number whether it is up to date. A count for all users
-    would reveal how busy others are. Keeps the number of each conversation's last change."""
+    """Numbers each user's changes, so that a page sees whether it is up to date, and each conversation's last
+    change."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}

@@ -135,8 +135,8 @@ class Untitled:
 
 
 class Chats(Repository):
-    """Stores conversations: list, search, title, tags, pin, archive, settings, copies, and deletion with undo. What is
-    hidden counts as missing everywhere, and no draft comes from it."""
+    """Conversations: list, search, title, tags, pin, archive, settings, copies, and deletion with undo.
+    Hidden ones count as missing everywhere, and do not draft."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -144,8 +144,8 @@ class Chats(Repository):
         self._hidden_projects: set[int] = set()  # and projects
 
     def create(self, user_id: int, title: str = "", project_id: int | None = None) -> int:
-        """Add an empty conversation and return its id. The first user message fills an empty title. Raises StoreError
-        where the user was forgotten, NotFound where the project is gone."""
+        """Add an empty conversation and return its id; its first question becomes the title. Raises StoreError,
+        NotFound."""
         with self._connection.write() as db:
             require_user(db, user_id)
             if project_id is not None:
@@ -161,13 +161,8 @@ class Chats(Repository):
         archived: bool = False,
         project: int | None = None,
     ) -> list[Conversation]:
-        """Return a user's conversations, or the archived ones: pinned ones first, then the latest changed; those of one
-        project, of none (0), or of all (None).
-
-        With a query, in all projects: all whose title, or one of whose messages, holds all its words, archived ones
-        last; the last word may be the beginning of one; case, accents and punctuation do not count. A blank query is
-        none; one without a letter or digit finds nothing. A reply is found once it is finished. `tag:name`, or
-        `tag:"two words"`, asks for those with that tag."""
+        """Return a user's conversations: pinned first, then the latest changed; `project`: 0 for none, None for all.
+        With a query: those of all projects whose title or messages hold all its words, the last one as a prefix."""
         words, tags = split_tags(query or "")
         with self._connection.read() as db:
             parameters = {"user": user_id, "limit": limit, "tags": spelled(db, user_id, tags)}
@@ -183,7 +178,6 @@ class Chats(Repository):
         return len(self._rows(archived, [user_id]))
 
     def get(self, user_id: int, conversation_id: int) -> Conversation:
-        """Return a conversation by its id. Raises NotFound."""
         with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
             tags = json.dumps(tags_of(db, conversation_id))
@@ -232,8 +226,7 @@ class Chats(Repository):
             return user_tags(db, user_id)
 
     def set_tags(self, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-        """Replace a conversation's tags. Raises NotFound. A tag that differs from one in use by its case alone is that
-        one."""
+        """Replace a conversation's tags; case alone does not make a new tag. Raises NotFound."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             db.execute("DELETE FROM tags WHERE conversation_id = ?", [conversation_id])
@@ -241,16 +234,14 @@ class Chats(Repository):
         self._changes.notify(user_id)
 
     def untitled(self, model_key: str, since: float) -> list[Untitled]:
-        """Return the conversations begun after `since`, with a reply, that this model has not tried to name:
-        of all users who allow it. The one that was changed last stands last."""
+        """Return conversations begun after `since` that this model has not tried to name, if their users allow it."""
         with self._connection.read() as db:
             rows = db.execute(_NEW, {"model": model_key, "since": since}).fetchall()
             firsts = {id: db.execute(_FIRST_WORDS, [id]).fetchone() for id, _, _ in rows}
         return [Untitled(*row) for row in rows if firsts[row[0]] and title_of(firsts[row[0]][0]) == row[2]]
 
     def title_by_model(self, chat: Untitled, model_key: str, title: str | None) -> bool:
-        """Record that a model tried to name a chat, and set its title unless that is None. Returns whether
-        the title changed: not if the user gave one, or deleted the chat, meanwhile."""
+        """Record that a model tried to name a chat, and set its title unless None; return whether the title changed."""
         with self._connection.write() as db:
             db.execute(
                 "INSERT OR IGNORE INTO title_tries (conversation_id, model_key)"
@@ -277,9 +268,8 @@ class Chats(Repository):
             put_settings(db, user_id, conversation_id, settings)
 
     def fork(self, user_id: int, message_id: int) -> int:
-        """Copy the messages from the root to this one into a new conversation, and return its id. Raises NotFound. It
-        keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A copy
-        neither drafts nor counts until its original is deleted for good."""
+        """Copy the messages down to this one into a new conversation with settings, figures and tokens; return its id.
+        A copy neither drafts nor counts until its original is deleted for good. Raises NotFound."""
         with self._connection.write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
             row = owned_conversation(db, user_id, source)
@@ -297,9 +287,8 @@ class Chats(Repository):
         return fork
 
     def hide(self, user_id: int, conversation_id: int) -> None:
-        """Delete a conversation so that `restore` can undo it until `delete_hidden`. Raises NotFound. All that was
-        learned so far is forgotten now. A reply that is being written into it goes on unseen. If this store closes
-        first, it is deleted then; if the process dies, when the file is opened next."""
+        """Delete a conversation so that `restore` can undo it until `delete_hidden`. What was learned is forgotten now.
+        Closing the store, or opening it after a crash, deletes it. Raises NotFound."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             _hide(db, user_id, conversation_id)
@@ -343,10 +332,8 @@ class Chats(Repository):
     def delete_hidden(
         self, conversation_ids: Iterable[int] | None = None, project_id: int | None = None
     ) -> None:
-        """Delete for good what this store hid, all of it or these conversations and that project, from the files too;
-        what was restored stays. Takes the time of rewriting the file. A reply that is being written there gets NotFound
-        at its next append. If another connection is reading at this moment, the log beside the database keeps deleted
-        pages until the next checkpoint."""
+        """Delete for good what this store hid (all, or these conversations and that project), from the files too.
+        Takes the time of rewriting the file; replies being written there get NotFound."""
         mine, projects = set(self._hidden), set(self._hidden_projects)
         if conversation_ids is not None:
             mine, projects = mine.intersection(conversation_ids), projects.intersection([project_id])
@@ -379,9 +366,8 @@ class Chats(Repository):
         self._connection.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
     def begin_incognito(self, user_id: int) -> int:
-        """Add a conversation that is in no list and drafts for no other, until `end_incognito`, and return its id. Its
-        texts lie in the file until then. If this store closes first, they go then; if the process dies, when the file
-        is opened next. Raises StoreError where the user was forgotten."""
+        """Add a conversation that is in no list and drafts for no other until `end_incognito`; return its id.
+        Closing the store, or opening it after a crash, deletes it. Raises StoreError if the user was forgotten."""
         with self._connection.write() as db:
             require_user(db, user_id)
             conversation = _create(db, user_id, "", incognito=1)
@@ -390,8 +376,7 @@ class Chats(Repository):
         return conversation
 
     def end_incognito(self, user_id: int, conversation_id: int) -> bool:
-        """Delete an incognito conversation for good, from the files too; any other stays as it is. Returns whether it
-        was one. Takes the time of rewriting the file."""
+        """Delete an incognito conversation for good, from the files too; return whether it was one."""
         ended = self._run(
             "UPDATE conversations SET incognito = 0 WHERE id = ? AND user_id = ? AND incognito",
             [conversation_id, user_id],
@@ -407,8 +392,7 @@ def _create(db: Database, user_id: int, title: str, **more: object) -> int:
 
 
 def delete_conversation(db: Database, user_id: int, conversation_id: int) -> None:
-    """Delete a conversation with all that came of it, as part of a transaction. A database with an older schema may
-    lack some of the tables."""
+    """Delete a conversation with all that came of it, in a transaction, also under older schemas."""
     tables = set(db.table_names())
     if "suffix_runs" in tables:
         db.execute("DELETE FROM suffix_runs WHERE user_id = ?", [user_id])  # they are made again
@@ -451,7 +435,6 @@ def tag_name(text: str) -> str:
 
 
 def add_tags(db: Database, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-    """Add tags to a conversation, as part of a transaction."""
     known = {name.casefold(): name for name in user_tags(db, user_id)}
     for name in filter(None, map(tag_name, list(names)[:MOST_TAGS])):
         db.execute(
@@ -481,7 +464,6 @@ def tags_of(db: Database, conversation_id: int) -> tuple[str, ...]:
 
 
 def _another_title(db: Database, user_id: int, title: str) -> str:
-    """Return a title with a number, so that two chats of one name differ in the list."""
     if not title:
         return ""
     base = NUMBER.sub("", title)

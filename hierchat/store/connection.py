@@ -30,14 +30,12 @@ log = logging.getLogger(__name__)
 
 
 SYNCHRONOUS = "NORMAL"
-"""A crash of the program loses nothing acknowledged, a power cut may lose the last seconds but never the file, and no
-fsync holds up the reply that is being written."""
+"""A crash loses nothing acknowledged, a power cut at most the last seconds; no fsync delays a reply."""
 CLOSE_SECONDS = 10.0
 FOLD_SECONDS = 5.0
 """So long after a write, the log beside the file is written into the file."""
 IDLE = 4
-"""Connections that stay open while nobody uses them. Threads come and go with every reply: one for each would be opened
-anew all the time, and SQLite keeps the file of one that is closed open as long as there is any other."""
+"""Connections that stay open unused, because threads come and go with every reply."""
 
 
 class Connection:
@@ -46,8 +44,7 @@ class Connection:
     def __init__(
         self, path: Path, busy_seconds: float, migrating: "Callable[[Connection, str], object]"
     ) -> None:
-        """Open `path`, create it if missing, bring its schema up to date. `migrating` is called before that
-        with the first step, if there are chats. Raises a StoreError."""
+        """Open or create `path` and update its schema, after `migrating` with the first step. Raises a StoreError."""
         self.path = path.absolute()
         self.changes = ChangeEvents()
         self._busy_seconds = busy_seconds
@@ -105,8 +102,7 @@ class Connection:
 
     @contextmanager
     def _connected(self) -> Iterator[Database]:
-        """Lend a connection that nobody else uses or closes meanwhile: Python's module crashes if one thread
-        closes a connection within another's statement. Not to be nested: that would lend another one."""
+        """Lend a connection that nobody else uses or closes meanwhile. Not to be nested."""
         with self._pool:
             if self.closed:
                 raise StoreError(f"{self.path} was closed. Open it again.")
@@ -138,8 +134,7 @@ class Connection:
 
     @contextmanager
     def write(self) -> Iterator[Database]:
-        """Commit all that is done inside, or nothing. The first transaction after the file could not be
-        written marks the replies that ended meanwhile."""
+        """Commit all that is done inside, or nothing."""
         ended = set(self.ended)
         # IMMEDIATE: a reader that turns writer would not wait for the busy timeout.
         with self._transaction("BEGIN IMMEDIATE") as db:
@@ -166,8 +161,7 @@ class Connection:
                     raise
 
     def _require_file(self) -> None:
-        """Raise DatabaseUnwritable if the open file no longer has its name: SQLite would go on with it though
-        another one, or none, is there by now, and what is written would be lost with the last connection."""
+        """Raise DatabaseUnwritable if the open file was replaced or removed: SQLite would write into the void."""
         try:
             same = os.path.samestat(self._file, self.path.stat())
         except FileNotFoundError:
@@ -179,8 +173,7 @@ class Connection:
             )
 
     def fold(self) -> bool:
-        """Write the log into the file and empty it; False if somebody reads or writes at this moment. Waits
-        for nobody: what can be written is."""
+        """Write the log into the file and empty it, without waiting; False if others read or write."""
         try:
             with translated(self.path), self._connected() as db:
                 db.execute("PRAGMA busy_timeout = 0")
@@ -213,8 +206,7 @@ class Connection:
             self.rewrite()
 
     def rewrite(self) -> bool:
-        """Rewrite the file without what was deleted. False if a full disk or another program that reads or
-        writes keeps bytes of it there."""
+        """Rewrite the file without what was deleted; False if a full disk or another program prevents it."""
         self.before_rewriting()
         try:
             with translated(self.path), self._connected() as db:
@@ -232,9 +224,8 @@ class Connection:
         return not busy
 
     def backup(self, path: Path) -> None:
-        """Write a copy of the whole database, all users', readable by its owner only. The chat can go on meanwhile.
-        What is hidden or deleted, incognito chats and guests are not in it. Raises StoreError if `path` exists or the
-        copy is damaged, DatabaseUnwritable if it cannot be written."""
+        """Write a copy of the database for its owner only, without hidden or deleted texts, incognito chats and guests.
+        Raises StoreError if `path` exists or the copy is damaged, DatabaseUnwritable."""
         with new_file(path) as part, translated(path), self._connected() as db:
             db.execute("VACUUM INTO ?", [str(part)])  # in one step, whatever is written meanwhile
             with closing(Database(sqlite3.connect(part, isolation_level=None))) as copy:
@@ -290,8 +281,7 @@ CLEAN, SOILED = 0, 1
 
 
 def drop_words(db: Database) -> None:
-    """Remove the words of deleted texts from the search index, as part of the transaction that deletes them;
-    the file is to be rewritten, by the next start if this process dies first."""
+    """Remove the words of deleted texts from the search index in their transaction; the file is to be rewritten."""
     # Only a merge of the whole index drops the words of what was deleted.
     for index in ("messages_fts", "titles_fts", "attachments_fts", "passages_fts"):
         if db[index].exists():  # not in copies with an older schema
@@ -300,7 +290,6 @@ def drop_words(db: Database) -> None:
 
 
 def _left_out(db: Database) -> Iterator[str]:
-    """Yield tables and conditions of all that no backup holds, as far as the schema has them."""
     for table in ("conversations", "projects"):
         if "hidden_by" in db[table].columns_dict:
             yield f"{table} WHERE hidden_by IS NOT NULL"
@@ -309,7 +298,6 @@ def _left_out(db: Database) -> Iterator[str]:
 
 
 def connect(path: Path, mode: str, busy_seconds: float) -> Database:
-    """Connect to a file that exists; `mode`: "ro" or "rw"."""
     conn = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
         uri=True,
@@ -327,8 +315,7 @@ def log_of(path: Path) -> Path:
 
 
 def _close_abandoned(db: Database, alone: float | None) -> bool:
-    """Delete records of openings whose process is gone. `alone`: when no log stood beside the file, if there
-    was none; returns whether somebody had opened it before."""
+    """Delete records of dead processes' openings; return whether somebody had opened a file `alone`, without a log."""
     rows = db.execute("SELECT id, pid, started, opened_at FROM openings").fetchall()
     early = {id for id, _, _, at in rows if alone is not None and at < alone}
     gone_ids = early | {id for id, pid, started, _ in rows if not is_running(pid, started)}
@@ -337,8 +324,7 @@ def _close_abandoned(db: Database, alone: float | None) -> bool:
 
 
 def _is_empty(path: Path) -> bool:
-    """Return whether a file that no process has open was opened with a log, and has no table. Without SQLite,
-    which would put a new log beside it."""
+    """Return whether a file that no process has open has no table, without SQLite, which would write a log."""
     with path.open("rb") as file:
         head = file.read(105)
     # Byte 18 tells the journal (2: a log). From byte 100 on stands the tree of tables: 13 a leaf, their number at 103.
@@ -347,7 +333,6 @@ def _is_empty(path: Path) -> bool:
 
 
 def _check(path: Path, busy_seconds: float) -> None:
-    """Raise a StoreError if a file is damaged, foreign or newer, on a connection that cannot change it."""
     # But that of a program that died within a transaction without a log is undone first, and only who may write can.
     died = Path(f"{path.resolve()}-journal").exists()
     with closing(connect(path, "rw" if died else "ro", busy_seconds)) as db:

@@ -67,8 +67,7 @@ _FIND = """
 """
 _WORDS = "{{name place text pairs}} : {}"
 RANKED, READ, SAMPLE = 40_000, 2_000_000, 5_000
-"""Bounds what a question reads of 500 MB: passages that are ranked, entries of the index for its words, and entries of
-each word before it is known how rare that is."""
+"""Bounds of a question: passages ranked, index entries read, and entries of a word to estimate its frequency."""
 _SAMPLED = (
     "SELECT count(*), max(rowid) FROM (SELECT rowid FROM passages_fts WHERE passages_fts MATCH ? LIMIT ?)"
 )
@@ -85,10 +84,8 @@ class Documents(Repository):
         passages: Iterator[Passage],
         project: int | None = None,
     ) -> bool:
-        """Store a document of a chat, or of its project, or of a `project` without a chat, as its passages come; return
-        whether there were any.
-        It replaces one of its name that was not read to the end. If the passages end by an error, nothing of
-        it stays, except with a StoreError. Raises NotFound, and that error."""
+        """Store a document of a chat, its project, or `project`, as its passages come, in place of a half-read one of
+        its name; return whether there were any. An error removes it. Raises NotFound, StoreError."""
         added: int | None = None
         try:
             while batch := list(islice(passages, BATCH)):
@@ -127,8 +124,7 @@ class Documents(Repository):
     def find(
         self, user_id: int, conversation_id: int, question: str, before: Sequence[str], most: int
     ) -> list[Passage]:
-        """Return the passages that share most with a question, whose words count twice, and with the earlier
-        texts `before`; the best first. Raises NotFound."""
+        """Return the passages that share most with a question (counted twice) and earlier texts. Raises NotFound."""
         words = 2 * _words([question]) + _words(before)
         with self._connection.read() as db:
             project = owned_conversation(db, user_id, conversation_id)["project_id"]
@@ -139,8 +135,8 @@ class Documents(Repository):
             )
 
     def delete(self, user_id: int, document_id: int) -> bool:
-        """Delete a document, its passages and what messages quote of it, from the file too; returns the
-        answer of `Connection.rewrite`. Raises NotFound."""
+        """Delete a document, its passages and quotes, from the file too; return as `Connection.rewrite`. Raises
+        NotFound."""
         with self._connection.write() as db:
             own = "DELETE FROM documents WHERE id = ? AND user_id = ?"
             if not db.execute(own, [document_id, user_id]).rowcount:
@@ -150,8 +146,7 @@ class Documents(Repository):
 
 
 def _ranking(db: Database, scope: str, words: Sequence[str]) -> str:
-    """Return the FTS5 expression that ranks a scope's passages in bounded time: by all of these words if the passages
-    are few; else those with one of the rarest words, or the two rarest, and of the other words the rarer ones."""
+    """Return the FTS5 expression that ranks a scope's passages in bounded time, by the rarer words."""
     (last,) = db.execute("SELECT ifnull(max(id), 0) FROM passages").fetchone()
     held = {word: _held(db, _WORDS.format(f"({word})"), SAMPLE, last) for word in dict.fromkeys(words)}
     words = sorted(words, key=held.__getitem__)  # stable: they count in any order
@@ -165,7 +160,6 @@ def _ranking(db: Database, scope: str, words: Sequence[str]) -> str:
 
 
 def _held(db: Database, match: str, sample: int, last: int) -> int:
-    """Estimate how many passages match: as if all were as dense as the first `sample` of them."""
     found, at = db.execute(_SAMPLED, [match, sample]).fetchone()
     return int(found if found < sample else found * last / at)
 
@@ -186,7 +180,6 @@ def _columns(passage: Passage) -> list[str]:
 
 
 def _words(texts: Iterable[str]) -> list[str]:
-    """Return the distinct words of texts, quoted for FTS5 so that nothing in them is syntax."""
     words = (
         word for text in texts for word in [*_WORD.findall(_CJK.sub(" ", storable(text))), *_pairs(text)]
     )
@@ -195,6 +188,5 @@ def _words(texts: Iterable[str]) -> list[str]:
 
 
 def _pairs(text: str) -> list[str]:
-    """Return each pair of adjacent characters in a writing without blanks (Chinese, Japanese)."""
     runs = _CJK.findall(text)
     return [run[at : at + 2] for run in runs for at in range(max(len(run) - 1, 1))]

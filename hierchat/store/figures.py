@@ -105,8 +105,8 @@ class ReplyFigures(Repository):
     def over_time(
         self, user_id: int, model_key: str | None = None, days: int | None = None
     ) -> OverTimeFigures:
-        """Sum up the measured replies of the last `days` days, today included; None: of all days. `model_key`: of one
-        model's replies; None for all."""
+        """Sum up the measured replies of the last `days` days, today included (None: all), of one model or all
+        (None)."""
         since = _EVER
         if days is not None:  # as the first of them began, on this machine's clock
             first = datetime.now().date() - timedelta(days=days - 1)
@@ -164,25 +164,21 @@ class Comparisons(Repository):
             return add_row(db, "comparisons", conversation_id=conversation_id, **values)
 
     def all(self, user_id: int, limit: int) -> list[StoredComparison]:
-        """Return a user's results, at most `limit`, the newest first."""
         with self._connection.read() as db:
             rows = db.query(f"{_OWNED} ORDER BY comparisons.id DESC LIMIT ?", [user_id, limit])
             return [StoredComparison(**row) for row in rows]
 
     def get(self, user_id: int, comparison_id: int) -> StoredComparison:
-        """Return a result by its id. Raises NotFound."""
         with self._connection.read() as db:
             return _owned_comparison(db, user_id, comparison_id)
 
     def delete(self, user_id: int, comparison_id: int) -> None:
-        """Delete a result, from the file too. Raises NotFound."""
         with self._connection.write() as db:
             _owned_comparison(db, user_id, comparison_id)
             db.execute("DELETE FROM comparisons WHERE id = ?", [comparison_id])
         self._connection.rewrite()
 
     def delete_all(self, user_id: int) -> int:
-        """Delete all results of a user, and return how many there were."""
         gone = self._run(
             "DELETE FROM comparisons WHERE conversation_id IN (SELECT id FROM conversations WHERE user_id = ?)",
             [user_id],

@@ -73,8 +73,7 @@ class GeneratedSize:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedDrafts:
-    """Counts of the drafted replies since the first generated text: their tokens and forwards, and the tokens
-    whose draft was found in such texts. Other texts may have held the same."""
+    """Drafted replies since the first generated text: tokens, forwards, and tokens drafted from such texts."""
 
     tokens: int
     forwards: int
@@ -113,8 +112,7 @@ class GeneratedTexts(Repository):
         *,
         deletions: int,
     ) -> bool:
-        """Store a reply in place of its earlier beginning. `origin`: the user's message that its question is made from.
-        `deletions`: as for history.LearnedValues.keep."""
+        """Store a reply in place of its beginning. `origin`: the user's message; `deletions`: as LearnedValues.keep."""
         values = {
             "user": user_id,
             "model": model_key,

@@ -1,5 +1,4 @@
-"""Store what drafts are made from: the tokens of earlier messages, and the orders of their suffixes. Neither
-hidden conversations nor copies of existing messages are among them."""
+"""Store tokens of earlier messages and orders of their suffixes, but not of hidden or copied ones."""
 
 import logging
 import time
@@ -79,8 +78,7 @@ def _ids(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
 
 
 def forget_texts(db: Database, user_id: int, conversation_id: int) -> None:
-    """Remove a conversation's texts from the stored suffix orders, in the transaction that deletes it: an
-    order tells much of the texts that it covers."""
+    """Remove a conversation's texts from the stored suffix orders, which reveal them, in its transaction."""
     messages = _ids(db.execute("SELECT id FROM messages WHERE conversation_id = ?", [conversation_id]))
     made_of_them = _ids(
         db.execute(
@@ -105,8 +103,7 @@ def forget_texts(db: Database, user_id: int, conversation_id: int) -> None:
 
 
 TextKind = Literal["written", "asked", "self"]
-"""What models wrote, imported replies among it; what the user wrote, edited replies among it; what a model wrote for
-itself. Texts of the last kind are named by numbers of their own, all others by their message."""
+"""Written by models; asked or edited by the user; generated for itself, with separate numbers instead of messages."""
 
 _TEXTS = """
     SELECT message_id, ids
@@ -148,8 +145,7 @@ _log = logging.getLogger("hierchat.history")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a user's texts were read: all replies up to a message, for no earlier one is still being
-    written, or all texts that were generated up to one; and all other texts up to a row of their own table."""
+    """How far a user's texts were read: replies up to a message, generated and other texts up to a row."""
 
     message: int = 0
     tokenised: int = 0
@@ -189,8 +185,7 @@ class History(Repository):
     def without_tokens(
         self, user_id: int, model_key: str, after: int, before: int | None, limit: int
     ) -> list[tuple[int, str]]:
-        """Return id and text of messages that the user wrote or imported and whose tokens are not stored yet,
-        oldest first; those between two messages, or to the last."""
+        """Return id and text of the user's messages without stored tokens, oldest first, between two messages."""
         values = {"user": user_id, "model": model_key, "after": after, "before": before, "limit": limit}
         return self._rows(_WITHOUT_TOKENS, values)
 
@@ -260,9 +255,7 @@ class LearnedValues(Repository):
     def keep(
         self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
     ) -> bool:
-        """Store a learned value of one kind in place of the last. `deletions`: how many there were when learning began.
-        Where there have been more since, nothing is written, and the answer is False: the value may hold traces of what
-        was deleted."""
+        """Store a learned value of one kind. False, and nothing, if texts were deleted since learning began."""
         changed = self._run(
             "INSERT INTO learned (user_id, model_key, kind, value, updated_at)"
             " SELECT id, ?, ?, ?, ? FROM users WHERE id = ? AND deletions = ifnull(?, deletions)"
@@ -323,8 +316,8 @@ class DeletionOutbox(Repository):
             return _called(db, user_id)
 
     def add(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
-        """Record that the drafter at `place` gets a reply, or all behind its first `begun` tokens; return its
-        names for the user and the reply. Raises NotFound."""
+        """Record that the drafter at `place` gets a reply, or all after `begun` tokens; return its names. Raises
+        NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")

@@ -90,9 +90,8 @@ class Messages(Repository):
     def add(
         self, user_id: int, conversation_id: int, message: NewMessage, queued: Collection[int] = ()
     ) -> int:
-        """Add a complete message and make its branch current. The first user message, or else its first file, gives an
-        untitled conversation its title. `queued`: the questions that it is, as `enqueue` named them; they wait no more.
-        Raises NotFound, also where one of them waits no longer."""
+        """Add a complete message, make its branch current, and give an untitled conversation its title.
+        `queued`: questions that it replaces. Raises NotFound."""
         with self._connection.write() as db:
             if _let_go(db, queued) != len(queued):
                 raise NotFound("This question is not waiting any more. Its chat may have been deleted.")
@@ -101,10 +100,8 @@ class Messages(Repository):
         return added
 
     def enqueue(self, user_id: int, conversation_id: int, message: NewMessage, *, at_end: bool) -> int | None:
-        """Store a question that was sent and waits for its turn: below its parent, or `at_end` of the conversation. It
-        is no message yet. `add` makes it one, and so does closing this store, or the next one that is opened after the
-        process died; `dequeue` takes it back. Nothing is stored (None) where the conversation itself would not outlive
-        the process. Raises NotFound."""
+        """Store a question that waits for its turn below its parent, or `at_end`; None if the conversation is gone.
+        `add` makes it a message, and so does closing the store or opening it after a crash."""
         with self._connection.write() as db:
             if owned_conversation(db, user_id, conversation_id)["incognito"]:
                 return None
@@ -137,7 +134,6 @@ class Messages(Repository):
                 self._ask_unanswered(db, self._queued)
 
     def _ask_unanswered(self, db: Database, queued: Iterable[int]) -> None:
-        """Turn questions that wait into messages: those of one conversation become one."""
         rows = db.query(
             "SELECT waiting.*, user_id,"
             " iif(at_end, current_leaf_id, (SELECT id FROM messages WHERE messages.id = waiting.parent_id)) AS below"
@@ -155,9 +151,7 @@ class Messages(Repository):
             self.insert(db, first["user_id"], conversation_id, message)
 
     def edit_reply(self, user_id: int, message_id: int, text: str) -> int:
-        """Add the user's version of a reply beside it, make it current, and return its id. The reply stays as it is.
-        The version is the user's text: no model's, and without figures. Raises NotFound, StoreError where the message
-        is no reply."""
+        """Add the user's version of a reply, make it current, and return its id. Raises NotFound, StoreError."""
         with self._connection.write() as db:
             reply = owned_message(db, user_id, message_id)
             if reply["role"] != "assistant":
@@ -186,8 +180,8 @@ class Messages(Repository):
     def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
     ) -> list[Message]:
-        """Return the messages from the root to `leaf_id`, else to the current leaf; only the last `most` of
-        them unless that is negative. Raises NotFound."""
+        """Return the messages from the root to `leaf_id`, else the current leaf; the last `most` if >= 0. Raises
+        NotFound."""
         with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if leaf_id is not None:
@@ -212,7 +206,6 @@ class Messages(Repository):
             return [row["text"] for row in db.query(PATH, [leaf]) if row["role"] == "system"]
 
     def get(self, user_id: int, message_id: int) -> Message:
-        """Return a message by its id. Raises NotFound."""
         with self._connection.read() as db:
             row = owned_message(db, user_id, message_id)
             return self._messages(db, row["conversation_id"], [row])[0]
@@ -284,7 +277,6 @@ class Messages(Repository):
             return attachments_of(db, message_id)
 
     def attachment(self, user_id: int, attachment_id: int) -> Attachment:
-        """Return an attached file by its id. Raises NotFound."""
         with self._connection.read() as db:
             row = db.execute(
                 f"SELECT message_id, {_FILE} FROM attachments WHERE id = ?", [attachment_id]
@@ -335,7 +327,6 @@ def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:
 
 
 def _let_go(db: Database, queued: Collection[int]) -> int:
-    """Delete questions that wait; return how many of them still did."""
     removed: int = db.execute(
         "DELETE FROM waiting WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(list(queued))]
     ).rowcount

@@ -10,8 +10,8 @@ from hierchat.store.errors import StoreError, translated
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Create an empty file in the same folder, readable only by its owner, and rename it to `path` after the block.
-    Raises StoreError if `path` exists, DatabaseUnwritable if it cannot be written."""
+    """Create a private file in the same folder, and rename it to `path` after the block.
+    Raises StoreError if `path` exists, DatabaseUnwritable."""
     path = path.absolute()
     part = path.with_name(path.name + ".part")
     _require_free(path)

@@ -51,7 +51,6 @@ class ChatMessage:
     summary: str = ""
     """What stands in the prompt in place of it and all above it, if anything does."""
     call: ToolCall | None = None
-    """The tool that it called, and what came of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +123,7 @@ class ChatTransfer(Repository):
         )
 
     def import_chat(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
-        """Add a conversation, or the new messages of one that is here; return the outcome and the added messages. What
-        is here stays as it is. The open branch moves on where the conversation grew behind it."""
+        """Add a conversation, or its new messages; return the outcome and these. The open branch moves if it grew."""
         with self._connection.write() as db:
             conversation_id = _find(db, user_id, chat.source)
             outcome: Outcome = "new" if conversation_id is None else "grown"
@@ -181,7 +179,6 @@ def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message:
 
 
 def _move_on(db: Database, conversation_id: int, ids: Mapping[str, int], chat: Chat) -> None:
-    """Open the branch that is open in the source, unless another one was opened here since."""
     (open_here,) = db.execute(
         "SELECT current_leaf_id FROM conversations WHERE id = ?", [conversation_id]
     ).fetchone()
@@ -215,7 +212,6 @@ def _find(db: Database, user_id: int, source: str) -> int | None:
 
 
 def _own_name(row: Mapping[str, Any]) -> str:
-    """Return the portable name of a conversation or message written here: other databases use the same numbers."""
     return f"{row['id']}-{round(row['created_at'] * 1e6)}"
 
 

@@ -12,8 +12,7 @@ _KEPT = (
 
 
 class PrefixFolders:
-    """Folder beside the database, with one folder of each user, in which each chat has one: what the model has read of
-    it (engine/cpu/prefixes.py). Every deletion calls `sweep`."""
+    """Folder of what the model has read (engine/cpu/prefixes.py), by user and chat. Every deletion calls `sweep`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -45,5 +44,4 @@ class PrefixFolders:
             return
 
     def drop(self, user_id: int) -> None:
-        """Delete all that is kept of a user."""
         shutil.rmtree(self.path / str(user_id), ignore_errors=True)

@@ -12,8 +12,7 @@ def this_process() -> tuple[int, float]:
 
 
 def _began(process: psutil.Process) -> float:
-    """Return when a process was started: on Linux by boot and ticks since then, which setting the clock does not
-    change, else as Unix time."""
+    """Return a process's start: on Linux by boot and ticks, independent of the clock, else as Unix time."""
     try:
         ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
         boot = int(Path("/proc/sys/kernel/random/boot_id").read_text()[:5], 16)

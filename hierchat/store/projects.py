@@ -23,7 +23,6 @@ class Presets(Repository):
             return [_preset(row) for row in rows]
 
     def get(self, user_id: int, preset_id: int) -> Preset:
-        """Return a preset by its id. Raises StoreError if it is gone."""
         with self._connection.read() as db:
             return _preset(_owned(db, user_id, preset_id))
 
@@ -71,8 +70,7 @@ class Presets(Repository):
         self._changes.notify_settings(user_id)
 
     def add_missing(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
-        """Add a preset from a file; return whether it is new. An existing one of that name stays as it is. It
-        becomes the default if there is none."""
+        """Add a preset from a file unless the name exists; return whether it did. It becomes the default if none is."""
         with self._connection.write() as db:
             if preset_named(db, user_id, name) is not None:
                 return False
@@ -166,14 +164,12 @@ class Projects(Repository):
             return [Project(**row) for row in db.query(_ALL, [user_id])]
 
     def get(self, user_id: int, project_id: int) -> Project:
-        """Return a project by its id. Raises NotFound."""
         with self._connection.read() as db:
             require_project(db, user_id, project_id)
         return next(project for project in self.all(user_id) if project.id == project_id)
 
     def save(self, user_id: int, project: Project) -> int:
-        """Change a project, or add one whose id is 0; return its id. A preset that is gone counts as none. Raises
-        NotFound, and StoreError where the name is none, too long, or taken."""
+        """Change a project, or add one with id 0; return its id. Raises NotFound, or StoreError for a bad name."""
         with self._connection.write() as db:
             require_user(db, user_id)
             if project.id:

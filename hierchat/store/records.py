@@ -31,8 +31,7 @@ class Conversation:
     tags: tuple[str, ...] = ()
     """In the order of the alphabet."""
     snippet: str = ""
-    """Text around a search hit, the words that were found between FOUND_BEGINS and FOUND_ENDS (connection.py); empty
-    without a search, or where only the title matched."""
+    """Text around a search hit, found words between FOUND_BEGINS and FOUND_ENDS (connection.py); else empty."""
     message_id: int | None = None
     """The message of the hit, the newest of the conversation."""
     project_id: int | None = None
@@ -52,7 +51,6 @@ class Project:
     """The model that is loaded for them; empty: whichever there is."""
     preset_id: int | None = None
     chats: int = 0
-    """How many conversations it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,6 @@ class ToolCall:
     tool: str
     """As the server calls it."""
     arguments: str
-    """As JSON."""
     state: CallState = "asked"
     result: str = ""
     """What the model reads of it."""
@@ -153,7 +150,6 @@ class NewMessage:
     text: str
     role: Role = "user"
     files: Sequence[Attachment] = ()
-    """The files that are sent with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +186,6 @@ class NewTurn:
     """Sampling settings; anything JSON can hold."""
     seed: int
     drafted: bool
-    """Whether drafting was on."""
     system_prompt: str | None = None
     """What the chat set; None where it left that to its messages and the model."""
     activations: str | None = None
@@ -223,7 +218,6 @@ class Measured:
     finish: str | None = None
     """Why the reply ended: engine.step.Finish, or "error"; None while it goes on."""
     stop_string: str | None = None
-    """The stop string that ended it."""
     # None in records of an earlier version:
     prompt_read: int | None = None
     """Tokens of the prompt that had to be read; the others were known from the reply before."""
@@ -300,8 +294,7 @@ class Origin:
     corpus: str = ""
     """The file and the corpus that hold it, for a reader."""
     place: int | None = None
-    """The index of its token in that message, or in the corpus. In this conversation: counted from the reply's first
-    token on, so it is negative before the reply."""
+    """Index of its token in that message or the corpus; in this conversation relative to the reply's start."""
 
     def goes_on(self, before: "Origin", tokens: int) -> bool:
         """Return whether this origin continues a run of `tokens` tokens that began with `before`."""
@@ -389,8 +382,7 @@ class HistorySize:
 
 @dataclass(frozen=True, slots=True)
 class IdleSettings:
-    """Settings of idle generation: whether it is allowed, after how many minutes in which nobody asked for a
-    reply, and up to how many tokens for each model."""
+    """Settings of idle generation: allowed, after how many minutes, up to how many tokens for each model."""
 
     on: bool = False
     after_minutes: float = 10.0

@@ -72,9 +72,8 @@ class Replies(Repository):
         self._writing: set[int] = set()  # replies that this store began and has not finished
 
     def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: records.NewTurn) -> int:
-        """Add an empty reply in state 'writing' below `parent_id` and make its branch current. Returns its message id;
-        raises NotFound. Only this store may append to it and finish it; if it closes first, the reply is marked
-        interrupted."""
+        """Add an empty reply in state 'writing' below `parent_id`, make its branch current, and return its id.
+        Only this store may append to it; closing the store interrupts it. Raises NotFound."""
         with self._connection.write() as db:
             reply = records.NewMessage(parent_id, "", "assistant")
             message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
@@ -89,8 +88,7 @@ class Replies(Repository):
         return message_id
 
     def resume(self, user_id: int, message_id: int) -> None:
-        """Reopen a reply that had ended: it is being written again, and its figures are deleted. Raises NotFound,
-        StoreError where it has not ended."""
+        """Reopen a reply that had ended, without its figures. Raises NotFound, StoreError."""
         cleared = ", ".join(f"{field.name} = NULL" for field in fields(records.TurnFigures))
         with self._connection.write() as db:
             if owned_message(db, user_id, message_id)["state"] == "writing":
@@ -112,9 +110,8 @@ class Replies(Repository):
         sources: Sequence[str],
         origins: Sequence[records.Origin] = (),
     ) -> None:
-        """Replace the reply's text by `text` (all of it so far); append new `tokens`, the source of each, and the
-        origin of each draft, if known. Raises NotFound if the conversation was deleted meanwhile, ValueError unless
-        every token has a source."""
+        """Replace the reply's text; append new `tokens`, the source of each, and the origin of each draft, if known.
+        Raises NotFound if the conversation was deleted, ValueError without a source for each token."""
         origins = origins or [records.UNKNOWN] * len(tokens)
         if not len(tokens) == len(sources) == len(origins):
             raise ValueError(f"{len(tokens)} tokens but {len(sources)} sources and {len(origins)} origins")
@@ -137,8 +134,7 @@ class Replies(Repository):
     def finish(
         self, message_id: int, text: str, state: records.FinalState, figures: records.TurnFigures
     ) -> None:
-        """Record the final text, how the reply ended and its figures. Raises NotFound. A reply that this cannot record
-        counts as interrupted; the file says so as soon as it can be written."""
+        """Record the final text, how the reply ended and its figures. Raises NotFound."""
         sources = {name: _columns(count) for name, count in figures.sources.items()}
         encoded = {"sources": sources, "plan": figures.plan, "loading": figures.loading}
         values = _columns(figures) | {

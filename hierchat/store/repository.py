@@ -20,7 +20,6 @@ class Repository:
             return db.execute(query, values).fetchall()
 
     def _run(self, statement: str, values: Any = ()) -> int:
-        """Run one statement as one transaction, and return how many rows it changed."""
         with self._connection.write() as db:
             return db.execute(statement, values).rowcount
 

@@ -27,8 +27,7 @@ def title_of(text: str) -> str:
 
 
 def match_expression(query: str) -> str:
-    """Return an FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word. Each
-    word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further."""
+    """Return an FTS5 expression for all words of `query`, quoted, the last one as a prefix; empty without words."""
     words = storable(query).replace("\0", " ").split()
     words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]

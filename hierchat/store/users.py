@@ -51,12 +51,11 @@ class Users(Repository):
             return db.execute("SELECT id FROM users WHERE name = ?", [storable(name)]).fetchone()[0]
 
     def ids(self) -> dict[str, int]:
-        """Return the ids of all users, by name."""
         return dict(self._rows("SELECT name, id FROM users ORDER BY name"))
 
     def is_owner(self, user_id: int) -> bool:
-        """Return whether a user decides about models, backups and other users: an account that is marked so,
-        or whoever uses the page on this machine without a login."""
+        """Return whether a user decides about models, backups and users: an owner's account, or local use without a
+        login."""
         return any(owns for (owns,) in self._rows(_OWNER, [LOCAL_USER, user_id]))
 
     def is_guest(self, user_id: int) -> bool:
@@ -74,8 +73,7 @@ class Users(Repository):
         return counts
 
     def forget(self, user_id: int) -> bool:
-        """Delete a user, all conversations and all that came of them, from the file too, and from the
-        automatic backups. False if bytes of it may be left, as `rewrite` says."""
+        """Delete a user with everything, from files and backups too; return as `rewrite`."""
         with self._connection.write() as db:
             found = db.execute("SELECT name FROM users WHERE id = ?", [user_id]).fetchone()
             db.execute("DELETE FROM users WHERE id = ?", [user_id])
@@ -84,8 +82,8 @@ class Users(Repository):
         return self._connection.rewrite() and copies
 
     def deletions(self, user_id: int) -> int:
-        """Return how often texts of this user were deleted: after one more, what was learned is to be
-        dropped. -1 once the user was deleted."""
+        """Return how often texts of this user were deleted: a change drops what was learned. -1: the user was
+        deleted."""
         return self.chosen(user_id, "deletions", -1)
 
     def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:
@@ -132,10 +130,8 @@ class Users(Repository):
         )
 
     def chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
-        """Return what a user chose, by the column of the table; `otherwise` where the user was deleted. `model_titles`:
-        a model names new chats; `keep_writing`: replies go on after the last page was closed; `compacts`: the oldest
-        turns are summarised before they are left out; `reads_ahead`: chats and files are read in spare time; `told`:
-        how many explanations of first replies were seen."""
+        """Return what a user chose, by column; `otherwise` if the user was deleted. `model_titles`: name new chats;
+        `keep_writing`: write on after the last page closed; `compacts`: summarise oldest turns; `reads_ahead`."""
         chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
         return chosen[0][0] if chosen else otherwise
 
@@ -159,7 +155,6 @@ class Accounts(Repository):
     """Stores who may log in. An account stays when its user deletes all chats."""
 
     def all(self) -> list[Account]:
-        """Return all accounts, the oldest first."""
         with self._connection.read() as db:
             return sorted(_accounts(db), key=lambda account: account.created_at)
 
@@ -169,8 +164,8 @@ class Accounts(Repository):
             return _find(db, name)
 
     def add(self, name: str, password: str, *, owner: bool = False) -> Account:
-        """Add an account. The first becomes an owner, and so does that of the page without a login. The chats of a user
-        of that name belong to it. Raises StoreError where there is one of that name, or that looks like it."""
+        """Add an account; the first becomes an owner, and takes over the chats of a user of that name.
+        Raises StoreError for a name that exists or looks like one."""
         with self._connection.write() as db:
             _require_free(db, name)
             first = not db.execute("SELECT 1 FROM accounts").fetchone()
@@ -191,8 +186,7 @@ class Accounts(Repository):
             return _required(db, name)
 
     def remove(self, name: str) -> Account:
-        """Delete an account; its user's chats stay. Raises StoreError if there is none of that name, or if others would
-        be left without an owner."""
+        """Delete an account, without its chats. Raises StoreError if it is missing, or the last owner's."""
         with self._connection.write() as db:
             account = _required(db, name)
             left = [one for one in _accounts(db) if one.name != account.name]
@@ -248,8 +242,7 @@ class Guests(Repository):
         self._guests: set[str] = set()
 
     def begin(self) -> str:
-        """Add a guest and return the name. The guest is deleted when this store closes or, if the process
-        dies, when the file is opened next."""
+        """Add a guest and return the name; closing the store, or opening it after a crash, deletes the guest."""
         name = f"guest-{secrets.token_hex(8)}"
         self._run("INSERT INTO guests (name, pid, started) VALUES (?, ?, ?)", [name, *this_process()])
         self._guests.add(name)
@@ -261,11 +254,9 @@ class Guests(Repository):
         self._forget(name for name, pid, started in rows if not is_running(pid, started))
 
     def end(self) -> None:
-        """Delete this store's guests."""
         self._forget(self._guests)
 
     def _forget(self, guests: Iterable[str]) -> None:
-        """Delete guests from the file, too, which is not rewritten if they left nothing in it."""
         names, left = list(guests), 0
         if not names:
             return
@@ -335,8 +326,8 @@ class Keys(Repository):
         per_minute: int | None = None,
         tokens_per_day: int | None = None,
     ) -> str:
-        """Make a key and return it: it can be read only here. `history`: its requests are kept, to draft later ones.
-        Raises StoreError where there is one of that name."""
+        """Make a key and return it: it can be read only here. `history`: keep its requests for drafts. Raises
+        StoreError."""
         key = MARK + secrets.token_urlsafe(32)
         with self._connection.write() as db:
             if db.execute("SELECT 1 FROM keys WHERE name = ?", [storable(name)]).fetchone():
@@ -354,7 +345,6 @@ class Keys(Repository):
         return key
 
     def all(self) -> list[Key]:
-        """Return all keys, by name."""
         with self._connection.read() as db:
             return [_key(row) for row in db.query(f"{_WITH_TODAY} ORDER BY name COLLATE NOCASE", [_today()])]
 

@@ -62,7 +62,6 @@ def too_big(name: str, size: int) -> Unreadable:
 
 
 def _clean(name: str) -> str:
-    """Return a file's name on one line without folders, for the eye and for the prompt."""
     line = " ".join(storable(name).replace("\\", "/").rsplit("/", 1)[-1].split())
     line = "".join(character for character in line if character.isprintable())
     if len(line) > _NAME:
@@ -73,7 +72,6 @@ def _clean(name: str) -> str:
 
 
 def _kind(raw: bytes) -> str:
-    """Return the suffix of a kind that pdf.py reads, else "". An archive tells it by the files it names."""
     if b"%PDF-" in raw[:1024]:
         return ".pdf"
     found = (kind for mark, kind in _PACKED.items() if raw.startswith(b"PK") and mark in raw)
@@ -108,8 +106,8 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
 
 
 def with_files(text: str, files: Iterable[Attachment]) -> str:
-    """Put the files, each in a Markdown fence under its name, before the text: the prompt begins as it did
-    when a file is asked about once more. Passages of documents stand between them and the text."""
+    """Put the files, each in a Markdown fence under its name, before the text, so that prompts begin alike; passages
+    come between them and the text."""
     files = list(files)
     sent = [fenced(file) for file in files if file.number is None]
     found = [fenced(file) for file in files if file.number is not None]

@@ -39,8 +39,7 @@ Tokens = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Statistics:
-    """Corpus that drafts: token ids with a BREAK after each text, and the positions of all but the BREAKs in
-    the order of their suffixes."""
+    """Corpus that drafts: token ids with a BREAK after each text, and the order of their suffixes."""
 
     name: str
     tokens: Tokens
@@ -98,8 +97,8 @@ def write(
     sources: Sequence[str],
     begins: Sequence[tuple[int, str]] = (),
 ) -> Statistics:
-    """Sort the tokens' suffixes and write the corpus to `target`, in place of what is there. `begins`: index
-    of the first token of each file, with its name. Raises CorpusError."""
+    """Sort the tokens' suffixes and write the corpus to `target`. `begins`: first token and name of each file.
+    Raises CorpusError."""
     from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
 
     part = target.with_name(f"{target.name}.part")
@@ -152,8 +151,7 @@ def read_meta(folder: Path) -> Meta:
 
 
 def read(folder: Path) -> Statistics:
-    """Open a stored corpus, memory-mapped: nothing is read before it is used. Raises Damaged. Its files are
-    hashed when they are new to this machine: a position out of range would be read from anywhere."""
+    """Open a stored corpus, memory-mapped, its files hashed if new to this machine. Raises Damaged."""
     meta = read_meta(folder)
     for name in (_TOKENS, _ORDER):
         expected = meta.files.get(name)

@@ -30,14 +30,12 @@ SUFFIX = ".jsonl.xz"
 
 
 def seeds_dir() -> Path:
-    """Return the folder of the shipped texts: replies of small models to prompts that were written for this
-    project, one file for each model, MODEL.jsonl.xz."""
+    """Return the folder of the shipped texts, replies of small models: MODEL.jsonl.xz."""
     return shipped("assets") / "seeds"
 
 
 def seed_files(entry: ModelEntry) -> list[Path]:
-    """Return the shipped files that draft for a model: all, its own last, since the last of equal matches
-    wins; its own alone if it wrote more than all others, which would only dilute it."""
+    """Return the shipped files that draft for a model, its own last; its own alone if that has the most."""
     files = sorted(seeds_dir().glob(f"*{SUFFIX}"))
     own = [file for file in files if writer(file) == entry.name]
     others = [file for file in files if file not in own]
@@ -59,8 +57,7 @@ def kept_seed(files: Sequence[Path], tokenizer: Any) -> Statistics | None:
 def seed(
     files: Sequence[Path], tokenizer: Any, model: str = "", report: Report = silent
 ) -> Statistics | None:
-    """Return the database of shipped texts, tokenised now if they are not yet; None if there are none. Texts
-    that cannot be used only leave a line in the log."""
+    """Return the database of shipped texts, tokenised now if needed; None, and a line in the log, without any."""
     if not files:
         return None
     try:
@@ -84,7 +81,6 @@ def _size(files: Sequence[Path]) -> int:
 
 
 def _target(files: Sequence[Path], tokenizer: Any) -> Path:
-    """Return the folder in the cache for the database of these shipped files. Raises OSError."""
     digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())
     for file in files:
         digest.update(known_sha256(file).encode())
@@ -250,9 +246,8 @@ def statistics(
     report: Report = silent,
     waits: bool = True,
 ) -> list[Statistics]:
-    """Return the databases of shipped texts, of the user's corpora if `stored`, and of the texts in `corpus`.
-    Unless `waits`, shipped texts are left out if they are not tokenised yet. Damaged ones only leave a line
-    in the log. Raises CorpusError about `corpus` alone."""
+    """Return the databases of shipped texts, of the user's corpora if `stored`, and of `corpus`. Unless `waits`,
+    untokenised shipped texts are left out. Damaged ones are logged. Raises CorpusError about `corpus`."""
     tokens = tokens_sha256(tokenizer)
     note_tokens(entry, tokens)
     files = seed_files(entry)
@@ -276,7 +271,6 @@ def require_readable(corpus: Path) -> None:
 
 
 def _extra(corpus: Path, tokenizer: Any, model: str, report: Report) -> Statistics:
-    """Build the database of `corpus` once for its content, and keep it in the cache."""
     passed_over: list[str] = []
     files = find([corpus], passed_over)
     digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())

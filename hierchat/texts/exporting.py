@@ -25,8 +25,8 @@ _NAME = 50
 def export_json(
     store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, first: Iterable[Any] = ()
 ) -> Iterator[int]:
-    """Write the values of `first`, and the conversations with all branches, into one file; yield how many are
-    written. The file is there when the iterator ends. Raises StoreError if it exists or cannot be written."""
+    """Write `first`, and the conversations with all branches, into one file; yield how many are written.
+    Raises StoreError if it exists or cannot be written."""
     with (
         new_file(out) as part,
         translated(out),
@@ -58,8 +58,7 @@ def beside_chats(store: Store, user_id: int, project_id: int | None = None) -> l
 
 
 def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the open branch of each conversation into a file of its own; yield how many are written. Raises
-    StoreError if the folder holds something or cannot be written."""
+    """Write the open branch of each conversation into its own file; yield how many are written. Raises StoreError."""
     with translated(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise StoreError(f"{out} already exists. Name an empty folder, or one that is not there yet.")
@@ -77,8 +76,7 @@ def save_markdown(chat: Chat, out: Path) -> None:
 
 
 def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the files of `export_markdown` into a zip; yield how many. The zip is there when the iterator
-    ends. Raises StoreError if it exists or cannot be written."""
+    """Write the files of `export_markdown` into a zip; yield how many. Raises StoreError."""
     taken: set[str] = set()
     with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
         for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):

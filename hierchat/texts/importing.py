@@ -1,5 +1,4 @@
-"""Import chats of files into the store. Each conversation is there whole or not at all, so that a killed
-import can be run again."""
+"""Import chats of files into the store, each conversation whole or not at all."""
 
 import codecs
 import json
@@ -41,8 +40,7 @@ _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+(?:"|()\\?\Z))*+'
 
 
 def elements(stream: BinaryIO) -> Iterator[Any]:
-    """Yield each object or array of a JSON stream as Python values; a BadChat with the reason in place of a
-    broken one, None after each piece that completes none."""
+    """Yield each value of a JSON stream; BadChat for a broken one, None after each piece that completes none."""
     for raw in _cut(stream):
         if not isinstance(raw, bytes):
             yield raw
@@ -59,7 +57,6 @@ def elements(stream: BinaryIO) -> Iterator[Any]:
 
 
 def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
-    """Yield the bytes of each object; None after each piece of the file, and after many brackets."""
     data = stream.read(PIECE).removeprefix(codecs.BOM_UTF8)
     outside = 1 if data.lstrip()[:1] == b"[" else 0
     depth = at = start = seen = 0
@@ -123,8 +120,6 @@ _MOST_DIRECTORY = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """JSON file to import, which may lie in a zip."""
-
     path: Path
     member: str | None
     size: int
@@ -231,16 +226,14 @@ _TITLE = 60
 
 
 class Import:
-    """Imports chats as it is iterated: it yields after each conversation, file, and piece of a large one. Meanwhile and
-    afterwards, it tells how it went. Raises TransferError at once where a file is not there; StoreError while it runs.
-    A file that turns out to be broken is named among the bad."""
+    """Imports chats as it is iterated: yields after each conversation, file, and large piece, and counts what happened.
+    Raises TransferError for missing files, StoreError later; broken files are listed."""
 
     def __init__(self, store: Store, user_id: int, paths: Iterable[Path]) -> None:
         self._store = store
         self._user = user_id
         self._sources = sources(paths)
         self.total = sum(source.size for source in self._sources)
-        """Bytes to read."""
         self.done = 0
         """Bytes read, of `total`."""
         self.stop = threading.Event()
@@ -250,7 +243,6 @@ class Import:
         self.kinds: Counter[str] = Counter()
         """Conversations by the program that wrote them."""
         self.presets = 0
-        """Presets that are new."""
         self.projects = 0
         """Projects that are new, of those that stand there by themselves."""
         self.messages = 0
@@ -274,7 +266,6 @@ class Import:
                     before += source.size
 
     def _read(self, place: ExportContainer, source: ExportedFile) -> Iterator[int]:
-        """Import one source; yield the bytes read so far, again and again, and in the end."""
         number = 0
         try:
             with place.opened(source) as stream:

@@ -27,8 +27,7 @@ _SENTENCE = re.compile(r"[.!?]['\")\]]*\s|\u3002")
 
 
 def cut(name: str, kind: str, texts: Iterable[str]) -> Iterator[Passage]:
-    """Cut the texts of one file, which may come in pieces, into passages. A passage's place is the headings
-    above it, else its page, else the number of its first line."""
+    """Cut the texts of one file into passages; a passage's place is its headings, page, or line number."""
     headings: list[tuple[int, str]] = []
     block, paragraph = "", ""
     first, begun, page = 1, 1, 1
@@ -71,7 +70,6 @@ def cut(name: str, kind: str, texts: Iterable[str]) -> Iterator[Passage]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text into pieces of at most a passage, at the end of a line, of a sentence or of a word."""
     while len(text) > LONGEST:
         half, most = LONGEST // 2, LONGEST
         end = text.rfind("\n", half, most) + 1
@@ -86,8 +84,7 @@ def _pieces(text: str) -> Iterator[str]:
 def fitting(
     found: Sequence[Passage], number: int, budget: int, count: Callable[[str], int]
 ) -> list[Attachment]:
-    """Return the found passages, best first, as attachments of a question, numbered from `number` on: as many
-    as have at most `budget` tokens together. `count` counts the tokens of a text."""
+    """Return the found passages, best first, as attachments numbered from `number` on, within `budget` tokens."""
     chosen: list[Attachment] = []
     for passage in found:
         if len(chosen) == MOST or passage.score < WORTH * found[0].score:
@@ -118,8 +115,8 @@ _WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|\w+")
 
 
 def resting(reply: str, passages: Mapping[int, str], question: str = "") -> list[tuple[int, int]]:
-    """Return the sentences of a reply to a question that rest on a passage: where each ends, and the passage's number.
-    A sentence with a number of its own is left out, and so are code, headings and tables."""
+    """Return where sentences of a reply end that rest on a passage, and its number; not numbered ones, code or
+    headings."""
     asked = _stems(question)
     held = {number: _stems(text) for number, text in passages.items()}
     common = Counter(word for words in held.values() for word in words)
@@ -151,7 +148,6 @@ def _stems(text: str) -> frozenset[str]:
 
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each sentence of Markdown begins and ends."""
     at, in_code = 0, False
     for line in text.splitlines(keepends=True):
         begin, at = at, at + len(line)

@@ -1,5 +1,4 @@
-"""Read PDF, Word documents, EPUB books and HTML pages in a process of its own with bounds of memory and time: a file
-may be made to exhaust both. All but PDF become Markdown."""
+"""Read PDF, Word documents, EPUB books and HTML pages in a process with bounds of memory and time."""
 
 import io
 import os
@@ -27,8 +26,7 @@ class PdfError(ValueError):
 
 
 def text_of(raw: bytes, most: int, seconds: int, kind: str = ".pdf") -> str:
-    """Return up to `most` characters of a PDF, or of another `kind` (KINDS), read in up to `seconds`.
-    Raises PdfError."""
+    """Return up to `most` characters of a file of this `kind` (KINDS), in up to `seconds`. Raises PdfError."""
     too_much = PdfError(
         f"could not be read in {seconds} seconds and in the memory set aside. Take fewer of its pages."
     )

@@ -83,9 +83,8 @@ def named_path(said: str) -> Path:
 
 
 def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
-    """Return the files that paths name, and those of known kinds in the folders that they name; each once.
-    Files that cannot be looked into go to `passed_over`; others of a folder that are not read are counted in
-    `left_out` by kind. Raises CorpusError for missing paths."""
+    """Return the files that paths name or hold, of known kinds, each once. Unreadable ones go to `passed_over`;
+    others are counted in `left_out` by kind. Raises CorpusError."""
     found: dict[Path, Path] = {}
     left_out = Counter() if left_out is None else left_out
     for path in paths:
@@ -249,7 +248,6 @@ def _role(message: dict[str, Any]) -> str:
 
 
 def _long(value: Any) -> Iterator[str]:
-    """Yield every string of at least LEAST characters, at any depth."""
     if isinstance(value, str):
         if len(value) >= LEAST:
             yield value
@@ -286,7 +284,6 @@ class TextReader:
         self.passed_over = list(passed_over)
         """Files that were not read, or not to their end, with the reason."""
         self.reading = ""
-        """The file that the last text is of."""
         self.notes: list[str] = []
         """Files that were read otherwise than as UTF-8."""
 
@@ -354,7 +351,6 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _blocks(stream: IO[str]) -> Iterator[str]:
-    """Yield a plain text whole, or in blocks that end between lines."""
     block = stream.read(PIECE)
     while more := stream.read(PIECE):
         end = block.rfind("\n") + 1 or len(block)
@@ -364,7 +360,6 @@ def _blocks(stream: IO[str]) -> Iterator[str]:
 
 
 def _values(stream: IO[str]) -> Iterator[Any]:
-    """Yield the elements of a JSON array one by one, or JSON values that follow each other."""
     decoder = json.JSONDecoder()
     text = stream.read(PIECE)
     at = _SPACE.match(text).end()  # type: ignore[union-attr]  # matches everywhere

@@ -1,8 +1,6 @@
-"""Find what the databases hold about the next token of a text.
-
-A sorted index gives two estimates. The broad one samples the longest suffix that occurs more than CLOSE times. The
-precise one looks at the occurrences of the suffix one longer, CLOSE at most, one by one, each with its match length. A
-child's occurrences are among its parent's. Only where these become few, a shorter suffix is searched anew."""
+"""Find what the databases hold about the next token of a text, in two estimates from a sorted index.
+The broad one samples the longest suffix that occurs more than CLOSE times; the precise one looks at all
+occurrences of the suffix one longer."""
 
 from __future__ import annotations
 
@@ -167,7 +165,6 @@ def _candidate(places, place, token, new):  # type: ignore[no-untyped-def]
 
 @kernel
 def _add_occurrence(at, slot, token, length, first):  # type: ignore[no-untyped-def]
-    """Count one occurrence of the suffix, followed by a token."""
     places, place = at.places, at.place
     known = places.known[place, slot]
     vote = np.float32(1 << (min(length, MOST_VOTES) - 1))
@@ -259,7 +256,6 @@ def _look_back(at):  # type: ignore[no-untyped-def]
 
 @kernel
 def _find(at, parent, slot):  # type: ignore[no-untyped-def]
-    """Find the suffix to sample and the occurrences to look at, in all runs of a slot."""
     runs, places, place, text = at.databases.runs, at.places, at.place, at.text
     close = suffix = 0
     bounds = np.zeros((len(runs), 2), np.int64)
@@ -314,8 +310,8 @@ def _keep(at, slot, bounds):  # type: ignore[no-untyped-def]
 
 @kernel
 def _search(at, parent, slot, size, bounds):  # type: ignore[no-untyped-def]
-    """Find where the last `size` tokens occur in each run of a slot, and return how often in all. `parent`: the row
-    among whose occurrences, of one token fewer, they are; -1: anywhere."""
+    """Find where the last `size` tokens occur in each run of a slot, among those of row `parent` (-1: anywhere);
+    count them."""
     runs, total = at.databases.runs, 0
     suffix = at.text[len(at.text) - size :]
     for run in range(len(runs)):
@@ -370,8 +366,8 @@ def _add_followers(at, slot):  # type: ignore[no-untyped-def]
 
 @kernel
 def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
-    """Spread SAMPLES at most evenly over the occurrences of the shorter suffix: the run of each, where its next token
-    stands, and that token. Returns how many occurrences there are in all, too."""
+    """Spread SAMPLES at most over the shorter suffix's occurrences: run, position and next token; return their
+    number."""
     population = 0
     for run in range(len(runs)):
         if runs[run, Run.SLOT] == slot:
@@ -402,9 +398,8 @@ def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
 
 @kernel
 def trace(databases, places, place, slot, candidate):  # type: ignore[no-untyped-def]
-    """Find where a candidate stands in a slot behind the longest match, the newest of several: the run (-1: the
-    context), and its position there. Position -1: in no text, or not looked at. What it reads was read a moment ago to
-    find the candidate."""
+    """Find the newest longest match of a candidate in a slot: its run (-1: the context), and position (-1: not
+    found)."""
     runs, token = databases.runs, places.tokens[place, candidate]
     longest, in_run, position = 0, -1, -1
     for j in range(places.close[place, slot]):

@@ -1,9 +1,6 @@
-"""Grow the draft tree best-first by path probability for as long as a node can pay: how likely each candidate is to be
-accepted, given all the evidence, and what is learned from what followed.
-
-A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax. Below
-it stands a small hidden layer, fitted beforehand. The regression goes on learning from every place where it is known
-what followed, drafted or not, and drifts back to what was fitted."""
+"""Grow the draft tree best-first by path probability for as long as a node can pay.
+A multinomial logistic regression over the evidence gives the chances of all candidates at a place and of "none of
+them"; it learns from every place whose next token is known, and drifts back to what was fitted."""
 
 from __future__ import annotations
 
@@ -91,8 +88,7 @@ def read_around(known, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
-    """Compute the chances of row `place`, and its candidates from the likeliest on. Where their noise is known, it
-    counts as much as `noise_weight` [HIDDEN + SLOTS * INPUTS + 1] makes of what is read of them."""
+    """Compute the chances and order of the candidates of row `place`; `noise_weight` weighs what their noise tells."""
     around = np.empty(SLOTS * KNOWN, np.float32)
     read_around(places.known[place], around)
     common = model.bias.copy()
@@ -288,8 +284,7 @@ def grow(databases, growth, scorer, prices, tail):  # type: ignore[no-untyped-de
 
 @kernel
 def _credit(databases, tree, node):  # type: ignore[no-untyped-def]
-    """Return the slot that a node counts for. Tokens that the target found likely count for the context if it has the
-    token or two before them: most often they were learned there."""
+    """Return the slot that a node counts for; likely tokens count for the context if it has the n-gram before them."""
     if tree.slots[node] != SUCCESSORS:
         return tree.slots[node]
     above, before = tree.parents[node], np.int64(-1)
@@ -306,13 +301,11 @@ def _token(databases, tree, place):  # type: ignore[no-untyped-def]
 
 @kernel
 def _key(noise, position):  # type: ignore[no-untyped-def]
-    """Return the key of the noise at a position; 0: none is known."""
     return place_key(noise.key, position) if noise.key != 0 else np.uint64(0)
 
 
 @kernel
 def _consider(at, parent, scorer, prices, chance):  # type: ignore[no-untyped-def]
-    """Find and score the candidates for a place that is reached with probability `chance`."""
     places, place = at.places, at.place
     copy(places.known[place, :, Known.RECENT], scorer.recent, SLOTS)
     look_near(at)

@@ -1,16 +1,9 @@
-"""Draw Gumbel noise of (seed, position, token): counter-based, so that any token's is had without the others'.
-
-Noise is -log(arrival), with an independent exponential arrival for every token: the largest noise is the earliest
-arrival. Tokens stand in blocks of 64, and a block's earliest arrival is drawn before the rest: it is an exponential of
-rate 64, falls on each member equally likely, and the others start afresh there, for exponentials forget. So one draw
-tells the largest noise of 64 tokens, and the race (sampler.py) looks only into blocks that can still win (the top-down
-construction of Maddison, Tarlow and Minka, "A* Sampling", NeurIPS 2014).
-
-Bits are SplitMix64's (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): its output
-function over counters that start where seed and position say.
-
-The sampler draws many tokens at once with numpy, and drafting draws single tokens in kernels. A draft is accepted only
-if both draw the same numbers."""
+"""Draw Gumbel noise of (seed, position, token), counter-based: any token's without the others'.
+Noise is -log(arrival), with an independent exponential arrival for every token. Tokens form blocks of 64. A block's
+earliest arrival is drawn first, of rate 64, and falls on each member equally likely; the others start afresh there
+(top-down construction of Maddison, Tarlow and Minka, "A* Sampling", NeurIPS 2014).
+Bits are SplitMix64's (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014). The
+sampler draws with numpy, drafting in kernels: a draft is accepted only if both draw the same numbers."""
 
 from __future__ import annotations
 

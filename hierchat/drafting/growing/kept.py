@@ -1,7 +1,5 @@
-"""Grow trees and learn over arrays that stay where they are, given as one array of addresses.
-
-Numba takes a third of a microsecond for each array of a call, and a tree has more than sixty; kernels that pass them on
-would count references at each call."""
+"""Grow trees and learn over arrays at fixed places, given as one array of addresses.
+Numba takes a third of a microsecond for each array of a call, and a tree has more than sixty."""
 
 from __future__ import annotations
 
@@ -64,8 +62,6 @@ KEPT = numba.typeof(_example())
 
 @intrinsic
 def _kept(typing: Any, words: Any) -> Any:
-    """Return the arrays that `addresses` wrote down."""
-
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         data, at = context.make_array(words)(context, builder, value=arguments[0]).data, iter(range(1 << 20))
 

@@ -54,10 +54,9 @@ Run = IntEnum("Run", "SLOT TOKENS LENGTH ORDER SIZE", start=0)
 
 
 class Databases(NamedTuple):
-    """Databases that drafts come from. `runs` int64 [runs, 5]: slot, address and length of the token log, address and
-    length of the order. The context is `tokens` [0, length) with chains through the occurrences of each token:
-    `previous` for every position, `newest` for every token id. `single` [vocabulary, 8] and `pair_keys` [n], `pairs`
-    [n, 8]: likeliest next tokens behind one and two tokens."""
+    """Databases of drafts. `runs` int64 [runs, 5]: slot, address and length of the token log, address and length of the
+    order. The context is `tokens` [0, length), linked by `previous` and `newest`. `single` [vocabulary, 8] and
+    `pair_keys` [n], `pairs` [n, 8]: likeliest next tokens after one and two tokens."""
 
     runs: Integers
     tokens: Tokens
@@ -87,9 +86,8 @@ class Tree(NamedTuple):
 
 
 class AcceptanceModel(NamedTuple):
-    """Weights that turn evidence into chances. A layer of HIDDEN units reads all slots' evidence. A linear score reads
-    the units and the evidence, for each candidate and for "none of them". The chances are the softmax of the scores.
-    The hidden layers are fixed. `score` and `none` go on learning."""
+    """Weights that turn evidence into chances: a fixed hidden layer of HIDDEN units, and linear scores of each
+    candidate and of "none of them", which go on learning."""
 
     inputs: Floats  # [SLOTS * INPUTS, HIDDEN]
     surroundings: Floats  # [SLOTS * KNOWN, HIDDEN]
@@ -169,8 +167,7 @@ class Prices(NamedTuple):
     """[most]: the least that one more than so many can cost."""
     token_ms: float
     lookup_ms: float
-    """Milliseconds of a lookup in all databases: where the context leaves too little probability open to pay for it,
-    the others are not asked."""
+    """Milliseconds of a lookup in all databases, which is left out if the context leaves too little to gain."""
 
 
 class Lessons(NamedTuple):
@@ -232,8 +229,7 @@ def make_growth(runs: int) -> Growth:
 
 @intrinsic
 def borrowed(typing: Any, arrays: Any) -> Any:
-    """Return the same arrays, or tuples of them, without counting references to them: kernels pass tuples of many
-    arrays on, and would count at each call for each of them. The caller holds the arrays meanwhile."""
+    """Return the same arrays, or tuples of them, without counting references to them. The caller holds the arrays."""
 
     def uncounted(context: Any, builder: ir.IRBuilder, kind: Any, value: ir.Value) -> ir.Value:
         if isinstance(kind, types.BaseTuple):

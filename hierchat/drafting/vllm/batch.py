@@ -92,8 +92,7 @@ class TrackedReply:
         return max(min(bounds), 0)
 
     def propose(self, cost: DraftCost, most: int, vocabulary: int) -> DraftTree:
-        """Draft the chain that pays best at the prices of a forward that all share. It ends before the first token that
-        the model does not have: prompts may hold such, for images."""
+        """Draft the chain that pays best in a shared forward, up to the first token that the model does not have."""
         drafter = self.drafter
         drafter.acceptance = self.user.acceptance  # it may just have been read
         chain = best_chain(drafter.propose_beside(cost, NODES), cost, most)
@@ -103,8 +102,7 @@ class TrackedReply:
         return self.draft
 
     def take(self, new: Sequence[int], draft_ms: float, forward_ms: float, together: int) -> None:
-        """Take the tokens that a forward brought: those of the chain that were right, and one of the target's own. What
-        stands behind the end of the reply is cut."""
+        """Take the accepted tokens of the chain and one of the target's own, without those after the reply's end."""
         kept = self._up_to_end(new)
         chain = self.draft
         right = 0
@@ -139,7 +137,6 @@ class TrackedReply:
             self.take([token], 0.0, 0.0, 1)
 
     def _up_to_end(self, new: Sequence[int]) -> list[int]:
-        """Return the first tokens, to the one that ends the reply, and set `state` then."""
         kept: list[int] = []
         for token in new:
             kept.append(token)
@@ -202,8 +199,7 @@ class Batch:
         return len(self._under_way)
 
     def ended(self, replies: Sequence[TrackedReply | None], brought: int) -> float:
-        """Note that the forward brought so many tokens to these replies; None: one that is new, or reads its prompt.
-        Call it before the replies take their tokens. Returns the milliseconds that it took, or 0."""
+        """Note that the forward brought so many tokens to each reply (None: new, or reading); return its ms, or 0."""
         under_way = {id(reply) for reply in self._under_way}
         known = [reply for reply in replies if reply is not None and id(reply) in under_way]
         if not self._left_at or not known:

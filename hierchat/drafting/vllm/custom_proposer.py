@@ -1,6 +1,4 @@
-"""Draft for vLLM, and serve the side channel: `--speculative-config` names HierchatProposer as "custom_class".
-
-vLLM hands over no request ids, parameters or ends of requests: the worker class binds its model runner for them."""
+"""Draft for vLLM, and serve the side channel: `--speculative-config` names HierchatProposer as "custom_class"."""
 
 from __future__ import annotations
 
@@ -55,8 +53,7 @@ class ChannelRefusal(Exception):
 
 
 class ChannelServer(socketserver.ThreadingTCPServer):
-    """Serve the side channel on threads of its own: one JSON object a line each way over the loopback device.
-    docs/vllm.md has the methods."""
+    """Serves the side channel on threads: one JSON object a line each way over loopback (docs/vllm.md)."""
 
     daemon_threads = True
     block_on_close = False
@@ -212,9 +209,8 @@ class HierchatProposer:
         token_ids_cpu: NDArray[np.integer[Any]],
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """Draft a chain for each row. `sampled_token_ids`: what the forward brought to each row, nothing where a
-        prompt is still being read. `token_ids_cpu` [rows, positions] holds `num_tokens_no_spec` [rows] tokens of each,
-        what it brought included."""
+        """Draft a chain for each row. `sampled_token_ids`: the forward's tokens of each row, none while its prompt is
+        read. `token_ids_cpu` [rows, positions] holds `num_tokens_no_spec` [rows] tokens of each, including those."""
         if not self._drafts:
             return [[] for _ in sampled_token_ids]
         if self._runner is None:
@@ -278,8 +274,7 @@ class HierchatProposer:
         return reply
 
     def _end_those_gone(self) -> None:
-        """End replies that vLLM's runner holds no longer: they were aborted, since a reply that ends by itself is known
-        by its last token."""
+        """End replies that vLLM no longer holds: aborted ones, which have no last token."""
         held = self._runner.requests if self._runner is not None else ()
         for key in [key for key in self._replies if key not in held]:
             self._end(key)

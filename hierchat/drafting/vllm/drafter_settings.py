@@ -37,8 +37,8 @@ class DrafterSettings:
 
 
 def read(environment: Mapping[str, str], model: str, replica: int = 0) -> DrafterSettings:
-    """Read the drafter's settings from environment variables. `model`: what vLLM calls it. `replica`: which one of data
-    parallel ones; each has a port and a file of its own. Raises DrafterSettingsError."""
+    """Read the drafter's settings from environment variables. `replica`: number among data parallel ones, for port and
+    file. Raises DrafterSettingsError."""
     port = _number(environment, "PORT", 0, 65535 - replica)
     token = environment.get(f"{PREFIX}TOKEN", "")
     if port is not None and len(token) < LEAST_TOKEN:

@@ -57,8 +57,7 @@ class UserStateFileError(RuntimeError):
 
 
 class UserStateFile:
-    """Store each user's replies, and what was learned of their drafts. One connection; its calls must not overlap. A
-    file of its own beside the chat's database: neither process waits for the other's lock."""
+    """Stores each user's replies and what was learned of their drafts, in a separate file. Calls must not overlap."""
 
     def __init__(self, file: Path) -> None:
         """Open the file, or make it, so that only its owner can read it. Raises UserStateFileError."""
@@ -121,8 +120,7 @@ class UserStateFile:
             )
 
     def forget(self, user: str, replies: Sequence[str] | None) -> None:
-        """Delete these replies of all models, or all of the user where None is given: nothing of them stays in the
-        file. With the last reply goes what was learned."""
+        """Delete these replies of all models, or all of the user if None; with the last reply, what was learned."""
         with self._translated(), self._db:
             if replies is None:
                 for table in ("replies", "learned"):
@@ -139,12 +137,10 @@ class UserStateFile:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def names(self, user: str) -> set[str]:
-        """Return the names of all replies of a user, of all models."""
         with self._translated():
             return {name for (name,) in self._db.execute("SELECT reply FROM replies WHERE user = ?", [user])}
 
     def held(self, model: str) -> tuple[int, int]:
-        """Count the replies of a model, and their tokens."""
         with self._translated():
             replies, size = self._db.execute(
                 "SELECT count(*), coalesce(sum(length(tokens)), 0) FROM replies WHERE model = ?", [model]
@@ -211,9 +207,8 @@ class UserState:
 
 
 class UserStates:
-    """Hold the histories of one model's users. Nothing here waits for the disk but `forget` and `held`: one thread
-    reads and writes, in the order in which it was asked. So a user's first reply may begin before the history is there,
-    and goes on with it."""
+    """Histories of one model's users. One thread reads and writes the disk in order; only `forget` and `held` wait.
+    So a user's first reply may begin before the history is loaded."""
 
     def __init__(self, file: UserStateFile, model: str, most_tokens: int, memory: int = MEMORY) -> None:
         """Start with `most_tokens`: of one user; `memory`: bytes that all histories may take beside those in use."""
@@ -249,8 +244,8 @@ class UserStates:
         self._thread.submit(self._write, user, reply, np.array(tokens, np.int32))
 
     def forget(self, name: str, replies: Sequence[str] | None) -> set[str]:
-        """Delete these replies of a user, or all: they are gone from memory and file when this returns. Returns the
-        names of those that were there. Raises UserStateFileError."""
+        """Delete these replies of a user, or all, from memory and file; return those found. Raises
+        UserStateFileError."""
         return self._thread.submit(self._forget, name, replies).result()
 
     def held(self) -> tuple[int, int]:
@@ -258,7 +253,6 @@ class UserStates:
         return self._thread.submit(self._file.held, self._model).result()
 
     def wait(self) -> None:
-        """Wait until all that was submitted so far is done."""
         done: Future[None] = self._thread.submit(lambda: None)
         done.result()
 
@@ -326,8 +320,7 @@ SEED_NAME = "seed"
 
 
 def read_corpus(folder: Path, vocabulary: int) -> Source:
-    """Map a corpus into memory. `vocabulary`: how many tokens the model has. Raises DrafterSettingsError. Its files are
-    hashed: a position out of range would be read from anywhere."""
+    """Map a corpus into memory, its files hashed. `vocabulary`: size of the model's. Raises DrafterSettingsError."""
     try:
         meta = json.loads((folder / "meta.json").read_bytes())
         if meta["form"] != FORM:

@@ -43,8 +43,7 @@ def __getattr__(name: str) -> Any:
 
 
 def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
-    """Repeat each value of x [requests] for each token of its request, [num_tokens]. `cu_num_tokens` [requests] is the
-    running sum of tokens; `replace_from` becomes `replace_to`."""
+    """Repeat each value of x [requests] for each of its tokens; `cu_num_tokens` [requests]: running sum of tokens."""
     import torch
 
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))

@@ -1,7 +1,5 @@
-"""Compute attention over paged keys and values, chunk by chunk of absolute positions, added in order of position.
-
-Each row of a block attends alone: to a chunk's keys one by one in order of position, whether they are committed slots
-or nodes of the tree, so that a row's bits depend on its own path and on nothing else."""
+"""Compute attention over paged keys and values, chunk by chunk, in order of position.
+A row's sums depend on its own path alone, so its bits are the same in every segment."""
 
 from __future__ import annotations
 
@@ -15,10 +13,8 @@ from hierchat.engine.cpu.softmax import QUERIES, score, soft_cap, weigh
 
 @kernel
 def lay_out(parents, start, pages, stride, positions, order, places):  # type: ignore[no-untyped-def]
-    """Set the positions of a block's nodes, and for each the slots of its path from the last whole chunk on (Work).
-
-    parents int64 [n], -1 for what follows the committed text; node i lies in slot start + i. pages int64 [chunks] of
-    the text; `stride`: slots of all heads and layers in a page."""
+    """Set the positions of a segment's nodes, and each one's path of slots after the last whole chunk (Work). parents
+    int64 [n], -1 for committed text; pages int64 [chunks]; `stride`: slots of all heads and layers in a page."""
     base = start // CHUNK * CHUNK
     for node in range(parents.shape[0]):
         parent = parents[node]
@@ -72,10 +68,8 @@ def queries_a_pass(group):  # type: ignore[no-untyped-def]
 def attend_chunk(  # type: ignore[no-untyped-def]
     queries, positions, window, page, chunk, head, group, slots, layer, cap, attended, identity, scratch
 ):
-    """Let all rows of a block attend to a whole chunk of committed slots, for the `group` query heads of one kv head.
-
-    `page`: where that chunk lies. `cap`: of the scores; 0: none. queries [rows, at least heads, head_dim]; positions
-    [rows]; attended [rows, heads, chunks, head_dim + 2]."""
+    """Let all rows attend to a whole chunk of committed slots, for the `group` query heads of one kv head.
+    queries [rows, heads, head_dim]; attended [rows, heads, chunks, head_dim + 2]; `cap` of the scores, 0: none."""
     size = queries.shape[2]
     keys, key_scales = slots.keys[page, layer, head], slots.key_scales[page, layer, head]
     values, gains = slots.values[page, layer, head], slots.value_scales[page, layer, head]
@@ -145,8 +139,7 @@ def attend_tail(  # type: ignore[no-untyped-def]
 
 @kernel
 def merge(parts, sink, out):  # type: ignore[no-untyped-def]
-    """Merge one row and head's attention over its chunks in order of position; parts [chunks, head_dim + 2], out
-    [head_dim]. `sink` [1]: the score of a place without values, to which a part of the weight goes; or empty."""
+    """Merge one row's chunks of a head in order; parts [chunks, head_dim + 2], out [head_dim]; `sink` [1] or empty."""
     size = out.shape[0]
     highest, total = parts[0, size], parts[0, size + 1]
     for j in range(size):

@@ -1,8 +1,6 @@
-"""Generate, as LLVM, the product of interleaved rows of weights and rows of activations: the inner loop of everything.
-
-One lane holds one row of weights. Quantised weights meet activations of int16 with a scale per GROUP of a row
-(rows.quantise): products are added as integers inside a block, then as floats block after block, group after group.
-Plain weights meet float32. No order depends on how many rows are computed together, so a row's bits do not either."""
+"""Generate, as LLVM, the product of interleaved rows of weights and rows of activations.
+One lane holds one row of weights. Integers are added inside a block, then floats block after block, in one order
+whatever the number of rows, so a row's bits do not depend on it."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ ARGUMENTS = ("rows", "weights", "x", "scales", "sums", "blocks", "out", "stride"
 
 
 def takes_int8(name: str, isa: Isa, activations: Activations) -> bool:
-    """Tell whether the product of a block type reads activations as int8. Types whose products an instruction set would
-    not add up rightly gain nothing by it, and keep int16."""
+    """Return whether a block type's product reads int8 activations; where that gains nothing it keeps int16."""
     return activations == "int8" and HIGHEST.get(name, 256) <= isa.highest
 
 
@@ -83,7 +80,6 @@ class _Product:
         self._panels()
 
     def _room(self, vectors: int) -> ir.Value:
-        """Allocate aligned memory for `vectors` vectors of floats on the function's stack, and return its address."""
         room = self.b.alloca(ir.ArrayType(self.floats, vectors))
         room.align = 4 * self.isa.lanes
         return self.b.ptrtoint(room, I64)
@@ -130,8 +126,7 @@ class _Product:
         return llvm.fused(self.b, x, y, z, self.isa.fused)
 
     def _fetch(self, address: ir.Value, size: int) -> None:
-        """Prefetch `size` bytes of weights AHEAD of `address` into the nearest cache: the hardware's own prefetching
-        ends with every page, and stops where the next weights are awaited."""
+        """Prefetch weights AHEAD of `address`: the hardware's own prefetching ends with every page."""
         b = self.b
         for line in range(0, size, _LINE):
             pointer = b.inttoptr(b.add(address, i64(AHEAD + line)), I8.as_pointer())
@@ -140,7 +135,6 @@ class _Product:
             )
 
     def _totals(self, base: ir.Value, per_block: int) -> list[ir.Value]:
-        """Emit the dot products of each row of activations: groups of eight blocks, each group scaled once."""
         if self.name in PLAIN:
             return self._plain(base, per_block)
         b, rows, blocks = self.b, self.rows, self.at["blocks"]
@@ -226,7 +220,6 @@ class _Product:
         return found
 
     def _plain(self, base: ir.Value, per_block: int) -> list[ir.Value]:
-        """Emit the products of float weights: a sum for each block of 32, the sums added in order."""
         b, rows = self.b, self.rows
         row_bytes = b.mul(self.at["blocks"], i64(4 * BLOCK))
         starts = [b.add(self.at["x"], b.mul(row_bytes, i64(row))) for row in range(rows)]
@@ -255,10 +248,8 @@ class _Product:
 
 
 class _ByteProduct(_Product):
-    """Emit the product of int8 activations, which have a scale for each block of 32.
-
-    Where an instruction adds four products, every block is scaled for itself. Where pairs are added to int16, these are
-    multiplied by the integer scales of a super-block, which so takes one float multiplication."""
+    """Product of int8 activations, which have a scale for each block of 32.
+    If pairs are added to int16, they are multiplied by the integer scales of a super-block."""
 
     def _totals(self, base: ir.Value, per_block: int) -> list[ir.Value]:
         b, isa, reader = self.b, self.isa, self.reader

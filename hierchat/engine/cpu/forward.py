@@ -95,8 +95,7 @@ def add_input(run, phase, rows, layer, shape, weights, work, inputs):  # type: i
 def attend(  # type: ignore[no-untyped-def]
     run, phase, rows, wanted, layer, shapes, weights, slots, work, identity, texts, chunks
 ):
-    """Compute a layer's attention, as far as its output product, of the first `wanted` rows: keys and values of all.
-    `chunks`: of positions of the longest text."""
+    """Compute a layer's attention of the first `wanted` rows, up to its output product; keys and values of all."""
     kind = weights.kinds[layer]
     shape, kept, qkv, places = shapes[kind], slots[kind], work.qkv[kind], work.places[kind]
     size = shape.head_dim
@@ -265,9 +264,7 @@ def cores() -> int:
 
 
 class Team:
-    """Run jobs in `threads` threads, the caller one of them. A helper that is late finds the work done and sleeps on.
-
-    Between jobs it holds nothing of its owner's, so that a model that is replaced leaves the memory."""
+    """Runs jobs in `threads` threads, the caller one of them. A late helper finds the work done and sleeps on."""
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or cores()

@@ -93,7 +93,7 @@ def _file(name: str, isa: Isa, activations: Activations) -> Path:
 
 
 def _code(name: str, isa: Isa, activations: Activations) -> bytes:
-    """Return the object file of a kernel from disk, or compile it. One that is damaged on disk is made anew."""
+    """Return a kernel's object file from disk, or compile it."""
     file = _file(name, isa, activations)
     with suppress(OSError):
         kept = file.read_bytes()

@@ -19,8 +19,7 @@ MOST_QUERIES = 6
 """Queries that attention computes together, at most (softmax.QUERIES)."""
 
 GATED = 256
-"""Rows of gate and up projections that are computed before their activation, where a pass takes as many rows of
-activations as it can; for fewer, more."""
+"""Most rows of gate and up projections that are computed before their activation."""
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -40,8 +39,7 @@ PLACES = (
     "q", "k", "v", "o", "gate", "up", "down", "router", "layer_gate", "layer_out", "dense_gate", "dense_up",
     "dense_down", "dense_scale", "mix", "z", "beta", "alpha", "q_gate",
 )  # fmt: skip
-"""Names of a layer's matrices in a BlockModel. One that a layer has not has no rows. What makes inputs of layers of the
-embedding stands beside the head, as K."""
+"""Names of a layer's matrices in a BlockModel. A missing matrix has no rows."""
 
 
 class Shape(NamedTuple):
@@ -122,8 +120,7 @@ class Weights(NamedTuple):
     kinds: Integers
     """[layers]: which of the Shapes."""
     slots: Integers
-    """[layers]: which of the layers of this Shape that have keys and values holds those that it reads; of those with a
-    running state, which it is."""
+    """[layers]: index of the key-value cache or running state that each layer of this Shape reads."""
     scales: Floats
     """[layers]: what multiplies the residual stream behind each."""
     mixers: Integers
@@ -186,8 +183,7 @@ DELTA, MAMBA, CONVOLUTION = range(len(STATE_KINDS))
 STEP = 16
 """Positions from one stored state to the next (states.py)."""
 STATES = 3
-"""Stored states of a head: that of the chunk before the last, and one more in both directions, so that drafts may go on
-into the next chunk and the text may be taken back by a chunk."""
+"""Stored states of a head: so many that drafts may reach the next chunk, and a text may go back by one."""
 MOST_NODES = 48
 """Rows of a tree, at most, in models with running states."""
 SLOTS = STATES * STEP + MOST_NODES
@@ -291,8 +287,8 @@ class StateWork(NamedTuple):
 
 
 class StateTexts(NamedTuple):
-    """Sequences of a forward: `starts` and `rows` of Texts, and int64 [texts] of each its number in StateSlots, the
-    newest state that is stored, and whether it is a prompt's piece, which is committed for certain."""
+    """Sequences of a forward: `starts` and `rows`, and int64 [texts] the slot, the newest stored state, and
+    whether it is a prompt's piece, which is certain to be committed."""
 
     starts: Integers
     rows: Integers
@@ -327,8 +323,7 @@ class ProductInput(NamedTuple):
 
 
 class RoutedExperts(NamedTuple):
-    """Buffers of routed experts. A row stands here once for each of its experts; those of one expert stand one behind
-    the other, from a place on, so that its weights are read once. Every thread has lists of its own."""
+    """Buffers of routed experts. Rows are grouped by expert, contiguously; each occurs once per routed expert."""
 
     scores: Floats
     """[rows, experts]: what the router says."""
@@ -403,8 +398,7 @@ def both(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
 def make_work(
     shapes: tuple[Shape, ...], rows: int, threads: int, gated: bool = False, widest: int = 0
 ) -> Work:
-    """Allocate the buffers for blocks of at most `rows` positions; `attended` grows with the context (CpuRunner).
-    `gated`: attention's output is. `widest`: numbers that layers with a running state bring to a product."""
+    """Allocate the buffers for segments of at most `rows` positions; `attended` grows with the context (CpuRunner)."""
     shape, padded = shapes[0], padded_rows(rows)
     attention = max(one.heads * one.head_dim for one in shapes)
     inner = max(shape.inner, shape.dense)

@@ -20,8 +20,7 @@ Floats = NDArray[np.float32]
 
 
 class Multiplier:
-    """Multiplies matrices by rows of activations, on the threads of a runner's `team`. The bits of a result depend only
-    on its row."""
+    """Multiplies matrices by rows of activations, on a runner's `team`. The bits of a result depend only on its row."""
 
     def __init__(self, team: Team) -> None:
         self._team = team
@@ -49,7 +48,6 @@ class Multiplier:
         return out[:rows]
 
     def _with_room(self, places: int, columns: int) -> ProductInput:
-        """Return buffers for `places` rows of `columns` numbers. A late thread holds those of its own job."""
         groups = places * -(-columns // GROUP)
         if self._read.plain.size < places * columns or self._read.scales.size < groups:
             self._read = product_input(2 * places, columns)
@@ -58,7 +56,6 @@ class Multiplier:
 
 @kernel
 def _multiply(run, matrix, x, read, out):  # type: ignore[no-untyped-def]
-    """Compute one product in one thread; every thread of the team calls it. `run` has counters of two phases."""
     rows, outputs, columns = x.shape[0], out.shape[1], matrix[BLOCKS] * BLOCK
     for row in tasks(run.counters, 0, rows):
         if matrix[FORM] == FLOATS:

@@ -1,8 +1,5 @@
 """Compute the phases of a forward: tasks that the threads of a team take from a counter until none is left.
-
-A thread that comes late, or loses its core, leaves its tasks to the others. Which thread does a task changes no bit.
-An expert's weights are read once, however many rows are routed to it; a row's bits depend on its own experts alone, in
-the order in which it ranks them."""
+Which thread does a task changes no bit. A row's bits depend on its own experts alone, in the order of their rank."""
 
 from __future__ import annotations
 
@@ -123,8 +120,8 @@ def wait(run, phase, count):  # type: ignore[no-untyped-def]
 def norm_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, shape, work, forms, bias, before, norm, adding, factor
 ):
-    """Add the last product to the residual stream (`adding`), multiply that by `factor`, normalise and quantise it in
-    `forms`. The product itself gets `bias` and is normalised by `before`. Empty arrays leave steps out."""
+    """Add the last product to the residual stream (`adding`), multiply by `factor`, normalise and quantise in `forms`.
+    `bias` and `before` apply to the product first. Empty arrays leave steps out."""
     scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
     for row in tasks(run.counters, phase, rows):
@@ -184,8 +181,7 @@ def product_phase(run, phase, matrix, rows, given, out):  # type: ignore[no-unty
 
 @kernel
 def place_phase(run, phase, rows, texts, shape, weights, slots, qkv, work, layer):  # type: ignore[no-untyped-def]
-    """Add biases, normalise and rotate queries, keys and values, and store keys and values in the blocks' slots, where
-    the layer has its own. Without values of its own, these are its keys before norm and rotation."""
+    """Add biases, normalise and rotate queries, keys and values, and store keys and values in the segments' slots."""
     rotation, kept = weights.rotations[layer], weights.slots[layer]
     every = shape.heads * shape.head_dim
     own = weights.matrices[layer, K, MATRIX_ROWS] > 0
@@ -235,8 +231,7 @@ def place_phase(run, phase, rows, texts, shape, weights, slots, qkv, work, layer
 def attention_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, texts, shape, window, slots, qkv, places, work, kept, identity, attended
 ):
-    """Attend with every kv head to every whole chunk of a text, and in the next phase to the tail for every row.
-    `kept`: the layer of the slots."""
+    """Attend with every kv head to every whole chunk of a text, then to the tail for every row. `kept`: its layer."""
     group, scratch = shape.heads // shape.kv_heads, work.scratch[run.rank]
     unseen = first_seen(texts.starts.min(), window) // CHUNK
     whole = max(texts.starts.max() // CHUNK - unseen, 0)
@@ -263,8 +258,8 @@ def attention_phase(  # type: ignore[no-untyped-def]
 
 @kernel
 def merge_phase(run, phase, rows, shape, window, sinks, work, gates, forms, attended):  # type: ignore[no-untyped-def]
-    """Merge the chunks' attention in order of position; the result becomes what the next product reads. It is opened by
-    so many of work.gates: one for each number, or for each head; or by none."""
+    """Merge the chunks' attention in order; `gates` of work, one per number or head, open what the next product
+    reads."""
     size = shape.heads * shape.head_dim
     for row in tasks(run.counters, phase, rows):
         plain = work.input.plain[row * size : (row + 1) * size]
@@ -284,8 +279,7 @@ def merge_phase(run, phase, rows, shape, window, sinks, work, gates, forms, atte
 
 @kernel
 def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
-    """Compute SwiGLU, GeGLU, gpt-oss' clamped gate or, without a gate, the square of what is above zero; of one row, by
-    addresses of float32 [size]."""
+    """Compute SwiGLU, GeGLU, gpt-oss' clamped gate or, without a gate, ReLU squared; of float32 [size] at addresses."""
     if activation == SILU:
         silu_gate(gates, ups, size, out)
     elif activation == RELU2:
@@ -305,8 +299,7 @@ def cap_phase(run, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
 
 @kernel
 def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: ignore[no-untyped-def]
-    """Compute gate and up projections and the activation into what the down projection reads, in the `forms` it wants:
-    a tile and the rows of one pass at a time, so that what lies between them stays in the nearest cache (`scratch`)."""
+    """Compute gate, up and activation into the `forms` that the down projection reads, a tile and a pass at a time."""
     size, unit, scratch = up[MATRIX_ROWS], by_row.unit_of(forms), work.scratch[run.rank]
     room = ROWS * GATED
     most = room // pass_rows(0, rows) // unit * unit
@@ -338,8 +331,7 @@ def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: igno
 
 @kernel
 def hold_phase(run, phase, rows, layer, shape, work, forms, dense, opened):  # type: ignore[no-untyped-def]
-    """Keep the output of the dense MLP beside experts (memory.DenseMlp): `opened` by a gate of its own; or normalised,
-    and then make the residual stream what the router reads."""
+    """Keep the output of the dense MLP beside experts (memory.DenseMlp), `opened` by its gate or normalised."""
     size = shape.hidden
     for row in tasks(run.counters, phase, rows):
         if not dense.after_dense_norms.shape[1]:
@@ -389,10 +381,9 @@ def open_phase(run, phase, rows, layer, shape, work, forms, inputs):  # type: ig
 
 @kernel
 def choose(scores, shared_by_active, bias, chosen, shares):  # type: ignore[no-untyped-def]
-    """Choose the experts of a row with the best `scores` [experts], the first of equal ones first, into `chosen`
-    [active], and the weight of each into `shares`: a softmax over these (`shared_by_active`) or over all. With a `bias`
-    [experts] each score is the logistic function of what the router says, and `bias` counts in the choice alone; the
-    shares are divided by their sum if `shared_by_active`."""
+    """Choose a row's experts with the best `scores` [experts] into `chosen` [active], and their weights into `shares`:
+    a softmax over these (`shared_by_active`) or over all. With a `bias` [experts], which counts in the choice only,
+    a score is the logistic function of the router's."""
     experts, active, logistic = scores.shape[0], chosen.shape[0], bias.shape[0] > 0
     if logistic:
         for expert in range(experts):
@@ -422,8 +413,7 @@ def choose(scores, shared_by_active, bias, chosen, shares):  # type: ignore[no-u
 
 @kernel
 def choose_phase(run, phase, rows, shape, bias, scales, routed, chosen):  # type: ignore[no-untyped-def]
-    """Choose every row's experts by its scores and their `bias`, and multiply their shares by their `scales`, unless
-    these are empty."""
+    """Choose every row's experts, and multiply their shares by their `scales`, unless these are empty."""
     for row in tasks(run.counters, phase, rows):
         if bias.shape[0] and not shape.logistic:
             added(routed.scores[row], bias, ONE)
@@ -437,11 +427,8 @@ def choose_phase(run, phase, rows, shape, bias, scales, routed, chosen):  # type
 
 @kernel
 def grouped(rows, shape, routed, chosen, rank):  # type: ignore[no-untyped-def]
-    """List this thread's rows of each expert (memory.RoutedExperts); return how many experts have some, and the rows of
-    the one that has most.
-
-    `chosen` belongs to this forward and layer alone: a thread that comes late must count the tasks of each phase as the
-    others did, also when these are layers or a forward ahead."""
+    """List this thread's rows of each expert (memory.RoutedExperts); return how many experts have rows, and the most
+    rows. A late thread counts as the others did, because `chosen` belongs to this forward and layer alone."""
     counts, begins, used = routed.counts[rank], routed.begins[rank], routed.used[rank]
     counts[:] = 0
     for row in range(rows):
@@ -483,8 +470,7 @@ def expert_tile(outputs, used, most, threads):  # type: ignore[no-untyped-def]
 
 @kernel
 def expert_tasks(run, phase, matrix, outputs, used, most, routed, out):  # type: ignore[no-untyped-def]
-    """Multiply one matrix of every expert that has rows, `outputs` rows of each, with these, into `out` [places,
-    outputs]. Does not wait."""
+    """Multiply one matrix of every expert by its rows into `out` [places, outputs]. Does not wait."""
     tile = expert_tile(outputs, used, most, run.threads)
     tiles = (outputs + tile - 1) // tile
     for task in tasks(run.counters, phase, used * tiles):
@@ -525,8 +511,7 @@ def expert_gate_phase(  # type: ignore[no-untyped-def]
 
 @kernel
 def add_phase(run, phase, rows, shape, biases, work, chosen):  # type: ignore[no-untyped-def]
-    """Add up the outputs of a row's experts, each by its share, in the order of their rank. Biases [experts, hidden],
-    or empty."""
+    """Add up the outputs of a row's experts in the order of their rank. Biases [experts, hidden], or empty."""
     routed, rank = work.routed, run.rank
     for row in tasks(run.counters, phase, rows):
         out = work.out[row]

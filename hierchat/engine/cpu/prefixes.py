@@ -1,7 +1,6 @@
-"""Keep on disk what a CpuRunner has read, so that no text is read twice: pages of keys and values, and running states.
-
-A file is named by a hash over the model, the kernels and all tokens up to its end, and begins with a hash of its name
-and content. A file that is damaged, cut or of another origin is deleted, and its text is read anew."""
+"""Keep on disk what a CpuRunner has read: pages of keys and values, and running states.
+A file's name hashes the model, the kernels and all tokens up to its end; it begins with a hash of name and content.
+A damaged or foreign file is deleted, and its text is read anew."""
 
 from __future__ import annotations
 
@@ -45,9 +44,8 @@ class Copied(NamedTuple):
 
 
 class Prefixes:
-    """Reads and writes the files of one runner in `folder`, which has a folder for each user, and in it one for each
-    chat. `may_keep(user, chat)` is asked before and after each file is written; all files together take `most` bytes,
-    those that were used least recently are deleted first."""
+    """Reads and writes the files of one runner in `folder`, by user and chat, at most `most` bytes in all.
+    `may_keep(user, chat)` is asked before and after each file is written. The least recently used go first."""
 
     def __init__(
         self, runner: CpuRunner, folder: Path, may_keep: Callable[[int, int], bool], most: int
@@ -70,8 +68,8 @@ class Prefixes:
                 self._restore(sequence, prompt[:-1], files)
 
     def next_copy(self, texts: Iterable[Text], done: set[tuple[int, str]]) -> Copied | None:
-        """Copy the next part of these texts that is in no file, unless its user and name are in `done`; None if there
-        is none. No forward may be under way."""
+        """Copy the next part of these texts that is in no file or `done`; None if there is none. No forward may be
+        running."""
         for sequence, user, chat in texts:
             if user is None or chat is None or len(sequence.tokens) < CHUNK:
                 continue
@@ -127,7 +125,6 @@ class Prefixes:
         return {path.name: path for path in (self._folder / str(user)).glob("*/*")}
 
     def _hashes(self, tokens: Sequence[int]) -> list[bytes]:
-        """Return the hash of nothing, of the first page of tokens, of the first two, and so on."""
         found = [self._first]
         for end in range(CHUNK, len(tokens) + 1, CHUNK):
             found.append(_hash(found[-1], tokens[end - CHUNK : end]))
@@ -138,8 +135,7 @@ class Prefixes:
         return f"{_hash(hashes[pages], tokens[pages * CHUNK : length]).hex()}-{length}"
 
     def _ends(self, sequence: CpuSequence) -> Iterator[tuple[int, Snapshot | None]]:
-        """Yield how many tokens to keep after the last whole page. If the model has running states: those of all of a
-        text, and those before its last reply."""
+        """Yield how many tokens to keep after the last whole page; with running states, also before the last reply."""
         if self._runner.states:
             for length in (len(sequence.tokens), sequence.last_prompt):
                 if (found := sequence.snapshot_before(length)) and found.length >= LEAST:
@@ -157,7 +153,6 @@ class Prefixes:
         return b"".join(pieces)
 
     def _arrays(self, page: int) -> Iterator[tuple[NDArray, int]]:
-        """Yield views of all that a page holds, each with its axis of slots."""
         for layers in self._runner.slots:
             yield layers.keys[page], -1
             yield layers.key_scales[page], -1
@@ -165,7 +160,6 @@ class Prefixes:
             yield layers.value_scales[page], -1
 
     def _end(self, sequence: CpuSequence, length: int, snapshot: Snapshot | None) -> bytes:
-        """Copy the slots after the last whole page of a text, then the running states."""
         number, count = divmod(length, CHUNK)
         page = self._page(sequence, number, count) if count else b""
         return b"".join([page, snapshot.state.tobytes(), snapshot.records.tobytes()]) if snapshot else page

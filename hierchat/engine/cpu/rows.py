@@ -47,11 +47,9 @@ def pass_rows(first, rows):  # type: ignore[no-untyped-def]
 
 @kernel
 def product(matrix, part, first, last, place, rows, given, out, stride):  # type: ignore[no-untyped-def]
-    """Set out[row, first:last] = rows first:last of a matrix, counted from row `part` on, times activations in `given`
-    (memory.ProductInput) that begin at `place`.
-
-    matrix int64 [6], see memory; part, first: multiples of LANES; out: address of float32 [rows padded to ROWS, ...],
-    `stride` bytes from row to row."""
+    """Set out[row, first:last] = rows first:last of a matrix, from row `part` on, times the activations `given` at
+    `place`. matrix int64 [6]; part, first: multiples of LANES; out: address of float32 [rows, ...], `stride` bytes
+    apart."""
     blocks = matrix[BLOCKS]
     groups = (blocks + 7) // 8
     for row in range(0, rows, ROWS):
@@ -85,7 +83,6 @@ ORDER = [four + place for four in range(0, BLOCK, 4) for place in (0, 2, 1, 3)]
 
 
 def _halves(b: ir.IRBuilder, numbers: ir.Value) -> list[ir.Value]:
-    """Emit the sums of both halves of 32 int32."""
     return [
         llvm.call(b, "llvm.vector.reduce.add.v16i32", I32, llvm.slice_of(b, numbers, at, 16))
         for at in (0, 16)
@@ -96,10 +93,8 @@ def _halves(b: ir.IRBuilder, numbers: ir.Value) -> list[ir.Value]:
 def round_block(
     b: ir.IRBuilder, x: ir.Value, inverse: ir.Value, out: ir.Value, sums: ir.Value, stride: ir.Value
 ) -> None:
-    """Emit: 32 float32 at address `x` times `inverse`, rounded to the nearest, ties to even, into int16 at `out`.
-
-    At `sums`: all of them added up, as float32; `stride` bytes further on the first half times -32, as int32, and again
-    so far the second."""
+    """Emit: 32 float32 at `x` times `inverse`, rounded half to even, into int16 at `out`. At `sums`, `stride` bytes
+    apart: their sum as float32, and the sums of both halves times -32 as int32."""
     floats = llvm.vector(F32, BLOCK)
     scaled = b.fmul(llvm.load(b, floats, x, 4), llvm.broadcast(b, inverse, BLOCK))
     numbers = b.fptosi(llvm.call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), llvm.vector(I32, BLOCK))
@@ -116,8 +111,8 @@ def round_block(
 def round_to_bytes(
     b: ir.IRBuilder, x: ir.Value, out: ir.Value, scale: ir.Value, sums: ir.Value, stride: ir.Value
 ) -> None:
-    """Emit: 32 float32 at `x` rounded to the nearest of 255 steps, ties to even, into int8 at `out`; their step at
-    `scale`, and at `sums`, `stride` bytes apart, what dot.BYTE_SUMS says. NaN and infinity make the step NaN."""
+    """Emit: 32 float32 at `x` rounded half to even to 255 steps into int8 at `out`; `scale` and `sums` as
+    dot.BYTE_SUMS."""
     floats, whole = llvm.vector(F32, BLOCK), llvm.vector(I32, BLOCK)
     value = llvm.load(b, floats, x, 4)
     # The sizes of floats are in the order of their bits; what is no number has the largest
@@ -170,8 +165,7 @@ def normalise(x, weight, epsilon, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def quantise(x, forms, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """Quantise x float32 [n] to those of INT8 and INT16 that `forms` has, as row `row` of `rows` that begin at `place`
-    of a memory.ProductInput; NaN and infinity become NaN."""
+    """Quantise x float32 [n] to those of INT8 and INT16 in `forms`, as row `row` of `rows` at `place` of `given`."""
     quantise_part(x, 0, x.shape[0], forms, place, row, rows, given)
 
 
@@ -192,10 +186,8 @@ def unit_of(forms):  # type: ignore[no-untyped-def]
 
 @kernel
 def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """Quantise x to int8 with a scale per BLOCK.
-
-    The rows that one pass computes lie side by side: given.bytes [blocks, these, BLOCK], given.byte_scales [blocks,
-    these], given.byte_sums [blocks, BYTE_SUMS, these]; pass after pass."""
+    """Quantise x to int8 with a scale per BLOCK; rows of one pass are neighbours: given.bytes [blocks, rows, BLOCK],
+    given.byte_scales [blocks, rows], given.byte_sums [blocks, BYTE_SUMS, rows], pass after pass."""
     blocks = n // BLOCK
     first = row // ROWS * ROWS
     these, at = pass_rows(first, rows), row % ROWS
@@ -217,8 +209,8 @@ def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-unt
 
 @kernel
 def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """Quantise x to int16 with a scale per GROUP, laid out as in quantise_bytes: given.integers [blocks, these, BLOCK],
-    given.scales [groups, these], given.sums [blocks, SUMS, these]."""
+    """Quantise x to int16 with a scale per GROUP: given.integers [blocks, rows, BLOCK], given.scales [groups, rows],
+    given.sums [blocks, SUMS, rows], pass after pass."""
     blocks, groups = n // BLOCK, -(-n // GROUP)
     first = row // ROWS * ROWS
     these, at = pass_rows(first, rows), row % ROWS
@@ -261,8 +253,7 @@ def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-un
 
 @kernel
 def rotate(head, cosines, sines, offset):  # type: ignore[no-untyped-def]
-    """Rotate one head by its position (RoPE) in place, each of its first numbers against the one `offset` further on;
-    cosines and sines float32 [pairs]."""
+    """Rotate one head by its position (RoPE) in place, pairs `offset` apart; cosines and sines float32 [pairs]."""
     pairs = cosines.shape[0]
     low, high = head[:pairs], head[offset : offset + pairs]
     for j in range(pairs):

@@ -54,11 +54,8 @@ ATTENDED = 32 * 2**20
 
 
 class CpuRunner(Runner):
-    """Run a BlockModel on the CPU. Rows never mix: exact for every width, tree and chunking, and whatever other
-    sequences go through the same forward.
-
-    Slots for up to `sequences` texts, as many as SHARE of the free memory holds: the system hands it out only for those
-    that are written."""
+    """Runs a BlockModel on the CPU, exact for every width, tree and chunking, whatever other sequences share the
+    forward. Has slots for up to `sequences` texts, as many as SHARE of the free memory holds."""
 
     shares_forward = True
 
@@ -180,8 +177,8 @@ class CpuRunner(Runner):
 
     @clear_memory_errors()
     def run(self, blocks: Sequence[Segment]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Compute one forward: logits [nodes of all blocks that want them, vocabulary], which stand first, and hidden
-        states behind the last norm [nodes of all blocks that want logits or those, hidden], valid until the next."""
+        """Compute one forward: logits [nodes that want them, vocabulary], and hidden states after the last norm
+        [nodes that want logits or states, hidden], valid until the next forward."""
         scored = sum(len(block.tokens) for block in blocks if block.logits)
         wanted = sum(len(block.tokens) for block in blocks if block.logits or block.hidden)
         sequences = [cast(CpuSequence, block.sequence) for block in blocks]
@@ -255,7 +252,6 @@ class CpuRunner(Runner):
     def _running(
         self, texts: Texts, sequences: Sequence[CpuSequence], blocks: Sequence[Segment]
     ) -> Running | None:
-        """Return what the forward needs for layers with a running state, if there are some."""
         if not self.state_shape or not self.states:
             return None
         numbers, folded, reading = (
@@ -370,8 +366,7 @@ def state_shape_of(model: BlockModel) -> StateShape | None:
 
 
 def _routing(model: BlockModel, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """Return what is added to the router's scores, or to their logistic function, and what multiplies the experts'
-    shares: each [layers, experts or 0]."""
+    """Return the router's additions and the experts' factors, each [layers, experts or 0]."""
     experts, _ = model_config.experts_of(model.config)
     sizes = len(model.layers), experts
     none = np.zeros((len(model.layers), 0), np.float32)
@@ -442,7 +437,6 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
 
 
 def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
-    """Make the buffers of per-layer inputs, if the model has some. Both parts are multiplied by the root of a half."""
     if not model.layer_projection:
         return None
     norm = model.vectors["layer_norm"] * np.float32(sqrt(0.5))

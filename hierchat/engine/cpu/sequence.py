@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class Pages:
-    """Lend pages of key-value slots: each holds one chunk of positions of a text, or of several that begin alike.
-    `lock` is held by whoever calls a method: replies begin and end while others go on."""
+    """Lends pages of key-value slots, each of one chunk of positions; texts share pages. Callers hold `lock`."""
 
     def __init__(self, count: int) -> None:
         self.lock = threading.Lock()
@@ -63,7 +62,6 @@ class Pages:
 
 
 PageSlot = tuple[int, int]
-"""A page and a slot of it."""
 
 
 def copy_slots(
@@ -95,8 +93,8 @@ SNAPSHOT_EVERY = 1024
 
 
 class Snapshot(NamedTuple):
-    """Running states of a text's first `length` tokens: the one before chunk `folded`, float32 [layers, heads,
-    key_size, value_size], and the records since, [layers, rows, record]."""
+    """Running states of a text's first `length` tokens: float32 [layers, heads, key_size, value_size] before chunk
+    `folded`, and the records since, [layers, rows, record]."""
 
     length: int
     folded: int
@@ -110,10 +108,8 @@ def _state_behind(length: int) -> int:
 
 
 class CpuSequence(CachedSequence):
-    """Hold one text of a CpuRunner. `number`: its place among the running states of the runner, if it has such.
-
-    Running states cannot be cut back like keys and values. The sequence can go back by STEP tokens and more; to go
-    further back it keeps snapshots."""
+    """One text of a CpuRunner. `number`: its place among the runner's running states, if any.
+    It can go back by STEP tokens and more; to go further back it keeps snapshots, because states cannot be cut."""
 
     runner: CpuRunner
 
@@ -184,7 +180,6 @@ class CpuSequence(CachedSequence):
         return len(self.tokens) - last >= SNAPSHOT_EVERY
 
     def _snapshot(self, length: int) -> Snapshot:
-        """Copy the running states of the first `length` tokens; they must be within reach."""
         assert self.runner.states is not None
         base = min(self.folded, _state_behind(length))
         state = self.runner.states.running[self.number, :, :, base % STATES].copy()
@@ -192,7 +187,6 @@ class CpuSequence(CachedSequence):
         return Snapshot(length, base, state, self.runner.states.records[self.number][:, slots])
 
     def _within_reach(self, length: int) -> bool:
-        """Tell whether the stored states and records reach back to the first `length` tokens."""
         if self._reached is not None:
             return False
         first = _state_behind(length)
@@ -250,9 +244,8 @@ class CpuSequence(CachedSequence):
             self._reached = None
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        """Take over positions of `other`, as the contract has it, if that is of a CpuRunner of the same shape. Whole
-        pages of the same runner are held together; what lies behind them, and what another runner holds, is copied.
-        With running states it takes over as many as one of the other's snapshots has."""
+        """Take over positions of `other`, a sequence of a CpuRunner of the same shape. Whole pages of the same runner
+        are shared, the rest is copied. With running states it takes over as many as a snapshot of `other` has."""
         start, end = len(self.tokens), len(self.tokens) + len(tokens)
         if not isinstance(other, CpuSequence) or other.runner.shapes != self.runner.shapes:
             return False

@@ -1,7 +1,5 @@
-"""Compute the inner loops of attention, in LLVM: scores of queries over a chunk of keys, and weighted sums of values.
-
-Keys and values are int16 with a scale per slot and are turned into floats in registers, once for several queries: what
-bounds attention is reading them. No query's bits depend on how many are computed together."""
+"""Compute the inner loops of attention, in LLVM: scores over a chunk of keys, and weighted sums of values.
+int16 keys and values become floats in registers, once for several queries. No query's bits depend on the others."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ _FLOATS = vector(F32, LANES)
 
 
 def registers_of(queries: int) -> int:
-    """Return how many registers of sums each query has."""
     return 4 if LANES == 16 or queries <= 2 else 2
 
 
@@ -32,7 +29,6 @@ def _all(value: float) -> ir.Constant:
 
 
 def _numbers(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """Emit the load of LANES int16 as floats."""
     return b.sitofp(b.sext(load(b, vector(I16, LANES), address, 2), vector(I32, LANES)), _FLOATS)
 
 
@@ -41,8 +37,7 @@ def _at(b: ir.IRBuilder, address: ir.Value, index: ir.Value, size: int) -> ir.Va
 
 
 def counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
-    """Turn a function that emits code for one number of queries into one that kernels call with any number from 1 to
-    QUERIES, which is the first of the `arguments`, all int64."""
+    """Turn a function that emits code for one number of queries into a kernel for 1 to QUERIES, its first argument."""
 
     def decorate(body: Callable[..., None]) -> Any:
         @llvm.emits(types.void, *[types.int64] * arguments)
@@ -57,9 +52,8 @@ def counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
 @counted(7)
 def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     """Emit out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for `queries` queries.
-
-    `given`: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK]; size; address
-    of out [queries, CHUNK], its rows `stride` bytes apart."""
+    `given`: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK]; size;
+    address of out [queries, CHUNK]; its `stride` in bytes."""
     query, keys, scales, size, out, stride = given
     registers = registers_of(queries)
     for first in range(0, CHUNK, registers * LANES):
@@ -133,8 +127,7 @@ def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
 def _softmax(
     b: ir.IRBuilder, scores: ir.Value, first: ir.Value, count: ir.Value, gains: ir.Value, end: ir.Value
 ) -> None:
-    """Emit: scores become weights times gains, zero before `first` and from `count` on; at `end` the highest score and
-    the sum of weights."""
+    """Emit: scores become weights times gains, 0 outside `first` to `count`; at `end` the highest score and the sum."""
     begin, last = (broadcast(b, b.trunc(value, I32), LANES) for value in (first, count))
     valid, found = [], []
     for at in range(0, CHUNK, LANES):
@@ -193,15 +186,13 @@ _STEEP, _LIMIT = 1.702, 7.0
 
 
 def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
-    """Emit the smaller of x and `limit` in each lane; NaN stays NaN."""
     return b.select(b.fcmp_ordered(">", x, _all(limit)), _all(limit), x)
 
 
 def _gate(
     steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False, alone: bool = False
 ) -> Any:
-    """Return a kernel: out = gate / (1 + e**-steep(gate)) * up; `alone`: 1 in place of the first gate. Addresses of
-    float32 [size], a multiple of 16."""
+    """Return a kernel: out = gate / (1 + e**-steep(gate)) * up; `alone`: without the first gate. float32 [size]."""
 
     @llvm.emits(types.void, *[types.int64] * 4)
     def gate(b: ir.IRBuilder, gates: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:
@@ -224,7 +215,6 @@ def _gate(
 
 
 silu_gate = _gate(lambda b, x: x)
-"""SwiGLU"""
 sigmoid_gate = _gate(lambda b, x: x, alone=True)
 """The logistic function of the gate, as the gated attention of Qwen3.5 has it."""
 gelu_gate = _gate(lambda b, x: b.fmul(x, fused(b, b.fmul(x, x), _all(_TANH_CUBE), _all(_TANH))))

@@ -71,16 +71,14 @@ def _entry(b: ir.IRBuilder, addresses: ir.Value, index: ir.Value) -> ir.Value:
 
 @counted(6)
 def dots(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
-    """Emit out[q][j] = x[q] . vector[j].
-
-    `given`: addresses of `queries` addresses of float32 x [size]; how many vectors, and the address of their addresses;
-    size, a multiple of 16; address of the addresses of out [vectors]."""
+    """Emit out[q][j] = x[q] . vector[j]. `given`: address of `queries` addresses of float32 x [size]; count and
+    addresses of the vectors; size, a multiple of 16; address of the addresses of out [vectors]."""
     xs, count, vectors, size, outs = given
     inputs, results = ([_entry(b, many, i64(q)) for q in range(queries)] for many in (xs, outs))
 
     def all_of(parts: int) -> None:
-        """Emit a vector's dot products, each as `parts` separate sums: a single sum could not begin its next addition
-        before the last one ended."""
+        """Emit a vector's dot products, each as `parts` separate sums, so that additions need not wait for each
+        other."""
 
         def one(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             at = _entry(b, vectors, j)
@@ -116,10 +114,8 @@ def dots(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
 
 @counted(6)
 def weighted(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
-    """Emit out[q] += the sum over j of x[q][j] * vector[j], in order.
-
-    `given`: address of the addresses of float32 x [vectors], `queries` of them; how many vectors, and the address of
-    their addresses; size of a vector, a multiple of 16; address of the addresses of out [size]."""
+    """Emit out[q] += the sum over j of x[q][j] * vector[j], in order. `given`: address of the addresses of float32
+    x [vectors]; count and addresses of the vectors; size, a multiple of 16; address of the addresses of out [size]."""
     xs, count, vectors, size, outs = given
     inputs, results = ([_entry(b, many, i64(q)) for q in range(queries)] for many in (xs, outs))
     most = registers_of(queries)
@@ -159,10 +155,8 @@ def weighted(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
 
 @llvm.emits(types.void, *[types.int64] * 6)
 def taps(b: ir.IRBuilder, *given: ir.Value) -> None:
-    """Emit out += the sum over j of x[j] * factor[j], number by number.
-
-    `given`: address of the addresses of `count` float32 x [size]; count; address of the factors, `stride` bytes from
-    one to the next; size, a multiple of 16; address of out."""
+    """Emit out += the sum over j of x[j] * factor[j]. `given`: address of the addresses of `count` float32 x [size];
+    count; address and byte stride of the factors; size, a multiple of 16; address of out."""
     xs, count, factors, stride, size, out = given
 
     def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
@@ -183,14 +177,13 @@ def taps(b: ir.IRBuilder, *given: ir.Value) -> None:
 
 @llvm.emits(types.voidptr, types.int64)
 def _pointer(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """Emit an address as a pointer."""
     return b.inttoptr(address, I8.as_pointer())
 
 
 @kernel
 def _view(array):  # type: ignore[no-untyped-def]
-    """Return an array over the same memory whose slices are not counted: two threads that count the slices of one array
-    wait for each other. The caller of the forward keeps the memory."""
+    """Return an array over the same memory whose slices are not reference counted: threads would wait for each
+    other."""
     return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
 
 
@@ -222,10 +215,9 @@ def views(running):  # type: ignore[no-untyped-def]
 
 @kernel
 def lay_paths(parents, start, first, positions, paths, lengths):  # type: ignore[no-untyped-def]
-    """Set each node's path: the records of its ancestors since three chunks before its own.
-
-    parents int64 [n]; `first`: the row of node 0 in the forward; positions int64 [n]. paths int32 [n, 4 STEP]: a slot
-    of the sequence's records, or, below 0, ~row of the forward; lengths int64 [n]."""
+    """Set each node's path: the records of its ancestors since three chunks before its own. parents, positions int64
+    [n]; `first`: row of node 0 in the forward. paths int32 [n, 4 STEP]: a record slot, or ~row if below 0; lengths
+    int64 [n]."""
     for node in range(parents.shape[0]):
         position, parent = positions[node], parents[node]
         begin = max(position // STEP - 3, 0) * STEP
@@ -273,8 +265,7 @@ def scratch_of(work, rank):  # type: ignore[no-untyped-def]
 
 @kernel
 def look_back(row, texts, layer, shape, kept, work, scratch):  # type: ignore[no-untyped-def]
-    """Put the addresses of the inputs of a row's convolution into scratch.addresses[1], the oldest first; return how
-    many there are: fewer at a text's beginning."""
+    """Put the addresses of a row's convolution inputs into scratch.addresses[1], oldest first; return their number."""
     records = kept.records[texts.numbers[work.texts[row]], layer]
     old, new = records.ctypes.data, work.records.ctypes.data
     old_size, new_size = 4 * records.shape[1], 4 * work.records.shape[1]
@@ -289,8 +280,7 @@ def look_back(row, texts, layer, shape, kept, work, scratch):  # type: ignore[no
 
 @kernel
 def convolve(count, layer, first, last, out, shape, weights, scratch):  # type: ignore[no-untyped-def]
-    """Set out [last - first] to the convolution of channels `first` to `last` - 1 over `count` inputs (look_back).
-    Inputs before the text's beginning are zero."""
+    """Set out [last - first] to the convolution of channels `first` to `last` - 1 over `count` inputs (look_back)."""
     if weights.conv_biases.shape[1]:
         out[:] = weights.conv_biases[layer, first:last]
     else:
@@ -315,8 +305,7 @@ def scale_to(out, length, scratch):  # type: ignore[no-untyped-def]
 
 @kernel
 def mix_phase(run, phase, rows, texts, layer, shape, weights, kept, work):  # type: ignore[no-untyped-def]
-    """Make queries, keys, values, fades and rates of all rows: the convolution, its activation, and lengths of one. A
-    short convolution alone goes to work.read."""
+    """Compute queries, keys, values, fades and rates of all rows; a short convolution goes to work.read."""
     units = 2 * shape.key_heads + shape.heads
     parts = 1 if rows >= 2 * run.threads else min(2 * run.threads, units)
     scratch = scratch_of(work, run.rank)
@@ -353,8 +342,8 @@ def mix_phase(run, phase, rows, texts, layer, shape, weights, kept, work):  # ty
 
 @kernel
 def locate(path, count, head, records, shape, work, scratch):  # type: ignore[no-untyped-def]
-    """Look up the records at `count` places of a path: put addresses of their keys into scratch.addresses[1], of their
-    changes into scratch.addresses[3], and their fades into scratch.dots[2]."""
+    """Put the addresses of keys and changes at `count` places of a path into scratch.addresses[1] and [3], and their
+    fades into scratch.dots[2]."""
     keys = 4 * (shape.keys + key_head(shape, head) * shape.key_size)
     changes, fade = 4 * (shape.changes + head * shape.value_size), shape.fades + head
     old, new = records.ctypes.data, work.records.ctypes.data
@@ -374,8 +363,8 @@ def locate(path, count, head, records, shape, work, scratch):  # type: ignore[no
 
 @kernel
 def fold(source, known, target, places, head, records, shape, work, scratch):  # type: ignore[no-untyped-def]
-    """Set `target` to the state `source`, zero unless `known`, after STEP more records, at `places`. Both float32 [key
-    size, value size]; they may be the same."""
+    """Set `target` to the state `source`, zero unless `known`, after the STEP records at `places`; may be the same
+    array."""
     size, width = shape.key_size, shape.value_size
     locate(places, STEP, head, records, shape, work, scratch)
     inputs, vectors, outs, changes = scratch.addresses
@@ -400,8 +389,8 @@ def fold(source, known, target, places, head, records, shape, work, scratch):  #
 def fold_committed(  # type: ignore[no-untyped-def]
     states, folded, chunk, start, first, head, records, shape, work, scratch
 ):
-    """Bring stored states up to the one before `chunk`; `folded`: the last there is. Records are in the sequence's
-    slots up to `start`, then in rows from `first`. Return the last that there is then."""
+    """Bring stored states up to the one before `chunk`, from `folded` on, and return the last stored. Records are in
+    slots up to `start`, then in rows from `first`."""
     while folded < chunk:
         for i in range(STEP):
             position = folded * STEP + i
@@ -414,8 +403,7 @@ def fold_committed(  # type: ignore[no-untyped-def]
 
 @kernel
 def read_state(state, known, first, last, head, shape, work, scratch):  # type: ignore[no-untyped-def]
-    """Set work.read of rows `first` to `last` - 1 to a state's answer to their queries, and scratch.reads to that to
-    their keys; to zero unless it is `known`."""
+    """Set work.read of rows `first` to `last` - 1, and scratch.reads, to a state's answers to queries and to keys."""
     size, width, own = shape.key_size, shape.value_size, key_head(shape, head) * shape.key_size
     inputs, vectors, outs, _ = scratch.addresses
     count = 0
@@ -525,8 +513,8 @@ def state_phase(run, phase, texts, layer, shape, weights, kept, work):  # type: 
 def leave_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, texts, layer, shape, weights, kept, work, given, forms
 ):
-    """Normalise and gate what the heads read, or gate a short convolution, for the next product (`given`, in `forms`);
-    and keep the rows' records in their sequences, where those are the last."""
+    """Normalise and gate what the heads read, for the next product (`given`, in `forms`), and keep the rows'
+    records."""
     size = shape.width_out
     for row in tasks(run.counters, phase, rows):
         plain = given.plain[row * size : (row + 1) * size]

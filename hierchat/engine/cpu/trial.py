@@ -48,8 +48,7 @@ def trial_runner(threads: int | None = None) -> CpuRunner:
 
 
 def trial_product(name: str) -> tuple[float, bool]:
-    """Compute a random product of a block type; return how far it is from float64 (of the sum of all products' sizes),
-    and whether a row has the same bits whatever other rows are computed with it."""
+    """Compute a random product of a block type; return its error against float64, and whether rows are independent."""
     matrix = from_file(name, random_rows(name, 24, 512))
     x = np.random.default_rng(1).standard_normal((ROWS, matrix.columns)).astype(np.float32)
     weights = matrix.floats().astype(np.float64)

@@ -1,6 +1,5 @@
-"""Unpack panels of blocks (formats/layouts.py) to pairs of int16, one row in each lane, with their scales.
-
-Of every four neighbours numbers 0 and 2 are a pair, then 1 and 3. Activations lie in the same order (rows.quantise)."""
+"""Unpack panels of blocks (formats/layouts.py) to pairs of int16, one row per lane, with their scales.
+Of four neighbours, numbers 0 and 2 are a pair, then 1 and 3; activations have the same order (rows.quantise)."""
 
 from __future__ import annotations
 
@@ -90,8 +89,8 @@ class Isa:
         return products if total is None else b.add(total, products)
 
     def dot_bytes(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
-        """Emit total + the products of unsigned bytes of `one` and signed ones of `other`: int32 of fours, or int16 of
-        pairs, which must not exceed 32767."""
+        """Emit total + unsigned bytes of `one` times signed ones of `other`: int32 of fours, or int16 of pairs up to
+        32767."""
         lanes = self.lanes
         octets = vector(I8, 4 * lanes)
         one, other = b.bitcast(one, octets), b.bitcast(other, octets)
@@ -209,7 +208,6 @@ class BlockReader:
         return scale, self.half(self.field(base, 1)) if self.name in ("Q4_1", "Q5_1") else None
 
     def _power(self, address: ir.Value) -> ir.Value:
-        """Emit 2 ** (byte - 128) of every row, a block's scale."""
         b, all_of = self.b, self.all_of
         byte = b.zext(load(b, vector(I8, self.isa.lanes), address, 1), self.ints)
         usual = b.shl(b.sub(byte, all_of(1)), all_of(23))
@@ -222,8 +220,8 @@ class BlockReader:
         return 4 if self.name in MINIMUMS else 2
 
     def packed_scales(self, base: ir.Value) -> Iterator[ir.Value]:
-        """Emit the scales of a super-block: two vectors for each block of 32, scale and minimum or the scales of its
-        halves; of MINIMUMS four, the scales of its halves and a 32nd of their minimums."""
+        """Emit the scales of a super-block: two vectors per block of 32: scale and minimum, or the scales of its
+        halves."""
         b = self.b
         if self.name == "Q6_K" or self.name in WIDE:
             scale = self._scaled(self.half(base), WIDE.get(self.name, 1.0))
@@ -275,8 +273,8 @@ class BlockReader:
                 yield six(third, first, at, at + 2), six(third, second, at + 4, at + 2)
 
     def integer_scales(self, base: ir.Value) -> Iterator[ir.Value]:
-        """Emit the integer scales of a super-block of one scale in float16: for each block of 32 its scale as a pair of
-        int16, and its minimum as float32; of HALVED the scales of its halves as pairs, and both as one, times -32."""
+        """Emit the integer scales of a super-block with one float16 scale: per block of 32 a pair of int16, and a
+        minimum."""
         b = self.b
         if self.name in HALVED:
             for number in range(0, 16, 2):
@@ -292,7 +290,6 @@ class BlockReader:
             yield b.fmul(least, b.sitofp(other, self.floats))
 
     def _pair(self, low: ir.Value, high: ir.Value) -> ir.Value:
-        """Emit two int16 in each lane, from int32 that fit."""
         return self.b.or_(self.masked(low, 0, 0xFFFF), self.b.shl(high, self.all_of(16)))
 
     def words(self, base: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
@@ -333,7 +330,6 @@ class BlockReader:
         )
 
     def _byte(self, base: ir.Value, field: int, number: int) -> ir.Value:
-        """Emit the load of byte `number` of a field, for every row."""
         place = self.b.add(self.field(base, field), i64(self.isa.lanes * number))
         return load(self.b, vector(I8, self.isa.lanes), place, 1)
 
@@ -459,13 +455,11 @@ def _looked_up(reader: BlockReader, word: ir.Value, raised: int = 0) -> ir.Value
 
 
 def _bytes(reader: BlockReader, word: ir.Value) -> Pairs:
-    """Emit the pairs of the four numbers from 0 to 255 in a word."""
     yield reader.masked(word, 0, 0x00FF00FF), 0
     yield reader.b.lshr(reader.short(word), reader.shorts(8)), 0
 
 
 def _signed(reader: BlockReader, word: ir.Value) -> Pairs:
-    """Emit the pairs of the four numbers from -128 to 127 in a word."""
     b, short = reader.b, reader.short(word)
     yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
     yield b.ashr(short, reader.shorts(8)), 0

@@ -60,8 +60,8 @@ def capture(body: Callable[[], T]) -> Graph[T]:
 
 
 class Graphs(Generic[T]):
-    """Run bodies by key, each as the graph that was recorded at its first run; those unused the longest go where all
-    together take too much memory."""
+    """Runs bodies by key, each as the graph recorded at its first run; the least recently used go if memory is
+    short."""
 
     def __init__(
         self, cap: int = CAP, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture
@@ -86,10 +86,8 @@ class Graphs(Generic[T]):
         return list(self._held)
 
     def run(self, key: Hashable, body: Callable[[], T]) -> T:
-        """Return what `body` returns, in memory that the next run may use again.
-
-        Where memory is short or the model does what a graph cannot hold, bodies run as they are from then on.
-        """
+        """Return the result of `body`, in memory that the next run may reuse. Without memory for a graph, or if the
+        model cannot be recorded, bodies run plainly."""
         self.recorded = self._capture is not None and key not in self._held
         if self._capture is None:
             return body()
@@ -121,17 +119,14 @@ FIRST_VIEW = 512
 """Views are this long or a power of two times as long."""
 
 Out: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Logits [rows, vocabulary], the likeliest tokens [rows], -1 where a row's logits are no numbers, and hidden states
-that draft heads read [rows, size]; of a prompt the states alone."""
+"""Logits [rows, vocabulary], likeliest tokens [rows] (-1: no numbers), hidden states [rows, size]; of a prompt
+states."""
 
 
 class CudaRunner(Runner):
-    """Run a causal language model of transformers behind the Runner contract. Sequences take turns; each has slots for
-    the whole context at addresses that its graphs know.
-
-    `key` names the weights, to keep the self-test's result under. Which models it is right for is said in
-    models/runnable.py.
-    """
+    """Runs a causal language model of transformers behind the Runner contract, for the models in models/runnable.py.
+    Each sequence has slots for the whole context at fixed addresses. `key` names the weights, for the self-test's
+    result."""
 
     def __init__(
         self,
@@ -224,7 +219,6 @@ class CudaRunner(Runner):
         return torch.cat(found), torch.cat(best), torch.cat(hidden)
 
     def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out:
-        """Compute what a graph records: nothing but tensors at fixed addresses decides what it does."""
         slots.writing = segment.slots
         model = self.model if logits else self.model.base_model
         found = forward(model, segment.ids, segment.positions, slots, segment)
@@ -249,8 +243,7 @@ class CudaRunner(Runner):
 
     @torch.inference_mode()
     def fetch_rows(self, numbers: torch.Tensor) -> NDArray[np.int32]:
-        """Copy int32 [rows, n] through page-locked memory, which takes a tenth of the time. Valid until it is called
-        again."""
+        """Copy int32 [rows, n] through page-locked memory, ten times as fast. Valid until the next call."""
         if self._pinned.numel() < numbers.numel():
             on_device = self.device.type == "cuda"
             self._pinned = torch.empty(numbers.numel(), dtype=torch.int32, pin_memory=on_device)
@@ -261,10 +254,8 @@ class CudaRunner(Runner):
 
     @torch.inference_mode()
     def top(self, logits: torch.Tensor, count: int) -> torch.Tensor:
-        """Find the likeliest tokens of each row on the device, in order: int32 [rows, count].
-
-        topk leaves open which of several equals comes first: so each value is put in front of its token, as one
-        number that orders as they do."""
+        """Find the likeliest tokens of each row on the device, in order: int32 [rows, count]. A value and its token
+        form one number, because topk does not order equals."""
         rows = logits.float()
         values = rows.view(torch.int32)
         values = torch.where(rows == 0, 0, values ^ (values >> 31 & 0x7FFFFFFF)).long()
@@ -288,11 +279,8 @@ class CudaRunner(Runner):
 
 
 class DeviceRows(Rows):
-    """Hold rows on a device. The first call waits for the forward and copies what it asks for, together with all that
-    the rows of the forward before were asked for: one copy for a step.
-
-    `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
-    """
+    """Rows on a device. The first call waits for the forward, and copies all that the last forward's rows were asked
+    for. `best` alone is a few bytes, for greedy decoding. Valid until `expire`, at the target's next forward."""
 
     def __init__(
         self,
@@ -336,7 +324,6 @@ class DeviceRows(Rows):
 
     @torch.inference_mode()
     def _bring(self, kind: str | int) -> NDArray[np.int32]:
-        """Return values of a kind of all rows, as int32 [rows, n], bits of floats as they are."""
         self.asked.add(kind)
         if kind not in self._brought or kind == "logits":
             self._require_fresh()
@@ -399,8 +386,7 @@ Choice = Callable[[int, torch.dtype, int, int, int], bool]
 
 
 def fuse() -> bool:
-    """Make bitsandbytes compute 4-bit products of our forwards by its fused kernel, where that has tensor cores; return
-    whether that could be set. Other versions of bitsandbytes choose as they did."""
+    """Make bitsandbytes use its fused kernel for our 4-bit products, if it has tensor cores; return whether it does."""
     try:
         from bitsandbytes.backends.cuda import ops
     except Exception:  # no such version, or a library that does not load

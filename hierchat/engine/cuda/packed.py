@@ -1,8 +1,5 @@
-"""Keep matrices of a GGUF file on a device in their blocks, laid out for wide loads. A matrix has the size that it has
-in the file, and no weight is rounded.
-
-Parts of the blocks are separate tensors, in which the rows of the matrix are neighbours: a program that multiplies some
-rows reads one piece of memory for each step along them."""
+"""Keep matrices of a GGUF file on a device in their blocks, of the file's size and unrounded.
+Parts of the blocks are separate tensors, in which rows are neighbours, so that loads are wide."""
 
 from __future__ import annotations
 
@@ -60,9 +57,9 @@ _AT_ONCE = 1 << 26
 
 @dataclass(slots=True)
 class Packed:
-    """Matrix [outputs, inputs] of the format `name` on a device; `type` is the block type in its file. `codes` of four
-    bits [steps * step / (2 group), outputs, group], else [steps * step / group, outputs, group]; `above` [steps * step
-    / group, outputs] int32; `halves` [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
+    """Matrix [outputs, inputs] of the format `name` on a device; `type`: the block type in its file. `codes` of four
+    bits [steps * step / (2 group), outputs, group], else [steps * step / group, outputs, group]; `above` [steps *
+    step / group, outputs] int32; `halves` [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
 
     name: str
     type: str
@@ -123,8 +120,8 @@ def pack(
     dtype: torch.dtype,
     order: NDArray[np.int64] | None = None,
 ) -> Packed:
-    """Lay out a matrix of a file, uint8 [rows, bytes of a row], on a device; `order`: which row goes where. A type
-    without a kernel becomes weights of 16 bits, of `dtype`. Raises ValueError if its rows are no whole steps."""
+    """Lay out a matrix of a file, uint8 [rows, bytes of a row], on a device. `order`: target row of each row.
+    A type without a kernel becomes 16-bit `dtype`. Raises ValueError for rows that are no whole steps."""
     layout = LAYOUTS.get(name)
     count = len(raw) if order is None else len(order)
     inputs = raw.shape[1] // layout.size * layout.weights if layout else floats_of(name, raw[:1]).shape[1]
@@ -190,7 +187,6 @@ def _slabs(
 
 
 def _numbers(name: str, blocks: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of blocks of a file [rows, blocks, bytes], a byte each, in order: [rows, blocks, weights]."""
     layout, shape = LAYOUTS[name], blocks.shape[:2]
     shifts = torch.arange(8, dtype=torch.uint8, device=blocks.device)
     behind = blocks[..., layout.numbers :]

@@ -1,7 +1,5 @@
-"""Attend over static slots on any device: every row alone, over its own text in order of position.
-
-Registered with transformers as an attention implementation. On CUDA it is a Triton kernel; elsewhere the same is said
-in plain torch, slowly, so that all around it can be tested without a GPU."""
+"""Attend over static slots: every row alone, over its own text in order of position.
+A Triton kernel on CUDA; elsewhere plain torch, slowly, so that the rest can be tested without a GPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Compute attention of a segment's rows on CUDA: every row alone, over its own text in order of position.
-
-One program takes one row, one key-value head and one SPLIT of positions, BLOCK by BLOCK; a second kernel adds the
-splits in order. No tile holds two rows, so that a row's bits depend on its own text alone."""
+"""Compute attention of a segment's rows on CUDA: one program for a row, a key-value head and a SPLIT of positions.
+A second kernel adds the splits in order. No tile holds two rows, so a row's bits depend on its own text alone."""
 
 from __future__ import annotations
 
@@ -25,9 +23,8 @@ def attend(
     view: int,
     scale: float,
 ) -> torch.Tensor:
-    """Compute attention [rows, heads, d]. Position p of row r lies in slot p below `start`, from there on in paths[r, p
-    - start]. No position of a row reaches `view`. What is launched depends on no value, so that a CUDA graph may hold
-    it."""
+    """Compute attention [rows, heads, d]. Position p of row r is in slot p below `start`, from there in paths[r, p -
+    start]. Nothing that is launched depends on a value, so a CUDA graph may hold it."""
     (heads, rows, width), kv = query.shape, keys.shape[0]
     splits = triton.cdiv(view, SPLIT)
     padded, tile = (max(16, triton.next_power_of_2(size)) for size in (width, heads // kv))

@@ -25,8 +25,8 @@ JOINED = 256
 
 
 def multiply(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Multiply rows [rows, inputs] by a matrix: [rows, outputs], of the dtype of the rows. What is launched depends on
-    no value, so that a CUDA graph may hold it."""
+    """Multiply rows [rows, inputs] by a matrix: [rows, outputs]. Launches depend on no value, so a CUDA graph may
+    hold them."""
     form, (rows, inputs), outputs = matrix.format, x.shape, matrix.outputs
     steps = inputs // form.step
     spans = triton.cdiv(steps, SPAN // form.step)
@@ -182,7 +182,6 @@ def _join(  # type: ignore[no-untyped-def]
     sums, bias, out, parts, outputs,
     BIASED: tl.constexpr, JOINED: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """Add the spans of a row in order, and the bias."""
     row, n = tl.program_id(0), tl.program_id(1) * JOINED + tl.arange(0, JOINED)
     rows, there = tl.num_programs(0), n < outputs
     total = tl.zeros([JOINED], tl.float32)

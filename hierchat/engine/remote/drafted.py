@@ -30,8 +30,7 @@ class DrafterError(ServerError):
 
 
 class DrafterChannel:
-    """Ask our drafter inside vLLM on this machine for figures of replies, and tell it what to forget: JSON, a line each
-    way. From any thread; connects at the first request."""
+    """Asks our drafter inside vLLM on this machine for figures of replies, and reports deletions. From any thread."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -183,8 +182,7 @@ class _DrafterSteps(Counted):
         yield from self._without()
 
     def _changes(self, *, last: bool = False) -> Generator[Step, None, bool]:
-        """Yield what the drafter has reported since, no more than the server has sent. Return whether the reply has
-        ended for it."""
+        """Yield what the drafter reported since, no more than the server sent; return whether the reply has ended."""
         self._asked = time.monotonic()
         try:
             answer = self._channel.reply(*self._names, self._steps)
@@ -215,7 +213,6 @@ class _DrafterSteps(Counted):
         return ended
 
     def _without(self) -> Iterator[Step]:
-        """Yield a step of the text of which the drafter reported nothing."""
         if self._plain is None and (self._text or (self._sent or 0) > self._given):
             counted = Counted(self._given)
             yield from counted.take(self._text, self._sent, self._spent)
@@ -224,7 +221,6 @@ class _DrafterSteps(Counted):
 
 
 def _step(data: Mapping[str, Any]) -> Step:
-    """Read a step from JSON. Raises what a dictionary of another form raises."""
     tokens = tuple(map(int, data["tokens"]))
     sources = tuple(map(str, data["sources"]))
     chances = tuple(None if chance is None else float(chance) for chance in data["chances"])

@@ -1,6 +1,4 @@
-"""Talk to a server of OpenAI's protocol: list its models, and read a reply as it comes.
-
-The package `openai` speaks it; that takes half a second to import, so it is imported with the first request."""
+"""Talk to a server of OpenAI's protocol: list its models, and stream a reply. Imports `openai` at the first request."""
 
 from __future__ import annotations
 
@@ -85,8 +83,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """Model of a server. `owner`: what `owned_by` says, by which some servers are known; `context`: tokens that it
-    holds, 0 where that is not told."""
+    """Model of a server. `owner`: its `owned_by`; `context`: its context window in tokens, 0 if unknown."""
 
     name: str
     owner: str = ""
@@ -134,8 +131,7 @@ class OpenAIClient:
         return RemoteModel(str(found["id"]), str(found.get("owned_by") or ""), context)
 
     def chat(self, body: Mapping[str, Any], stop: Event) -> Generator[Chunk, None, None]:
-        """Yield the chunks of a reply until its end, or until `stop` is set: then the connection is closed, whatever
-        the server is at. Raises ServerError."""
+        """Yield the chunks of a reply until its end; `stop` closes the connection at once. Raises ServerError."""
         ended = begun = False
         model = str(body["model"])
         with asyncio.Runner() as runner:
@@ -155,9 +151,7 @@ class OpenAIClient:
             raise self._error(Failure("broke off" if begun else "foreign", model))
 
     def texts(self, model: str, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Return the text of each run of so many tokens of a model, as vLLM decodes it. Raises ServerError. One request
-        for all: the runs are sent with a mark between them. That is cheaper than one for each, and than the tokens'
-        probabilities, with which a stream would bring their texts."""
+        """Return the text of each run of so many tokens, as vLLM decodes it, by one request. Raises ServerError."""
         with self._errors(model), asyncio.Runner() as runner:
             asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
             answer = runner.run(self._request("/tokenize", _TEXTS_SECONDS, asked))
@@ -211,7 +205,6 @@ class OpenAIClient:
             yield client
 
     async def _request(self, path: str, seconds: float, body: object = None) -> Any:
-        """Return the JSON of one answer. `path`: behind the server's address."""
         async with self._open(seconds) as client:
             if body is None:
                 return await client.get(f"{self.url}{path}", cast_to=object)
@@ -313,7 +306,6 @@ def _chunk(event: ChatCompletionChunk) -> Chunk:
 
 
 def _count(told: object) -> int | None:
-    """Read a number of tokens; None where it is none."""
     return told if type(told) is int and 0 <= told <= MOST_TOKENS else None
 
 

@@ -1,5 +1,4 @@
-"""Generate over a server that speaks OpenAI's protocol. It shows what the server tells, and claims nothing of the
-rest: no forwards, no sources, no speed-up."""
+"""Generate over a server that speaks OpenAI's protocol: no forwards, no sources, no speed-up are known."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ _ALWAYS_THINKS = re.compile(r"gpt.?oss", re.IGNORECASE)
 
 
 def choices(owner: str, model: str) -> tuple[Reasoning, ...]:
-    """Return how much a model can be asked to think, from the least on. No server tells whether it thinks at all.
-    `owner`: by what a server's kind is known."""
+    """Return how much a model can be asked to think, from the least on, by the kind of server (`owner`)."""
     return tuple(_values(owner, model))
 
 
@@ -86,8 +84,7 @@ NOTHING = 0
 
 
 class TextTokens:
-    """Stand in for the tokenizer of a model that is elsewhere: turn a text into numbers of three bytes each, and back.
-    A server is sent messages, and it alone knows their tokens."""
+    """Stand-in for a remote model's tokenizer: turns a text into numbers of three bytes each, and back."""
 
     chat_template = ""
     added_tokens_decoder: Mapping[int, Any] = {}
@@ -149,8 +146,8 @@ class RemoteEngine:
         """Whether the server goes on with a reply (ContinuesText)."""
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of a reply to a prompt of TextTokens; one that was begun is its last message (ContinuesText).
-        No drafter is used. Raises ServerError; what came before stands."""
+        """Yield the steps of a reply to a prompt of TextTokens; a begun reply is its last message. Raises
+        ServerError."""
         prompt_ids, settings, stop, begun = request.prompt_ids, request.settings, request.stop, request.begun
         more, counting = self._asking(request.user)
         body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
@@ -231,8 +228,7 @@ class RemoteEngine:
 
 
 class Counted:
-    """Make steps of the pieces of a reply. Counts tokens as the server does, else pieces of text. `begun`: tokens that
-    are known of otherwise."""
+    """Makes steps of the pieces of a reply; counts the server's tokens, else pieces. `begun`: tokens known before."""
 
     def __init__(self, begun: int = 0) -> None:
         self._pieces = 0

@@ -1,9 +1,6 @@
-"""Hold replies to a grammar: mask the tokens that may not come next, as the reply so far has it.
-
-A mask is part of the processed logits: it stands before penalties and temperature, and is a function of the reply's
-tokens alone. Verification walks along the target's own choices, so it needs the mask of each node of that path and of
-no other. Drafts that break the grammar are no choice, and fall like any wrong draft. The reply stays the same token
-for token with drafts or without."""
+"""Hold replies to a grammar: mask the tokens that may not come next. A mask applies before penalties and temperature,
+and is a function of the reply's tokens alone. Verification needs it only along the target's own choices, so the
+reply is the same with drafts or without."""
 
 from __future__ import annotations
 
@@ -59,8 +56,7 @@ def _require_short(text: str) -> None:
 
 @lru_cache(64)
 def _trouble(text: str, marks: tuple[str, ...]) -> str:
-    """Return the reason why llguidance refuses a grammar; empty if it takes it. Raises GrammarError if the process that
-    compiles it comes to its limits, or dies."""
+    """Return why llguidance refuses a grammar; empty if it takes it. Raises GrammarError if its process fails."""
     answer = _compiler.ask({"grammar": text, "marks": marks})
     if (trouble := answer.get("trouble")) is None:
         raise GrammarError(
@@ -87,13 +83,11 @@ class Grammars:
 
     @cached_property
     def _marks(self) -> list[str]:
-        """Return the control tokens that a grammar may name."""
         added = self._tokenizer.added_tokens_decoder.items()
         return [token.content for id, token in added if self._tokens.is_special_token(id)]
 
     def check(self, text: str) -> None:
-        """Compile `text` (llguidance's JSON, or Lark) in another process. Raises GrammarError if it is no grammar, or
-        asks for too much."""
+        """Compile `text` (llguidance's JSON, or Lark) in another process. Raises GrammarError if that is impossible."""
         if not self._end_ids:
             raise GrammarError(
                 "This model has no token that ends a reply, so no reply of it can be held to a form."

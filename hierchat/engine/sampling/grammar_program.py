@@ -1,5 +1,4 @@
-"""Compile grammars as llguidance does for a reply: a program with limits of time and memory, because a grammar or
-schema comes from a stranger, and llguidance overflows its stack on some, which ends the process."""
+"""Compile grammars in a program with limits of time and memory: a stranger's schema can end llguidance's process."""
 
 import json
 

@@ -1,8 +1,6 @@
-"""Choose every token, drafted or not, by one rule.
-
-The token at position t is the argmax over the vocabulary of processed logits + Gumbel noise drawn from (seed, t);
-greedy is temperature 0 (reference: Gumbel-max trick). A draft is accepted iff it equals that choice, so the reply is
-a function of prompt, settings and seed alone."""
+"""Choose every token, drafted or not, by one rule: the argmax of processed logits + Gumbel noise of (seed, position);
+greedy is temperature 0. A draft is accepted iff it equals that choice, so the reply is a function of prompt,
+settings and seed alone."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ COLDEST = 1e-30
 
 
 class Counts:
-    """Count the tokens of the reply so far, and know those of the prompt, for the penalties. Held as arrays that grow,
-    since the penalties go through all of it for every token."""
+    """Counts of the reply's tokens, and those of the prompt, for the penalties, as growing arrays."""
 
     def __init__(self, prompt: Iterable[int] = (), reply: Iterable[int] = ()) -> None:
         self._places = {token: place for place, token in enumerate(dict.fromkeys(prompt))}
@@ -82,8 +79,7 @@ def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | 
 
 
 def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) -> FloatArray:
-    """Copy `row` with other values for some tokens. What a strong bias makes too large for the row's kind of float
-    becomes its largest; what is -inf stays out."""
+    """Copy `row` with other values for some tokens, clipped to its kind of float; -inf stays."""
     limits = np.finfo(row.dtype)
     row = row.copy()
     row[tokens] = np.where(values == -np.inf, values, values.clip(float(limits.min), float(limits.max)))
@@ -91,10 +87,9 @@ def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) ->
 
 
 def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> Float64s:
-    """Apply all processors, plainly in float64: the definition of what the sampler draws from. In order: penalties
-    (repetition, presence, frequency), logit bias, temperature, top-k, top-p, min-p. [vocabulary], but for a constant,
-    as the best is 0; excluded tokens are -inf. Tokens are put in order before temperature divides them, which could
-    round two neighbours together."""
+    """Apply all processors in float64: the definition of what the sampler draws from, [vocabulary] but for a constant.
+    In order: penalties (repetition, presence, frequency), logit bias, temperature, top-k, top-p, min-p. The best is 0,
+    excluded tokens are -inf. Tokens are ordered before temperature, which could round two together."""
     raw = adjusted(logits, settings, counts).astype(np.float64)
     row = raw - raw.max()
     row /= max(settings.temperature, COLDEST)
@@ -118,8 +113,7 @@ def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts |
 # not, neither is what is less likely, and the race is run again above it.
 
 UNSURE = 1e-4
-"""Shares of probability are summed in float32; nearer to top_p than this, the definition decides. Float32 puts a weight
-exp(-x) off by about 2e-7 (1 + x) of itself, below 1e-5 wherever weights add up to anything, and a sum by 3e-5."""
+"""Nearer than this to top_p the definition decides, because float32 sums of shares may be off by 3e-5."""
 SLACK = 1e-9
 """Bounds and scores are rounded along different ways."""
 CHUNK, RUN = 32_768, 8_192
@@ -128,8 +122,8 @@ BLAS takes on one thread."""
 
 
 def race(values: FloatArray, best: int, settings: GenerationSettings, key: np.uint64) -> int | None:
-    """Find the token that the definition chooses, or None in the rare case that only the definition can tell. `values`:
-    logits after penalties and bias, the largest at `best`. Temperature is above 0."""
+    """Find the token that the definition chooses; None in the rare case that only the definition can tell.
+    `values`: logits after penalties and bias, the largest at `best`; temperature > 0."""
     field = PerturbedLogits(values, best, settings, key)
     kept, floor = values, -math.inf
     if 0 < settings.top_k < len(values):
@@ -173,8 +167,8 @@ class PerturbedLogits:
         return int(tokens[scores == scores.max()].min())
 
     def in_nucleus(self, token: int, kept: FloatArray, top_p: float) -> bool | None:
-        """Tell whether what is likelier than `token` among `kept` has less than top_p of probability; None: too near to
-        say."""
+        """Return whether tokens likelier than `token` in `kept` have less than top_p of probability; None: too near
+        to say."""
         value = float(self.values[token])
         equals = int(np.count_nonzero(self.values[:token] == value))  # likelier by vocabulary order
         before = equals * math.exp((value - self.top) / self.temperature)
@@ -235,8 +229,7 @@ def block_maxima(values: FloatArray) -> FloatArray:
 
 
 def largest(values: FloatArray, peaks: FloatArray, count: int) -> FloatArray:
-    """Find the `count` largest values and the equals of the last of them, in any order. As many blocks' maxima are
-    values: what is below the least of these is not among the largest."""
+    """Find the `count` largest values and equals of the last of them, in any order, by the blocks' `peaks`."""
     if count < len(peaks):
         tokens = members(np.flatnonzero(peaks >= np.partition(peaks, -count)[-count]))
         values = values[tokens[tokens < len(values)]]
@@ -256,9 +249,8 @@ class BrokenLogits(Exception):
 def choose(
     logits: FloatArray, position: int, seed: int, settings: GenerationSettings, counts: Counts | None = None
 ) -> int:
-    """Choose the token at `position` (0-based, prompt included). `logits`: [vocabulary], the target's row for this
-    position. Pure: nothing is changed, equal arguments give equal tokens. Raises BrokenLogits when the row holds NaN or
-    an infinite best."""
+    """Choose the token at `position` (0-based, prompt included). `logits` [vocabulary]: the target's row.
+    Pure: equal arguments give equal tokens. Raises BrokenLogits for NaN or an infinite best."""
     key = noise.stream(seed, position)
     few = settings.temperature > 0 and 0 < settings.top_k <= min(FEW, len(logits) - 1)
     changed = settings.logit_bias or (counts is not None and settings.penalises)
@@ -295,8 +287,7 @@ BLOCK = 64
 
 
 def top_tokens(row: NDArray[np.float32], count: int) -> NDArray[np.int32]:
-    """Find the tokens of the largest logits [count], largest first, the lower id first among equals; -1 beyond the
-    vocabulary."""
+    """Find the tokens of the largest logits [count], the lower id first among equals; -1 beyond the vocabulary."""
     found = np.full(count, -1, np.int32)
     _top(np.ascontiguousarray(row), found, np.empty(count, np.float32))
     return found
@@ -311,7 +302,6 @@ def any_above(b: ir.IRBuilder, address: ir.Value, least: ir.Value) -> ir.Value:
 
 @kernel
 def _top(row: Any, found: Any, values: Any) -> bool:
-    """Fill in the largest values and their tokens; return False if any of the row is NaN."""
     count, held, sound = len(found), 0, True
     least = np.float32(-np.inf)
     for begin in range(0, len(row), BLOCK):
@@ -338,8 +328,7 @@ def _top(row: Any, found: Any, values: Any) -> bool:
 
 
 def chosen_of_few(values: FloatArray, settings: GenerationSettings, key: np.uint64) -> int:
-    """Choose the token as the definition does, among the likeliest `settings.top_k`; -1 if rounding, equal values or a
-    broken number may decide. `values`: logits after penalties and bias. Temperature is above 0."""
+    """Choose as the definition does among the likeliest `settings.top_k`; -1 if rounding or equal values may decide."""
     if values.dtype != np.float32:
         return -1
     temperature, least = max(settings.temperature, COLDEST), settings.min_p

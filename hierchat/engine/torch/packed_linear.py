@@ -7,10 +7,8 @@ from torch import nn
 
 
 class PackedLinear(nn.Module):
-    """Linear layer y = x W^T + b with W in float16 blocks (FBGEMM); x [..., in], y [..., out], float32, as sums are.
-
-    Twice the speed of float32 and more if memory is the bound, and a forward over several rows costs little more
-    than one over a single row. Weights are rounded to float16 once, at load."""
+    """Linear layer y = x W^T + b with W in float16 blocks (FBGEMM); x [..., in], y [..., out], sums in float32.
+    At least twice as fast as float32 if memory is the bound."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()

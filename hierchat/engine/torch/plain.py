@@ -1,8 +1,5 @@
-"""Run, as a last resort, any causal language model of transformers, with its own modules and its own cache.
-
-What its layers keep may be keys and values, windows of them, recurrent states, or nothing at all. So nothing is rolled
-back: a forward does not change its initial state, and a commit selects the state after a node. Every node needs a
-separate forward, so drafts would gain nothing."""
+"""Run any causal language model of transformers with its own modules and cache, as a last resort.
+Nothing is rolled back: a commit selects the state after a node. Every node needs a forward, so nothing is drafted."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ from hierchat.engine.torch.torch_runner import MOST_SEQUENCES, precision
 from hierchat.engine.verification import ArrayRows, Rows
 
 Way = Literal["pieces", "whole", "anew"]
-"""How a text is read. pieces: any number of tokens after any state. whole: at once from its beginning, then token by
-token, as transformers reads most recurrent models. anew: all of it for every token, since no state is kept."""
+"""How a text is read. pieces: any tokens after any state. whole: at once, then token by token. anew: all, each time."""
 WAYS: tuple[Way, ...] = ("pieces", "whole", "anew")
 KEPT = 2
 """Number of prompts whose final states a sequence keeps, to continue from if a text changes after them."""
@@ -46,10 +42,8 @@ class TextState:
 
 
 class PlainRunner(Runner):
-    """Run any causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
-
-    Raises UnsupportedModel if transformers itself cannot generate with it.
-    """
+    """Runs any causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
+    Raises UnsupportedModel if transformers itself cannot generate with it."""
 
     drafts = False
 
@@ -69,8 +63,7 @@ class PlainRunner(Runner):
         return PlainSequence(self)
 
     def read(self, text: Sequence[int], state: TextState) -> tuple[TextState, NDArray[np.float32]]:
-        """Return the state after the whole of `text`, and the logits after its last token; `state` is that after a
-        beginning of it."""
+        """Return the state and the logits after `text`; `state` is the state after a beginning of it."""
         if self.way == "whole" and 0 < state.length < len(text) - 1:
             for end in range(state.length + 1, len(text)):
                 state, _ = self._forward(text[:end], state)
@@ -180,7 +173,6 @@ class PlainSequence(CachedSequence):
         self._state, self._ends, self._nodes = TextState(), [], []
 
     def _read(self) -> TextState:
-        """Return the state after all committed tokens; it is kept if they were a prompt."""
         if self._state.length < len(self.tokens):
             self._state, _ = self.runner.read(self.tokens, self._state)
         if not self._nodes or self._state not in self._nodes:
@@ -200,7 +192,6 @@ def _copied(state: TextState) -> dict[str, Any]:
 
 
 def _cropped(state: TextState, length: int) -> TextState | None:
-    """Return the state after the first `length` tokens; None if this one cannot give it."""
     if not length:
         return TextState()
     kept = _copied(state)

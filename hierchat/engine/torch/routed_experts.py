@@ -1,5 +1,4 @@
-"""Compute the routed experts of transformers' modules on a processor, so that rows never mix: a row's bits are the same
-in every segment."""
+"""Compute the routed experts of transformers' modules on a processor, so that a row's bits depend on it alone."""
 
 from __future__ import annotations
 
@@ -77,8 +76,8 @@ class Experts:
 
 
 def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """Compute a module's routed experts for `rows` [n, hidden]. The first m of them have `chosen` [m, active] by rank,
-    each with its share, and are added in this order; the rest get zeros."""
+    """Compute a module's experts for `rows` [n, hidden]; the first m have `chosen` [m, active] by rank, the rest get
+    zeros."""
     experts = chosen.flatten()
     order = experts.argsort(stable=True)
     active = chosen.shape[1]
@@ -132,8 +131,7 @@ def _in_tiles(weight: torch.Tensor, is_transposed: bool, rows: torch.Tensor) -> 
 
 
 def _apart(gate: torch.nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
-    """Keep a gate of one column apart in memory: of numbers side by side torch computes a sigmoid in groups, and what
-    is left over in another way."""
+    """Keep a one-column gate contiguous: torch computes groups of neighbours and the remainder in different ways."""
     return torch.cat((out, out), dim=-1)[..., :1]
 
 

@@ -1,8 +1,6 @@
-"""Compute attention of a segment over key-value slots, in which every row is summed in order of position.
-
-Registered with transformers as an attention implementation, so that its own modules call it. A node gets the same
-bits in any segment: a score is one dot product wherever its slot lies, softmax is per row over scores in order of
-position, and the products with the values are taken per chunk and added one after the other."""
+"""Compute attention of a segment over key-value slots, every row summed in order of position, for transformers.
+A node gets the same bits in any segment: a score is one dot product, softmax is per row, and products with values
+are taken per chunk and added in order."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ Rule: TypeAlias = Callable[[int, int, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Layout that a tree needs beyond a chain, whose slots are in order of position as they lie.
-    Positions from `shared` on are reordered per branch (docs/architecture.md: exact trees)."""
+    """Layout of a tree beyond a chain: positions from `shared` on are reordered per branch (docs/architecture.md)."""
 
     shared: int
     """A multiple of CHUNK: below it slots are positions, for every branch."""
@@ -65,8 +62,7 @@ class SegmentLayout:
     _known: dict[tuple[object, int], torch.Tensor] = field(default_factory=dict)
 
     def mask(self, rule: Rule = causal_mask_function, group: int = 1) -> torch.Tensor:
-        """Return a mask [rows * group, view], 0 where a row sees the slot, -inf elsewhere, for layers of this rule
-        whose keys are shared by `group` query heads."""
+        """Return a mask [rows * group, view] for layers of this rule: 0 if a row sees the slot, else -inf."""
         if (known := self._known.get((rule, group))) is not None:
             return known
         hidden = ~(self.own & rule(0, 0, self.positions[:, None], self.places[None]))
@@ -100,8 +96,8 @@ def lay_out(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> SegmentLayout:
-    """Lay out a segment behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text.
-    `bucket`, a multiple of CHUNK: the view's length is a multiple of it."""
+    """Lay out a segment after `start` slots; parents[i] < i, -1 for committed text. The view is a multiple of
+    `bucket`."""
     paths: list[list[int]] = []
     for node, parent in enumerate(parents):
         if not -1 <= parent < node:
@@ -176,8 +172,8 @@ def block_attention(
     s_aux: torch.Tensor | None = None,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention: ([1, nodes, heads, d of values], None), as transformers asks. `softcap` bounds scores; `s_aux`
-    [heads] are sinks: scores that take a share of the weights and have no value."""
+    """Compute attention as transformers asks: ([1, nodes, heads, d of values], None). `softcap` bounds scores; `s_aux`
+    [heads] are sinks."""
     rule = attention_mask.rule if attention_mask else causal_mask_function
     if segment.plain and not softcap and s_aux is None and (seen := segment.seen(rule)):
         out = functional.scaled_dot_product_attention(
@@ -210,7 +206,6 @@ def block_attention(
 
 
 def _sinks(sinks: torch.Tensor, scores: torch.Tensor, group: int) -> torch.Tensor:
-    """Return columns to stand before scores [kv, rows * group, view]: the sink of each row's head, and nothing else."""
     kv, rows, _ = scores.shape
     columns = scores.new_full((kv, rows, SINK_COLUMNS), float("-inf"))
     columns[:, :, 0] = sinks.view(kv, 1, group).expand(kv, rows // group, group).reshape(kv, rows)
@@ -224,11 +219,8 @@ def _weights(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
 
 
 def _add_weighed(total: torch.Tensor, weights: torch.Tensor, values: torch.Tensor) -> None:
-    """Add values [batch, n, d] by weights [batch, rows, n] to total [batch, rows, d], chunk after chunk.
-
-    The first product is added to zeros as every later one is to the sum: all chunks go through one kernel. The sum is
-    float32, also of products in half precision.
-    """
+    """Add values [batch, n, d] by weights [batch, rows, n] to float32 `total` [batch, rows, d], chunk after chunk.
+    The first product is added to zeros, so that all chunks use one kernel."""
     for at in range(0, values.shape[1], CHUNK):
         chunk = weights[:, :, at : at + CHUNK], values[:, at : at + CHUNK]
         if values.dtype == total.dtype:

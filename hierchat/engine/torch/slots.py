@@ -88,8 +88,8 @@ class TorchSlots(Cache):
             self.capacity = capacity
 
     def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
-        """Prepare for a segment: the parents of its nodes, and of its rows, which may be more. `reading`: all of it
-        will be committed. Keys and values need not know."""
+        """Prepare for a segment: parents of its nodes, and of its rows (`follows`). `reading`: all will be
+        committed."""
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
@@ -116,7 +116,6 @@ class TorchSlots(Cache):
         return [layer for layer in self.layers if isinstance(layer, SlotLayer) and layer.is_initialized]
 
     def _rounded(self, slots: int) -> int:
-        """Round up to whole buckets, and one more: a segment's view may reach past its last slot."""
         return (-(-slots // self.bucket) + 1) * self.bucket
 
 

@@ -1,7 +1,5 @@
-"""Run layers that keep a running state beside those with keys and values: short convolutions, Gated DeltaNet, Mamba 2.
-
-A state cannot be taken back by a length. So each node of a segment has its own, made from that of the node that it
-follows, and the committed state is that after a node."""
+"""Run layers that keep a running state with transformers' modules: short convolutions, Gated DeltaNet, Mamba 2.
+A state has no length to cut. So each node of a segment has a separate state, and a commit selects one."""
 
 from __future__ import annotations
 
@@ -95,8 +93,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
 
 class TorchStateSlots(TorchSlots):
-    """Hold the slots of a text of which some layers keep states. States stand at marks: the beginning of the last piece
-    that was read of a prompt, and its end. Taking a text back goes to the last mark before."""
+    """Slots of a text with running states, which are kept at marks: beginning and end of the last piece of a prompt."""
 
     def __init__(self, keeps: Sequence[bool], capacity: int, bucket: int) -> None:
         """Take `keeps`: by layer, whether it keeps a state."""
@@ -143,8 +140,7 @@ class TorchStateSlots(TorchSlots):
                 layer.commit(nodes[-1])
 
     def rollback(self, length: int) -> None:
-        """Forget all but the first `length` positions, and those behind the last mark before, too: who takes back reads
-        them again."""
+        """Forget all after the last mark before `length`: the caller reads again from there."""
         if length >= self.length:
             return
         self._marks = [mark for mark in self._marks if mark.length <= length]
@@ -165,13 +161,9 @@ def keeps_states(config: Any) -> list[bool]:
 
 
 def by_node(model: torch.nn.Module) -> None:
-    """Make those layers of a transformers model that keep a state compute a segment over StateSlots node by node.
-
-    A segment goes through such a module as if every row were a text of one token, its projections over all rows at
-    once. The state is brought up to date node by node, by the module's own rule for a single token. So a node gets
-    the same bits in any segment. transformers' functions that bring a state up to date learn of StateLayer; with any
-    other they do what they did. On a processor most hybrids run on our own kernels instead (engine/cpu/states.py).
-    """
+    """Make the stateful layers of a transformers model compute a segment over StateSlots node by node, by the
+    module's own rule for a single token, with projections over all rows at once. So a node gets the same bits in any
+    segment."""
     for module in model.modules():
         if any(isinstance(child, torch.nn.Conv1d) for child in module.children()):
             module.register_forward_pre_hook(_row_by_row, with_kwargs=True)
@@ -215,8 +207,8 @@ def _delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Replace the rule of Gated DeltaNet over StateLayers: tensors [rows, 1, heads, ...]; g is the logarithm of what a
-    state fades by."""
+    """Replace the rule of Gated DeltaNet over StateLayers: tensors [rows, 1, heads, ...]; g is the logarithm of
+    fading."""
     kwargs["use_qk_l2norm_in_kernel"] = use_qk_l2norm_in_kernel
     if not isinstance(initial_state, StateLayer):
         return rule(query, key, value, g=g, beta=beta, initial_state=initial_state, **kwargs)

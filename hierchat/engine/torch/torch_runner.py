@@ -45,12 +45,9 @@ BUCKET = 512
 
 
 class TorchRunner(Runner):
-    """Run a causal language model of transformers behind the Runner contract; sequences take turns.
-
-    `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
-    segments are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
-    weights (None: not kept). Which models it is right for is said in models/runnable.py.
-    """
+    """Runs a causal language model of transformers (models/runnable.py) behind the Runner contract; sequences take
+    turns. `packed`: float16-packed linear layers on the CPU (None: if possible). `quantum`: rows to whose multiples
+    segments are padded; None lets the self-test find it, and keep it under `key`, which names the weights."""
 
     def __init__(
         self,
@@ -69,7 +66,6 @@ class TorchRunner(Runner):
         self._layers: int = config.num_hidden_layers
         self._keeps = keeps_states(config)
         self.keeps_states = any(self._keeps)
-        """Whether some layers keep a running state."""
         on_cpu = self.device.type == "cpu" and model.dtype == torch.float32
         if packed is None:
             packed = on_cpu and can_pack(model)
@@ -107,8 +103,7 @@ class TorchRunner(Runner):
         padded: bool,
         logits: bool,
     ) -> torch.Tensor:
-        """Compute logits [nodes, vocabulary], or without them hidden states [nodes, hidden]: a prompt's own logits are
-        never needed."""
+        """Compute logits [nodes, vocabulary], or for a prompt, without `logits`, hidden states [nodes, hidden]."""
         ids, follows = list(tokens), list(parents)
         while padded and len(ids) % self.quantum:
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added

@@ -1,5 +1,4 @@
-"""Read how each architecture that the CPU engine computes (assets/architectures.yaml) differs from a Llama
-decoder: facts for the loader and the engine."""
+"""Read how each architecture of the CPU engine (assets/architectures.yaml) differs from a Llama decoder."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -136,7 +135,6 @@ class Architecture:
 
 
 def _joined(groups: Iterable[str | Mapping[str, list[str]]]) -> dict[str, Name]:
-    """Return the names of several groups, the later ones in place of the earlier ones."""
     joined: dict[str, Name] = {}
     for group in groups:
         own = _NAMES[group] if isinstance(group, str) else {key: Name(*both) for key, both in group.items()}

@@ -1,6 +1,4 @@
-"""Tell what the layers of a hybrid have: attention, or a mixer that keeps a running state, and which MLP.
-
-Hybrids are the architectures of assets/architectures.yaml with `mixers`, by the kinds of layers that have them."""
+"""Tell what the layers of a hybrid have: attention, or a mixer that keeps a running state, and which MLP."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,8 +16,7 @@ _EPSILONS = ("norm_eps", "layer_norm_epsilon")
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a hybrid with the kinds of its layers as `layer_types`, in our names, and with
-    `rms_norm_eps`, as far as it says them; other configurations as they are."""
+    """Return a hybrid's configuration with our names of `layer_types`, and `rms_norm_eps`; others unchanged."""
     found = dict(config)
     architecture = ARCHITECTURES.get(str(config.get("model_type")))
     if not architecture or not architecture.mixers:
@@ -38,7 +35,6 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _adjusted(config: Mapping[str, Any]) -> int:
-    """Return the width of LFM2's MLP, as its configuration counts it."""
     two_thirds = int(2 * (config.get("block_ff_dim") or config["intermediate_size"]) / 3)
     wide, multiple = (
         int((config.get("block_ffn_dim_multiplier") or 1) * two_thirds),
@@ -59,8 +55,7 @@ def _kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:
 
 
 class Mixer(NamedTuple):
-    """Sizes of a mixer with a running state. `channels` and `width` of its convolution; `keys` are groups of B and C in
-    Mamba 2, `values` its heads."""
+    """Sizes of a mixer with a running state. In Mamba 2, `keys` are groups of B and C, `values` its heads."""
 
     channels: int
     width: int
@@ -123,7 +118,6 @@ def own_names(architecture: Architecture, config: Mapping[str, Any], layer: int)
 
 
 def _left_out(config: Mapping[str, Any]) -> set[str]:
-    """Return the places that no layer of this model has."""
     missing = set[str]()
     biases = ("use_conv_bias", "mamba_conv_bias", "conv_bias")
     if not any(config.get(name, name == "mamba_conv_bias" and "mamba_d_state" in config) for name in biases):
@@ -143,7 +137,6 @@ _SHARED = (
 
 
 def missing_norms(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
-    """Return which of an architecture's norms a layer has not."""
     kind = config["layer_types"][layer]
     missing = set[str]() if kind not in architecture.mixers else set(_QUERIES_AND_KEYS)
     if MLP in architecture.mixers:
@@ -154,8 +147,7 @@ def missing_norms(architecture: Architecture, config: Mapping[str, Any], layer: 
 
 
 def sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, tuple[int, int]]:
-    """Return rows and columns of those matrices of a layer that depend on its kind; of one expert, where it has
-    several."""
+    """Return rows and columns of a layer's matrices that depend on its kind; of one expert, if it has several."""
     kind, hidden = config["layer_types"][layer], config["hidden_size"]
     found = dict[str, tuple[int, int]]()
     if has_state(kind):

@@ -1,5 +1,4 @@
-"""Tell what each layer of a decoder has, where layers differ, and compute rotary positions: cosines and sines of every
-position, with the scalings that models are trained with."""
+"""Tell what each layer of a decoder has, and compute cosines and sines of rotary positions, with their scalings."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -127,7 +126,6 @@ def _without(names: Mapping[str, Name], missing: set[str]) -> dict[str, Name]:
 
 
 def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
-    """Return which of an architecture's matrices and norms a layer of this model has not."""
     if architecture.mixers:
         return mixers.missing_norms(architecture, config, layer)
     missing = set[str]()
@@ -162,9 +160,8 @@ def _joined_rows(sizes: list[MatrixSize]) -> tuple[int, ...]:
 
 
 class Expected(NamedTuple):
-    """Tensor of a model. `shape`: the row's length last; `matrix`: the CPU engine multiplies by it or looks rows up in
-    it, so it may be of any block type, while others are floats; `optional`: a file may lack it; `loose`: dimensions of
-    one do not count, and what is one row here may be cut into several."""
+    """Tensor of a model. `shape`: row length last; `matrix`: may be of any block type; `optional`: a file may lack it;
+    `loose`: dimensions of one do not count."""
 
     name: Name
     shape: tuple[int, ...]
@@ -176,10 +173,8 @@ class Expected(NamedTuple):
 def expected(
     architecture: Architecture, config: Mapping[str, Any], *, gguf: bool = True
 ) -> Iterator[Expected]:
-    """Yield every tensor of a model with the shape that follows from its configuration. Files are checked against this
-    list before they are read, and weights before the CPU engine gets them: its kernels check no bounds. A new kind of
-    tensor has its size in `matrix_sizes`, `norm_sizes` or here, that of a hybrid in mixers.py. `gguf`: as GGUF files
-    have them, else as safetensors do, where a hybrid's matrices may be joined otherwise."""
+    """Yield every tensor of a model with the shape that follows from its configuration, as GGUF files or safetensors
+    have it. Files and weights are checked against this list, because the kernels check no bounds."""
     require_consistent(architecture, config)
     hidden, tokens = config["hidden_size"], config["vocab_size"]
     yield Expected(architecture.embedding, (tokens, hidden), matrix=True)
@@ -264,8 +259,7 @@ def norm_sizes(architecture: Architecture, config: Mapping[str, Any], layer: int
 
 
 def require_consistent(architecture: Architecture, config: Mapping[str, Any]) -> None:
-    """Check that the numbers of a configuration fit each other, as the kernels take for granted. Raises ValueError,
-    naming one that does not."""
+    """Check that the numbers of a configuration fit each other. Raises ValueError, naming one that does not."""
     require_plausible(config)
     layers, shared = config["num_hidden_layers"], config.get("num_kv_shared_layers") or 0
     if shared >= layers:
@@ -373,8 +367,7 @@ def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
 def query_scales(
     config: Mapping[str, Any], positions: int, usual: float | None = None
 ) -> NDArray[np.float32]:
-    """Return the factor of the queries at each position; [positions]. `usual`: where config.json says nothing,
-    if it is not the root of a head's size that divides them."""
+    """Return the factor of the queries at each position, [positions]. `usual`: if config.json says nothing."""
     divided = 1.0 / math.sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
     scale = config.get("attention_multiplier") or usual or divided
     rope = config.get("rope_parameters") or {}
@@ -417,8 +410,7 @@ PREFIX = "model.language_model."
 
 
 def of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of texts where it is of one of KINDS, else the configuration itself; of hybrids, with
-    the kinds of their layers."""
+    """Return the configuration of texts if it is one of KINDS, else all of it; of hybrids with the kinds of layers."""
     kind = KINDS.get(str(config.get("model_type")))
     if not kind:
         return mixers.completed(config)
@@ -453,8 +445,8 @@ def rotary_dims(config: Mapping[str, Any], architecture: Architecture) -> int:
 
 
 class RotaryLayout(NamedTuple):
-    """Layout of rotary positions in a head, half-split: each of the first `pairs` numbers rotates with the one `offset`
-    behind it. The frequencies of all pairs are spread over `frequency_dims` numbers."""
+    """Layout of rotary positions in a head, half-split: `pairs` numbers rotate with those `offset` after them.
+    Their frequencies are spread over `frequency_dims` numbers."""
 
     pairs: int
     offset: int
@@ -502,10 +494,9 @@ def rope_tables(
     factors: NDArray[np.float32] | None = None,
     context_length: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Compute cosines and sines, float32 [kinds, positions, most pairs]; kinds: all layers, or those without a window
-    and those with one. `factors` divide the frequencies of the first where the file holds them ready-made. LongRoPE has
-    factors for short texts and for long ones: `context_length`, what a text may grow to, decides for all texts, so that
-    no key changes while one grows. Raises UnsupportedError for an unknown scaling."""
+    """Compute cosines and sines, float32 [kinds of layers, positions, most pairs]. `factors` divide the frequencies.
+    LongRoPE's factors follow from `context_length` for all texts, so that no key changes while a text grows.
+    Raises UnsupportedError for an unknown scaling."""
     given = rope_scaling(config)
     base = given.get("rope_theta") or config.get("rope_theta") or architecture.rope_base
     kinds = rotary_layouts(config, architecture)
@@ -530,7 +521,6 @@ def _tables(
     those: RotaryLayout,
     factors: NDArray[np.float32] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return cosines and sines for one kind of layer; float32 [positions, pairs]."""
     plain = base ** -(np.arange(0, 2 * those.pairs, 2, dtype=np.float64) / those.frequency_dims)
     kind = rope_type(given)
     attention_factor = 1.0
@@ -566,8 +556,6 @@ def _llama3(plain: Angles, given: Mapping[str, Any]) -> Angles:
 
 
 def _yarn_attention_factor(given: Mapping[str, Any]) -> float:
-    """Return the factor of cosines and sines in YaRN; DeepSeek gives two numbers for it (mscale)."""
-
     def grown(by: float) -> float:
         return 0.1 * by * math.log(given["factor"]) + 1.0 if given["factor"] > 1 else 1.0
 

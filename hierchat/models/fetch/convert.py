@@ -1,8 +1,5 @@
-"""Convert model files into what loads in seconds, once, kept in the cache under the source's identity; and find out
-what a folder of safetensors holds before it is loaded.
-
-A GGUF becomes a folder of blocks for our kernels, or of float32 safetensors for transformers; safetensors become
-blocks where models.yaml asks for it."""
+"""Convert model files, once, into what loads in seconds: blocks for our kernels, or float32 safetensors.
+The cache keeps the result under the source's identity."""
 
 import functools
 import gc
@@ -93,7 +90,6 @@ def is_converted(folder: Path) -> bool:
 
 
 def _layout(folder: Path) -> list[int] | None:
-    """Return what a folder of blocks depends on: its version, and the rows that this processor computes at once."""
     if not (folder / block_model.MODEL_FILE).exists():
         return None
     from hierchat.jit import LANES
@@ -111,14 +107,13 @@ def source_sha256(folder: Path) -> str | None:
 
 
 def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
-    """Make the folder with weights as float32 safetensors (4 bytes per parameter), configuration and tokenizer. Raises
-    BrokenFileError, UnsupportedError for a GGUF of another architecture, or DiskFullError."""
+    """Make the folder with weights as float32 safetensors, configuration and tokenizer.
+    Raises BrokenFileError, UnsupportedError or DiskFullError."""
     return _made(converted_folder(gguf_sha256), gguf_sha256, report, lambda part: _write(gguf, part, report))
 
 
 def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
-    """Make the folder with weights as blocks (about the size of the GGUF), configuration and tokenizer. Raises
-    BrokenFileError, DiskFullError, or UnsupportedError, naming what the CPU engine cannot compute."""
+    """Make the folder with weights as blocks, configuration and tokenizer. Raises as `convert`."""
     target = blocks_folder(gguf_sha256)
     return _made(target, gguf_sha256, report, lambda part: _write_blocks(gguf, part, report))
 
@@ -155,7 +150,6 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
 
 
 def _made(target: Path, source: str, report: Report, write: Callable[[Path], None]) -> Path:
-    """Write the folder `target` whole or not at all."""
     with cache.locked(target, report, "converting"), cache.disk_errors():
         if is_converted(target):
             return target
@@ -235,8 +229,7 @@ def _size_in_blocks(head: Head) -> int:
 
 
 def _write_module(gguf: Path, head: Head, folder: Path, report: Report) -> None:
-    """Write a file of one of FAMILIES as float32 safetensors, configuration and tokenizer. Raises BrokenFileError,
-    UnsupportedError, DiskFullError, DoesNotFitError."""
+    """Write a file of one of FAMILIES as float32 safetensors, configuration and tokenizer. Raises a ModelError."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -473,7 +466,6 @@ def _bounded_json(file: Path) -> Any:
 
 
 def _shards(folder: Path) -> list[Path]:
-    """List the safetensors files, all of those that the index names."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
         try:

@@ -1,7 +1,5 @@
-"""Fetch models and datasets out of hub repositories into hierchat's own cache, and find them there.
-
-What is there whole is used without asking the network, so a branch name such as `main` stays at the commit that was
-fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here."""
+"""Fetch models and datasets out of hub repositories into our own cache, and find them there.
+Complete files are used without the network, so a branch stays at the commit that was fetched first."""
 
 import json
 import os
@@ -57,8 +55,8 @@ def hub_folder(
 def fetch_hub(
     repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES, kind: RepoKind = "model"
 ) -> Path:
-    """Return the folder with the repository's files, downloaded where missing. Raises GatedError, MissingError,
-    OfflineError, DiskFullError, or BrokenFileError when a file came wrong twice."""
+    """Return the folder with the repository's files, downloaded if missing, large ones with their SHA-256 checked.
+    Raises GatedError, MissingError, OfflineError, DiskFullError, BrokenFileError."""
     if found := hub_folder(repo, revision, patterns, kind):
         return found
     if offline_mode():
@@ -83,7 +81,6 @@ def fetch_hub(
 def _download(
     repo: str, revision: str, report: Report, patterns: Sequence[str], kind: RepoKind
 ) -> tuple[Path, list[str]]:
-    """Download once: the folder, and the names of files that came altered (removed again)."""
     download = partial(_snapshot(repo, revision, patterns, kind), endpoint=endpoint())
     mute = bar_class(silent, "downloading", repo)
     report(Progress("downloading", 0, None, f"{repo} from the hub"))
@@ -120,7 +117,6 @@ def repo_folder(repo: str) -> Path:
 
 
 def half_file_size(repo: str) -> int:
-    """Return the bytes of a repository's files that are half there."""
     return sum(file.stat().st_size for file in (repo_folder(repo) / "blobs").glob("*.incomplete"))
 
 
@@ -139,7 +135,6 @@ def _hub_cache() -> Path:
 
 
 def _holds(folder: Path, patterns: Sequence[str]) -> bool:
-    """Tell whether all files that are named are there, or any that match a pattern."""
     if not any("*" in pattern for pattern in patterns):
         return all((folder / name).is_file() for name in patterns)
     return any(file.is_file() for pattern in patterns for file in folder.rglob(pattern))
@@ -236,9 +231,8 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """Model repository. What the hub does not tell is None, or empty. `packed`: some of its safetensors are, so that
-    `parameters` counts other things, too; `size`: bytes of its safetensors; `kind`: as its config.json, or its GGUF
-    files, call it; `task`: that the hub names for it."""
+    """Model repository; unknown fields are None or empty. `packed`: some of its safetensors are, so `parameters` counts
+    other things, too; `size`: bytes of its safetensors; `kind`: model_type; `task`: by the hub."""
 
     repo: str
     downloads: int | None = None
@@ -324,8 +318,8 @@ def _json(path: str, asked: Mapping[str, Any], about: str) -> Any:
 def _asked(
     url: str, about: str, *, asked: Mapping[str, Any] | None = None, first: int = 0, file: str = ""
 ) -> Iterator[requests.Response]:
-    """Send a request and lend the hub's answer. `about`: the repository that is asked for, or "the search"; `file`: one
-    of it, whose `first` bytes are asked for."""
+    """Send a request and lend the hub's answer. `about`: repository, or "the search"; `first`: bytes of `file` to
+    get."""
     from huggingface_hub import get_token
 
     if offline_mode():

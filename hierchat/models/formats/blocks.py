@@ -1,6 +1,5 @@
-"""Hold matrices of weights in blocks, as the CPU engine computes on them: rows interleaved (layouts); floats; packed.
-
-Nothing of a file is rounded: a weight has the value that gguf's own reading gives it, to float32."""
+"""Hold matrices of weights in blocks, as the CPU engine computes on them: interleaved (layouts), as floats, or packed.
+Each weight has the float32 value of gguf's own reader."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,7 +69,6 @@ class Blocks:
         return floats_of(self.name, restore(self.name, self.data, self.lanes, some, self.row_bytes))
 
     def as_floats(self) -> "Blocks":
-        """Return the matrix with float32 weights."""
         return from_floats(self.floats())
 
 
@@ -99,8 +97,8 @@ class Embedding:
 
 
 def from_file(name: str, raw: Raw, order: NDArray[np.int64] | None = None) -> Blocks:
-    """Make a matrix from a file's rows, uint8 [rows, bytes of a row]; `order`: which of them goes where. What codebooks
-    widens has the name and the size of the wider form. Raises UnknownBlockType."""
+    """Make a matrix from a file's rows, uint8 [rows, bytes of a row]; `order`: which of them goes where.
+    Types with codebooks get the name and size of the wider form. Raises UnknownBlockType."""
     from hierchat.jit import LANES
 
     if name not in TYPES and name not in WIDE:
@@ -146,8 +144,8 @@ def floats_of(name: str, data: Raw) -> Floats:
 
 
 def mx_blocks(codes: Raw, scales: Raw) -> Raw:
-    """Convert MXFP4 of safetensors, 16 bytes [..., blocks, 16] of neighbours and a scale [..., blocks], to that of GGUF
-    files: uint8 [rows, 17 blocks]."""
+    """Convert MXFP4 of safetensors, codes [..., blocks, 16] and scales [..., blocks], to GGUF's: uint8 [rows, 17
+    blocks]."""
     numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
     halves = numbers[..., :16] | numbers[..., 16:] << 4
     return np.concatenate([scales[..., None], halves], axis=-1).reshape(-1, 17 * scales.shape[-1])
@@ -168,7 +166,6 @@ def packed(weights: Floats, bits: int) -> tuple[str, Raw]:
 
 
 def _rows(*parts: NDArray[np.generic]) -> Raw:
-    """Put parts of each block behind each other, as bytes [rows, bytes of a row]."""
     whole = np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts], axis=2)
     return np.ascontiguousarray(whole).reshape(len(whole), -1)
 
@@ -230,7 +227,6 @@ def _words(raw: Raw, kind: str) -> Numbers:
 
 
 def _parts(raw: Numbers, *shifts: int) -> Numbers:
-    """Shift each number by each of `shifts`, in turn; the last axis grows."""
     found = raw.astype(np.uint32)[..., None] >> np.array(shifts, np.uint32)
     return found.reshape(*raw.shape[:-1], -1)
 
@@ -291,7 +287,6 @@ def _iq1_m(raw: Raw) -> Raw:
 
 
 def _ternary(scale: Raw, packed: Raw) -> Raw:
-    """Make blocks of Q2_K: all scales and minimums are one."""
     ones = np.full((*scale.shape[:-1], 16), 0x11, np.uint8)
     return np.concatenate([ones, packed, scale, scale], axis=-1)
 

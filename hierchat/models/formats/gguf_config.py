@@ -38,8 +38,8 @@ _WINDOW_OF_GEMMA_2, _PERIOD_OF_GEMMA_4 = 4096, 6
 
 
 def gguf_config(head: Head) -> dict[str, Any]:
-    """Read a GGUF file's configuration in transformers' terms, as far as we need it; for FAMILIES all of it. Raises
-    BrokenFileError where the file says too little of it, or has numbers that cannot be."""
+    """Read a GGUF file's configuration in transformers' terms, as far as we need it; for FAMILIES all of it.
+    Raises BrokenFileError for missing or impossible numbers."""
     try:
         layers = head.of_architecture("block_count")
         require_plausible({"num_hidden_layers": layers})  # others are made from it
@@ -76,7 +76,6 @@ def _config(head: Head) -> dict[str, Any]:
 
 
 def _experts(head: Head, kind: str) -> dict[str, Any]:
-    """Return how many experts a layer has, how many of them a token activates, and how wide one is."""
     experts, active = (head.of_architecture(f"expert_{key}") for key in ("count", "used_count"))
     width = head.of_architecture("expert_feed_forward_length")
     match kind:
@@ -95,7 +94,6 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
 
 
 def _of_gemma4(head: Head) -> dict[str, Any]:
-    """Return Gemma 4's settings that differ from layer to layer, as far as the head says it."""
     layers, tensors = head.of_architecture("block_count") or 0, {tensor.name for tensor in head.tensors}
     every = head.of_architecture("attention.sliding_window_pattern") or _PERIOD_OF_GEMMA_4
     windowed = head.of_layers("attention.sliding_window_pattern") or [
@@ -170,7 +168,6 @@ def whole_config(head: Head) -> dict[str, Any] | None:
 def _rope_parameters(
     architecture: families.Architecture, head: Head, scaled: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the rope parameters of all layers, or of those without a window and those with one."""
     local = head.of_architecture("rope.freq_base_swa")
     base = head.of_architecture("rope.freq_base") or architecture.rope_base
     given = {"rope_type": "default", "rope_theta": base}

@@ -1,5 +1,4 @@
-"""Read GGUF files that transformers' modules compute, by a table of families: the configuration of transformers' module
-from a file's head, and its tensors out of the file's by undoing what llama.cpp's converter did."""
+"""Read GGUF files into transformers' modules by a table of families: configuration and tensors."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,9 +23,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rule for making a tensor of the module. `of`: names in the file, those of a layer without the layer; none: the
-    one that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one do
-    not count. Of matrices `make` moves whole rows, or with `columns` whole columns: so it can say which go where."""
+    """Rule for making a tensor of the module. `of`: its names in the file, without the layer; none: by gguf's table.
+    `whole`: a name that replaces these. `make` moves whole rows of matrices, or with `columns` whole columns."""
 
     make: Callable[..., Any] = lambda tensor: tensor
     of: tuple[str, ...] = ()
@@ -107,13 +105,12 @@ SCORE_BIAS = {"e_score_correction_bias": Part(of=("exp_probs_b.bias",))}
 
 # What heads of files say of families
 def _shape(head: Head, name: str, axis: int) -> int | None:
-    """Return the size of a tensor along an axis; None where the file has no such tensor."""
     return next((tensor.shape[axis] for tensor in head.tensors if tensor.name == name), None)
 
 
 def _state_sizes(head: Head, *names: str) -> dict[str, int]:
-    """Return sizes of layers with a running state by the configuration's names: those of the convolution's width, a
-    state's size, groups, heads, and numbers per head. Raises ValueError if they do not fit each other."""
+    """Return sizes of layers with a running state by `names`: convolution, state, groups, heads, numbers per head.
+    Raises ValueError if they do not fit each other."""
     keys = ("conv_kernel", "state_size", "group_count", "time_step_rank")
     found = [int(needed(head, f"ssm.{key}")) for key in keys]
     inner, (*_, groups, heads) = int(needed(head, "ssm.inner_size")), found
@@ -132,7 +129,6 @@ def _decimal(value: Any) -> Any:
 
 
 def _attentive(head: Head, other: str) -> dict[str, Any]:
-    """Return the kinds of layers, where those without key-value heads are of another kind."""
     heads = by_layer(head, "attention.head_count_kv")
     return {"layer_types": [FULL if one else other for one in heads], "num_key_value_heads": max(heads)}
 
@@ -478,5 +474,4 @@ DENSE = {
     "qwen2": Family("qwen2", ("qwen2",)),
     "qwen3": Family("qwen3", ("qwen3",)),
 }
-"""Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py). Their configuration is that of
-gguf_config.py."""
+"""Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py), configured by gguf_config.py."""

@@ -1,7 +1,5 @@
-"""Read the head of a GGUF file, or of several that are one model: what model it is and what its tensors are.
-
-gguf's own reader makes arrays of every token of the vocabulary, which takes tens of seconds; here they are passed over
-unless they are asked for."""
+"""Read the head of a GGUF model in one or several files: what it is, and its tensors.
+gguf's own reader makes arrays of every token, which takes tens of seconds."""
 
 import math
 import mmap
@@ -78,8 +76,8 @@ _MOST_ALIGNMENT, _MOST_DIMENSIONS, _MOST_NUMBERS = 1 << 20, 8, 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Tensor of a file. `shape`: the row's length first; `type`: of its blocks, as gguf calls it; its `size` bytes
-    begin at byte `begin` of the file; `shard`: which one, counted from 0."""
+    """Tensor of a file. `shape`: row length first; `type`: gguf's name; `size` bytes from `begin` of file number
+    `shard`."""
 
     name: str
     shape: tuple[int, ...]
@@ -91,8 +89,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Head of a GGUF model. `values`: by key; of arrays, those that were wanted. `by_layer`: short arrays of
-    numbers. `lengths`: the number of values of every array."""
+    """Head of a GGUF model. `values`: by key; `by_layer`: short arrays of numbers; `lengths`: of every array."""
 
     values: dict[str, Any]
     tensors: tuple[Tensor, ...]
@@ -106,7 +103,6 @@ class Head:
 
     @property
     def shards(self) -> int:
-        """Return the number of files that the model is cut into."""
         count = self.values.get("split.count")
         return count if isinstance(count, int) and count > 1 else 1
 
@@ -118,7 +114,6 @@ class Head:
 
     @property
     def parameters(self) -> int:
-        """Return the number of parameters in all tensors."""
         return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
     def of_architecture(self, key: str) -> Any:
@@ -208,14 +203,13 @@ def head_in(data: bytes) -> Head | None:
 
 
 def read_head(path: Path, arrays: Collection[str] = ()) -> Head:
-    """Read the head of a model, whose file may be one of several. `arrays`: keys of those to read, as lists. Raises
-    BrokenFileError for what is no whole GGUF file, MissingError where one of several is not there."""
+    """Read the head of a model in one or several files. `arrays`: keys of those to read, as lists.
+    Raises BrokenFileError, or MissingError for a missing file."""
     return joined([_read(file, arrays) for file in require_shards(path)], path.name)
 
 
 def joined(heads: Sequence[Head], name: str) -> Head:
-    """Join the heads of all files of a model, in order, to one. `name`: of one of them. Raises BrokenFileError where
-    they do not belong together."""
+    """Join the heads of a model's files, in order. `name`: of one of them. Raises BrokenFileError."""
     first = heads[0]
     if first.shards != len(heads):
         raise BrokenFileError(
@@ -305,7 +299,6 @@ class _Reader:
                 raise _Misplaced(f"its tensor {tensor.name} is cut off")
 
     def _tensor(self) -> Tensor:
-        """Read a tensor's entry; its place is counted from where all data begin."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         name, dimensions = self._text(_LONGEST_NAME), self._number("I")

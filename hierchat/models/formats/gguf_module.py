@@ -1,5 +1,4 @@
-"""Read a GGUF file as the weights of transformers' module: as safetensors in float32, one tensor in memory at a time,
-or on a GPU as the file's own blocks."""
+"""Read a GGUF file as the weights of transformers' module: float32 safetensors, or on a GPU the file's own blocks."""
 
 import json
 import math
@@ -62,9 +61,8 @@ def unpacked(gguf: Path, tensor: Tensor) -> Floats:
 
 
 class GgufModule:
-    """Make the tensors `wanted` by a module of one of FAMILIES, by their names, out of a GGUF file. `config`: as the
-    family reads it there. Raises BrokenFileError where one cannot be made, UnsupportedError where the file has what the
-    module has not."""
+    """Makes the tensors `wanted` by a module out of a GGUF file of one of FAMILIES.
+    Raises BrokenFileError for a missing or misshapen tensor, UnsupportedError for an unknown one."""
 
     def __init__(
         self,
@@ -114,7 +112,6 @@ class GgufModule:
         report(Progress("converting", count, count, message))
 
     def _plan(self, head: Head, config: Config, family: Family) -> list[_Made]:
-        """Find out of what each tensor of the module is made, in order."""
         wanted, layers = self._wanted, config["num_hidden_layers"]
         tensors = {tensor.name: tensor for tensor in head.tensors}
         parts = sorted(family.parts(config).items(), key=lambda part: -len(part[0]))
@@ -150,8 +147,7 @@ class GgufModule:
         return made
 
     def _require_fit(self, one: _Made) -> None:
-        """Check types and shapes of the tensors that one is made of, by their rows, columns or numbers alone. Raises
-        BrokenFileError, UnsupportedError."""
+        """Check the types and shapes of a tensor's sources. Raises BrokenFileError, UnsupportedError."""
         sizes = [size for size in one.shape if size != 1]
         for tensor in one.of:
             require_type(tensor, self._gguf.name, matrix=len(sizes) > 1)
@@ -175,7 +171,6 @@ class GgufModule:
         self._put(one, [np.full(of_file, -1, np.float32) for of_file in pieces], shape)
 
     def _put(self, one: _Made, pieces: Sequence[NDArray[Any]], shape: TensorShape) -> NDArray[Any]:
-        """Put the file's tensors in order, as an array of this shape, but for dimensions of one."""
         try:
             found: NDArray[Any] = one.part.make(*pieces)
         except (ValueError, IndexError) as error:
@@ -192,8 +187,8 @@ class GgufModule:
 
 
 def _table(architecture: str, prefixes: tuple[str, str], layers: int) -> Callable[[str], str]:
-    """Return a function from transformers' names to those of the file, by gguf's own table; it keeps the ending where
-    that is not known. `prefixes`: what names begin with in transformers, and in the table."""
+    """Return a function from transformers' names to the file's, by gguf's table. `prefixes`: in transformers, in the
+    table."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == architecture)

@@ -18,8 +18,8 @@ _FACTORS = (families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS
 def expected_of(
     architecture: families.Architecture, config: Mapping[str, Any], head: Head
 ) -> dict[str, Expected]:
-    """Return the tensors that a file must have or may have, by name. Raises ValueError where the configuration makes no
-    sense, KeyError where it says too little."""
+    """Return the tensors that a file must or may have, by name. Raises ValueError or KeyError for a bad
+    configuration."""
     embedding = next((one.shape[-1] for one in head.tensors if one.name == families.EMBEDDING.gguf), 0)
     config = {
         **mixers.completed(config),
@@ -36,8 +36,8 @@ def expected_of(
 
 
 def require_shapes(head: Head, wanted: Mapping[str, Expected], name: str) -> None:
-    """Check the shape and the type of each tensor that the list has. Raises BrokenFileError, or UnsupportedError for a
-    type that no kernel reads, naming it."""
+    """Check the shape and type of each listed tensor. Raises BrokenFileError, or UnsupportedError for an unread
+    type."""
     for tensor in head.tensors:
         if one := wanted.get(tensor.name):
             shape = tensor.shape[::-1]
@@ -49,8 +49,7 @@ def require_shapes(head: Head, wanted: Mapping[str, Expected], name: str) -> Non
 
 
 def require_shape(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
-    """Check a tensor's shape, the row's length last; dimensions of one before the others do not count. Raises
-    BrokenFileError."""
+    """Check a tensor's shape, row length last; leading dimensions of one do not count. Raises BrokenFileError."""
     if _plain(tensor.shape[::-1]) != _plain(shape):
         found, right = (" x ".join(map(str, one)) for one in (tensor.shape[::-1], shape))
         raise BrokenFileError(
@@ -75,8 +74,7 @@ def require_type(tensor: Tensor, name: str, *, matrix: bool) -> None:
 
 
 def foreign(head: Head, wanted: Mapping[str, Expected]) -> str | None:
-    """Return a tensor that a file has and the list has not; None if there is none. Those of layers that guess further
-    tokens (MTP) do not count."""
+    """Return a tensor of a file that the list lacks, None if there is none. MTP layers do not count."""
     total = head.of_architecture("block_count") or 0
     guessing = range(total - (head.of_architecture("nextn_predict_layers") or 0), total)
     behind = tuple(f"blk.{layer}." for layer in guessing)

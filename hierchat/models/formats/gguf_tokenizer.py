@@ -1,9 +1,6 @@
-"""Build the tokenizer of a GGUF file, BPE of bytes or of characters as Gemma has it, from its vocabulary and merges (or
-scores) in a second.
-
-It is the one that transformers makes of the file in tens of seconds, and has what transformers leaves out: the digits
-of SmolLM, the normal form of Qwen, the whole words of Llama 3. Other kinds of tokenizer, and splits that are not
-listed, are left to transformers."""
+"""Build the tokenizer of a GGUF file, BPE of bytes or Gemma's, from vocabulary and merges (or scores) in a second.
+Transformers takes tens of seconds, and leaves out SmolLM's digits, Qwen's normal form and Llama 3's whole words.
+Other kinds are left to transformers."""
 
 import json
 from collections.abc import Mapping
@@ -49,8 +46,7 @@ SPLITS: dict[str, str | tuple[str, ...]] = {
     "seed-coder": _SEED,
     "tekken": _TEKKEN,
 }
-"""How text is split before merging, by the file's name for it: a pattern, several of which each splits what those
-before it left, GPT-2's way, or each digit by itself and the rest as GPT-2 did."""
+"""How text is split before merging, by the file's name for it: patterns applied in turn, or one of GPT-2's ways."""
 COMPOSED = ("command-r", "olmo", "qwen2", "qwen35")
 """Whose text is brought into Unicode's composed form (NFC) first, as their publisher's tokenizers do."""
 WHOLE_WORDS = (
@@ -87,8 +83,7 @@ _NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_t
 
 
 def require_bounded_tokens(gguf: Path, values: Mapping[str, Any]) -> None:
-    """Check that a tokenizer's texts are not absurdly long: building it takes time by their length. `values`: of the
-    file's head, arrays included. Raises BrokenFileError, naming the file."""
+    """Check that a tokenizer's texts are not absurdly long. `values`: of the file's head. Raises BrokenFileError."""
     longest = squares = 0
     for key in ("tokens", "merges"):
         for text in values.get(_PREFIX + key) or ():
@@ -103,8 +98,8 @@ def require_bounded_tokens(gguf: Path, values: Mapping[str, Any]) -> None:
 
 
 def write_tokenizer(gguf: Path, folder: Path) -> bool:
-    """Write tokenizer.json, tokenizer_config.json and the chat template; False, and nothing, where it cannot be built
-    here. Raises BrokenFileError for what is no whole GGUF file, or has a tokenizer of strange size."""
+    """Write tokenizer.json, tokenizer_config.json and the chat template; False, and nothing, if it cannot be built
+    here. Raises BrokenFileError."""
     values = read_head(gguf, ARRAYS).values
     require_bounded_tokens(gguf, values)
     said = {key.removeprefix(_PREFIX): value for key, value in values.items() if key.startswith(_PREFIX)}
@@ -129,8 +124,7 @@ def write_tokenizer(gguf: Path, folder: Path) -> bool:
 
 
 def _build(said: dict[str, Any], named: dict[str, str | None], *, by_characters: bool) -> Tokenizer | None:
-    """Build a tokenizer of bytes, or Gemma's kind: there spaces are a character of their own, and what no token has
-    becomes bytes."""
+    """Build a tokenizer of bytes, or `by_characters` Gemma's kind, with byte fallback."""
     tokens, split = said["tokens"], said.get("pre")
     if said.get("add_space_prefix") if by_characters else said.get("model") != "gpt2" or split not in SPLITS:
         return None

@@ -1,9 +1,7 @@
-"""Lay the blocks of a GGUF file out in memory: rows interleaved, so that a register holds the same place of many rows.
-
-A panel is `lanes` rows. Of a block of the file it holds, in this order: the head (scales), field by field, each element
-for all rows side by side; then for each 32 weights their numbers in words of 32 bits, word by word for all rows. The
-numbers are put together anew, so that few instructions take them apart (`pack`), but none is widened: a matrix has the
-size that it has in the file, but for its last panel, which is filled up with rows of zeros."""
+"""Lay the blocks of a GGUF file out in memory: rows interleaved, so that a register holds one place of many rows.
+A panel is `lanes` rows. Of each block it holds the head (scales), field by field, for all rows side by side; then for
+each 32 weights their numbers in words of 32 bits, ordered for `pack`. The size stays that of the file, plus rows of
+zeros in the last panel."""
 
 import mmap
 import os
@@ -39,8 +37,7 @@ LEVELS = {
     "IQ3_WIDE": _signed(4, 12, 20, 28, 36, 44, 52, 62),
     "IQ3_S_WIDE": _signed(1, 3, 5, 7, 9, 11, 13, 15),
 }
-"""What the numbers of some block types stand for. Those of MXFP4, twice as large as meant, are a sign, two bits of
-exponent and one of mantissa."""
+"""Values of some block types' numbers; those of MXFP4 twice as large."""
 
 WIDE = {"IQ1_WIDE": 0.125, "IQ2_WIDE": 0.125, "IQ3_WIDE": 0.25, "IQ3_S_WIDE": 1.0}
 """No types of files: what codebooks makes of those of one to three bits. By what their scale is to be multiplied."""
@@ -60,8 +57,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of a block of `weights` weights, `size` bytes in the file and in memory. `bits` of a number; `numbers`:
-    the byte where they begin; `high`: where the bits above the fourth begin."""
+    """Layout of a block of `weights` weights, `size` bytes. `bits` of a number; `numbers`, `high`: bytes where the
+    numbers, and their bits above the fourth, begin."""
 
     weights: int
     size: int
@@ -386,8 +383,8 @@ _PIECE = 32 * 2**20
 
 
 def in_large_pages(path: Path, begin: int, size: int) -> NDArray[np.uint8] | None:
-    """Copy `size` bytes of a file from `begin` on into memory of large pages; None where a mapping of the file does as
-    well: it is small, or the system gives no such pages. Raises OSError, or MemoryError where there is no room."""
+    """Copy `size` bytes of a file from `begin` on into large pages; None if a mapping does as well.
+    Raises OSError, or MemoryError."""
     try:
         if sys.platform != "linux" or size < SMALLEST or "[never]" in _SETTING.read_text():
             return None

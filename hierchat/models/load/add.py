@@ -1,6 +1,5 @@
-"""Add a model that the user names: a repository of the hub, a file in one, a folder, a GGUF file. It is looked at
-before it is written into the user's models.yaml, and refused with the reason where it cannot run; and how models are
-written there, changed and taken out again. All else in it stays as it is."""
+"""Add a model that the user names: a hub repository, a file in one, a folder, a GGUF file; edit the user's models.yaml.
+A model is checked before it is written, and refused with the reason."""
 
 import json
 import math
@@ -38,8 +37,7 @@ _EMBEDDINGS = (EMBEDDING.gguf, HEAD.gguf, LAYER_EMBEDDING.gguf)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Description of a model to add. `name`: what it would be called; `fields`: of models.yaml; `step`: what will
-    compute it here; `weights`: bytes of its tensors, None where that is not known."""
+    """Description of a model to add. `fields`: of models.yaml; `step`: computes it here; `weights`: bytes, if known."""
 
     name: str
     fields: Mapping[str, Any]
@@ -82,8 +80,8 @@ def of_head(name: str, head: Head) -> Described:
 
 
 def of_config(name: str, text: str | bytes, parameters: int | None = None) -> Described:
-    """Describe safetensors beside a config.json of this text, packed to blocks where our own engine can compute it.
-    `parameters`: in all of them, where that is known. Raises UnsupportedError, BrokenFileError."""
+    """Describe safetensors with a config.json of this text, packed to blocks if our own engine can compute it.
+    `parameters`: if known. Raises UnsupportedError, BrokenFileError."""
     try:
         config = json.loads(text)
         model_config.require_plausible(config)
@@ -174,7 +172,6 @@ def describe(model: HubModel, file: str | None = None) -> Described:
 
 
 def _on_hub(told: Described, model: HubModel, name: str, source: Mapping[str, Any]) -> Described:
-    """Add the model's place on the hub to its description, and the hub's licence where the file names none."""
     licence = {"licence": model.licence} if model.licence else {}
     return replace(told, name=name, fields={"source": source, **licence, **told.fields})
 
@@ -208,8 +205,8 @@ _REPO = re.compile(
 
 
 def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
-    """Add the model that `said` names to the user's models.yaml. Return its name there, and whether it is new: what is
-    in the catalogue already stays one model. Raises a ModelError."""
+    """Add the model that `said` names to the user's models.yaml; return its name, and whether it is new. Raises
+    ModelError."""
     said = said.strip().strip("\"'")
     if not said:
         raise MissingError("Type the name of a model on the hub, or the path of a folder or of a GGUF file.")
@@ -227,8 +224,8 @@ def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
 
 
 def chosen(said: str, catalogue: Catalogue) -> str:
-    """Return the name of the model that a flag names. A file or folder joins the user's models.yaml if it is not there;
-    what is neither that nor in the catalogue stays as it is. Raises a ModelError."""
+    """Return the name of the model that a flag names; add a file or folder to the user's models.yaml. Raises
+    ModelError."""
     path = None if said in catalogue.models else _path(said)
     if path is None:
         return said
@@ -241,7 +238,6 @@ def _once(told: Described, catalogue: Catalogue) -> tuple[str, bool]:
 
 
 def _path(said: str) -> Path | None:
-    """Return the file or folder that is meant; None for a name on the hub."""
     with suppress(OSError, RuntimeError, ValueError):
         dropped, path = models_dir() / said, Path(said).expanduser()
         if "/" not in said and "\\" not in said and dropped.is_file():
@@ -375,7 +371,6 @@ def _models_in(file: Lined) -> dict[str, Any]:
 
 
 def _write_own(text: str) -> None:
-    """Replace the file if the catalogue can be read with it."""
     file = own_file()
     part = file.with_suffix(".part")
     try:

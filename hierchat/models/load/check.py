@@ -81,8 +81,8 @@ def require_runnable(
     progress: Report = silent,
     held: int = 0,
 ) -> None:
-    """Raise a ModelError where the model cannot run here. Of a repository, config.json alone is fetched to find out;
-    of a model in one GGUF file, that file, whose head is read. `held`: bytes that will be free when it is loaded."""
+    """Raise a ModelError if the model cannot run here. Fetches config.json, or a GGUF file's head, to find out.
+    `held`: bytes that will be free when it is loaded."""
     device = device or device_memory.best_device()
     require_memory(entry, device, held, backend)
     engine, source = by_engine(entry, device, backend), entry.source_on(device)
@@ -120,7 +120,6 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
 def _require_one(
     name: str, engine: bool, backend: Backend | None, kind: str, own: str | None, through: str | None
 ) -> None:
-    """Raise UnsupportedError where neither our own engine nor transformers can compute it."""
     if engine and (not own or backend == "blocks"):
         if own:
             raise UnsupportedError(f"The CPU engine does not compute {name}: {own}.")
@@ -142,8 +141,7 @@ def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
 
 
 def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backend | None = None) -> None:
-    """Raise DoesNotFitError where the catalogue knows that the model is too large for this machine. `held`: bytes that
-    will be free when it is loaded."""
+    """Raise DoesNotFitError if the model is known to be too large. `held`: bytes that will be free by then."""
     if not (size := entry.size):
         return
     if on_card(entry, device, backend) and (known := weight_bytes(entry, device)):
@@ -182,8 +180,8 @@ _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
 def require_worth_fetching(
     entry: ModelEntry, device: str, backend: Backend | None = None, progress: Report = silent, held: int = 0
 ) -> None:
-    """Raise a ModelError where the model cannot run here. What the hub does not answer is found out later. `held`:
-    bytes that will be free when it is loaded."""
+    """Raise a ModelError if the model cannot run here; unanswered questions to the hub wait. `held`: bytes free by
+    then."""
     require_memory(entry, device, held)
     source = entry.source_on(device)
     if source.hub or is_fetched(entry, device):
@@ -233,8 +231,8 @@ class Fit:
 def fit(
     entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0, weights: int | None = None
 ) -> Fit:
-    """Tell whether a model fits into memory. `held`: bytes that will be free when it is loaded, besides those that are
-    free now; `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
+    """Return whether a model fits into memory. `held`: bytes that will be free by then; `weights`: of an absent GGUF
+    file."""
     if entry.engine:
         return Fit("yes", later(f"Runs at {entry.engine.openai.url} and takes no memory here."), 0)
     needed = memory_needed(entry, device, backend, weights)
@@ -281,7 +279,6 @@ def memory_needed(
 def _weights_in_blocks(
     entry: ModelEntry, device: str, backend: Backend | None, weights: int | None = None
 ) -> int | None:
-    """Estimate the bytes of weights in our own engine's memory; None where neither files nor catalogue tell."""
     found, size = block_bytes(entry, device, weights), entry.size
     if size and backend == "float32":
         found = FLOAT_BYTES * size.parameters
@@ -305,8 +302,7 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
 def expected_step(
     entry: ModelEntry, device: str, backend: Backend | None = None
 ) -> runnable.ComputePath | None:
-    """Return what will compute a model: from config.json where it is a folder, else from the kind that the catalogue
-    names, else from the head of a GGUF file that is here; None where none tells."""
+    """Return the step that computes a model, by its config.json, catalogue entry or GGUF head; None if unknown."""
     own, source = by_engine(entry, device, backend), entry.source_on(device)
     with suppress(ModelError, *NONSENSE):
         if source.folder:

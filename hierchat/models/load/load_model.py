@@ -1,6 +1,4 @@
-"""Load a catalogue model ready to compute: on the CPU engine wherever it can, else through transformers.
-
-Neither torch nor transformers are imported where the CPU engine computes: they take seconds."""
+"""Load a catalogue model: on the CPU engine if possible, without importing torch; else through transformers."""
 
 import hashlib
 import json
@@ -107,7 +105,7 @@ def makers_sampling(entry: ModelEntry) -> GenerationSettings:
 
 @lru_cache(maxsize=64)
 def _published(file: Path, changed: int) -> GenerationSettings:
-    """Read the sampling that makers published in a file. `changed`: its last change, so that a new one is read."""
+    """Read the sampling that makers published in a file; `changed` is part of the cache's key."""
     said: dict[str, Any]
     if file.suffix == ".json":
         said = json.loads(file.read_text(encoding="utf-8"))
@@ -142,9 +140,8 @@ def load(
     progress: Report = silent,
     backend: Backend | None = None,
 ) -> LoadedModel:
-    """Fetch the model where needed and load it, by default on CUDA if there, else on the CPU. `backend`: None for the
-    fastest; "float32" on the CPU is the CPU engine's own where the file's weights can be had unrounded. Raises a
-    ModelError that says what to do."""
+    """Fetch the model if needed and load it. `backend`: None for the fastest; "float32" on the CPU is the CPU
+    engine's, if the file's weights are unrounded. Raises a ModelError."""
     device = device or device_memory.best_device()
     if backend == "blocks" and not device.startswith("cpu"):
         raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
@@ -165,8 +162,7 @@ def load(
 
 # A catalogue model in blocks, for the CPU engine.
 def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
-    """Fetch and unpack the model where needed, and read it. `floats`: make every weight a float32. Raises a ModelError:
-    UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read."""
+    """Fetch and unpack the model if needed, and read it. `floats`: make every weight a float32. Raises a ModelError."""
     folder, identity = get_blocks(entry, progress)
     try:
         return _load_folder(entry, folder, identity, progress, floats=floats)
@@ -223,8 +219,8 @@ def _json(file: Path) -> dict[str, Any]:
 def load_torch(
     entry: ModelEntry, device: str, progress: Report = silent, backend: Backend | None = None
 ) -> LoadedModel:
-    """Download the model where needed and load it. `backend` overrides the catalogue's dtype and quantisation. Raises a
-    ModelError that says what to do. Free another model first: its memory counts as taken."""
+    """Download the model if needed and load it with transformers. `backend` overrides dtype and quantisation.
+    Raises a ModelError. Free another model first: its memory counts as taken."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -286,7 +282,6 @@ def _quantisation(kind: Quantisation) -> Any:
 
 @contextmanager
 def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
-    """Raise what transformers, safetensors and torch raise as ours; the caller's own classes pass."""
     import torch
     from safetensors import SafetensorError
 
@@ -312,8 +307,8 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FileModule:
-    """Transformers module in eval mode on the processor, and its `matrices` by name as they are mapped from a GGUF
-    file. engine/cuda/packed_modules.py moves both to `device`."""
+    """Transformers module in eval mode on the processor, and its mapped `matrices`, for `device`
+    (packed_modules.py)."""
 
     module: Any
     matrices: Mapping[str, RawMatrix]
@@ -321,8 +316,7 @@ class FileModule:
 
 
 def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> LoadedModel:
-    """Map the weights of a GGUF file of one of DENSE for a GPU, which will hold its matrices in the file's blocks.
-    Raises a ModelError; DoesNotFitError if the GPU has too little memory."""
+    """Map the weights of a GGUF file of one of DENSE for a GPU, which keeps the blocks. Raises a ModelError."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights

@@ -54,8 +54,7 @@ def load_tokenizer(entry: ModelEntry, progress: Report = silent) -> Any:
 
 
 def read_tokenizer(folder: Path, *, plainly: bool = True) -> Any:
-    """Read the tokenizer in a folder. `plainly`: out of tokenizer.json where there is one, which imports no torch.
-    Raises BrokenFileError, also where reading it takes too much time or memory."""
+    """Read the tokenizer in a folder; `plainly`: out of tokenizer.json, without torch. Raises BrokenFileError."""
     require_bounded(folder, plainly=plainly)
     try:
         return open_tokenizer(folder, plainly=plainly)

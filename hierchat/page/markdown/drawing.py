@@ -67,7 +67,6 @@ class Marking:
         return "".join(out)
 
     def _words(self, text: str, source: str, at: int) -> tuple[int, str]:
-        """Return a text node with its words marked, and the position in the source where it ended."""
         out: list[str] = []
         run, pending = self._run(at), ""
         for word in _WORD.findall(text):
@@ -93,7 +92,6 @@ class Marking:
 
 
 def _find(word: str, source: str, at: int) -> int:
-    """Return the position of a word in the source near `at`, or -1."""
     if source.startswith(word, at):
         return at
     if word.isspace():  # a line end may have become a blank, and have marks of a quote or list behind it
@@ -143,8 +141,7 @@ def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
 
 
 class GrowingMarkdown:
-    """Draws a text that grows at its end: as `render` does, but for the colours of code that is still open, and a
-    little late where it takes long: drawing leaves four fifths of the time to decoding."""
+    """Draws a growing text: as `render`, without colours of open code, and in a fifth of the time at most."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -188,7 +185,6 @@ class GrowingMarkdown:
         return result
 
     def _finish(self, rest: str, blocks: "Sequence[_Block]") -> None:
-        """Keep the HTML of all before the last block, once an empty line and a whole line of that block have come."""
         lines = rest.split("\n")
         ends = [b.line for b in blocks if 0 < b.line < len(lines) - 1 and not lines[b.line - 1].strip()]
         if not ends:
@@ -224,7 +220,6 @@ def _env(
 
 
 def _normal(text: str) -> str:
-    """Return a text with one kind of line end, and without half characters, which cannot be sent."""
     return _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -262,7 +257,6 @@ def _drawn(tokens: Sequence[Token], lines: Sequence[str], env: Env) -> str:
 
 
 def _mark_open(tokens: Sequence[Token], lines: int) -> None:
-    """Mark the block of code at the end as open if nothing has closed it."""
     for token in reversed(tokens):
         if token.type == "fence" and token.map:
             written = token.content.count("\n") + (not token.content.endswith("\n") and bool(token.content))
@@ -280,8 +274,7 @@ def _plain(text: str) -> str:
 
 
 def in_pieces(text: str) -> Markup:
-    """Escape a text; a long one in pieces, of which a browser lays out only those on the screen. A line of a
-    million characters would keep it for seconds; where a line is cut, it breaks."""
+    """Escape a text, a long one in pieces of which a browser lays out only the visible ones."""
     if len(text) <= 2 * _PIECE:
         return escape(text)
     pieces, begin = [], 0

@@ -189,7 +189,6 @@ def _spoken(words: str) -> str:
 
 
 def _element(element: ElementTree.Element) -> str:
-    """Return an element of MathML as HTML, made of the tags and classes listed above alone."""
     name, classes = element.tag, []
     if name == "menclose":
         classes += [_BOXES[word] for word in element.get("notation", "").split() if word in _BOXES]

@@ -253,7 +253,6 @@ def _title(text: object) -> str:
 
 
 def _kept(env: Env, key: tuple[str, ...], draw: Callable[[], str | None]) -> str | None:
-    """Return the HTML drawn for this key before, or draw it now."""
     drawn, before = env["drawn"], env["before"]
     if key not in drawn:
         drawn[key] = before[key] if key in before else draw()
@@ -262,8 +261,7 @@ def _kept(env: Env, key: tuple[str, ...], draw: Callable[[], str | None]) -> str
 
 
 def _with_direction(state: StateCore) -> None:
-    """Set the direction of each block's text. The browser decides for a block of words; a list item or a
-    quote goes the way of its first words."""
+    """Set the direction of each block's text; a list item or a quote follows its first words."""
     containers: list[Token] = []
     for token in state.tokens:
         if token.type in ("list_item_open", "blockquote_open", "table_open"):
@@ -295,8 +293,7 @@ def _way(children: Sequence[Token]) -> str:
 
 
 def _mended(rule: Callable[[StateInline, bool], bool], state: StateInline, silent: bool) -> bool:
-    """Apply markdown-it's rule for bare addresses, which drops the scheme of one that may not be linked, and
-    at every colon searches all characters before it."""
+    """Apply markdown-it's rule for bare addresses, but keep schemes that may not be linked, in bounded time."""
     if silent or _TOO_LONG.match(state.src, state.pos):
         return False
     pending = state.pending

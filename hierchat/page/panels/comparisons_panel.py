@@ -69,7 +69,6 @@ _VARIED = ("temperature", "seed", "max_new_tokens")
 
 
 def export(result: comparison.Comparison) -> str:
-    """Return a comparison as JSON."""
     whole: dict[str, Any] = {
         "hierchat_comparison": 1,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.at)),
@@ -130,7 +129,6 @@ def drawn(result: comparison.Comparison, more: str = "") -> Markup:
 
 
 def _measured(result: comparison.Comparison) -> list[tuple[str, list[str]]]:
-    """Return the rows of the table of figures, each a label and the values of both sides."""
     figures = [result.sides[arm].figures for arm in comparison.ARMS]
     rows = [
         (_("Tokens a second"), [known(f.tokens_per_second, number) for f in figures]),
@@ -215,7 +213,6 @@ class ComparisonsPanel(Panel):
         page.on("hc_setup", choose, outputs=[setup], trigger_mode="multiple", concurrency_limit=1)
 
     def show(self, session: "Session") -> dict[Any, Any]:
-        """Draw the list of comparisons, the newest first."""
         found = self._service.comparisons.all(session.user, LISTED + 1)
         rows = [_row(_read(one)) for one in found[:LISTED]]
         return {self._view: _drawn.listed(rows, len(found) > LISTED)}

@@ -133,7 +133,6 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
 
 
 def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> charts.Axis:
-    """Return the axis of days: the range, or from the first to the last one known; a few of them named."""
     last = max(today, *known) if known else today
     first = today - timedelta(days=days - 1) if days else min(known, default=today)
     low, high = first.toordinal(), last.toordinal()
@@ -147,7 +146,6 @@ def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) 
 
 
 def _shares(days: Mapping[date, DraftingFigures], begin: date, end: date) -> dict[str, float]:
-    """Return each source's share of the tokens from `begin` to before `end`; empty if there are none."""
     inside = [one for day, one in days.items() if begin <= day < end]
     tokens = sum(one.tokens for one in inside)
     found: dict[str, float] = {}

@@ -1,5 +1,4 @@
-"""Read ChatGPT's conversations.json: in each conversation a `mapping` of nodes, a tree by `parent`, and `current_node`.
-System messages, tools and messages to tools are hidden. Code that ChatGPT ran is a code block."""
+"""Read ChatGPT's conversations.json: trees of nodes (`mapping`, `current_node`), without system messages and tools."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,4 @@
-"""Read LM Studio's *.conversation.json: one conversation, `messages` in a row, each with `versions`, one of
-them open. The file has no id, and times of the whole alone. A conversation is known by when it began and how."""
+"""Read LM Studio's *.conversation.json: `messages` in a row, each with `versions`; known by their beginning."""
 
 from typing import Any
 
@@ -53,7 +52,6 @@ def _steps(version: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _said(version: dict[str, Any]) -> str:
-    """Return the text of a message, or of the steps of a reply that are neither thoughts nor tools."""
     shown = [
         step
         for step in _steps(version)

@@ -1,5 +1,4 @@
-"""Read Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and
-`currentId`. Older ones have the bare conversation, or only a list of messages. Calls of tools are left out."""
+"""Read Open WebUI's export: `chat.history.messages`, trees by `parentId`, or older forms; without calls of tools."""
 
 import re
 from dataclasses import replace

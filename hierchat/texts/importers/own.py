@@ -179,7 +179,6 @@ def _writer(value: dict[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _plain(value: Any, depth: int = 3) -> bool:
-    """Return whether a value can be written as JSON for any reader: finite numbers, at most `depth` levels."""
     if isinstance(value, dict | list):
         inside = value.values() if isinstance(value, dict) else value
         return depth > 0 and all(_plain(one, depth - 1) for one in inside)

@@ -65,7 +65,6 @@ def seconds(value: Any) -> float | None:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Return a hash of texts, as a name for them."""
     found = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "replace")
@@ -92,9 +91,8 @@ def chat(
     current: str | None,
     tags: Sequence[str] = (),
 ) -> Chat:
-    """Build a Chat from the messages of a source. `source`: the program, a colon, and its id there; without an id, a
-    hash of its texts is it. A time of 0.0 is not known. Messages whose parent is missing begin the conversation; those
-    that hold nothing are left out, and their answers hang below what they answer. Raises BadChat."""
+    """Build a Chat from a source's messages. `source`: program:id, or a hash of its texts; time 0.0 is unknown.
+    Messages without a known parent begin the conversation; empty ones are left out."""
     messages, at = _ordered(found, created_at)
     if not messages:
         raise BadChat("it holds no text")
