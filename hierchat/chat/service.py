@@ -345,14 +345,6 @@ class ChatService:
         """Return the plan of draft models in force; None if the model has no draft models."""
         return statistics.plan_view(self.slot.model)
 
-    def costs(self) -> statistics.ForwardCosts | None:
-        """Return the measured costs of the loaded model's forwards; None if none is loaded, or a server computes it."""
-        served = self.slot.model
-        if served is None or not served.is_local:
-            return None
-        context = min(statistics.CONTEXT, served.local.context_length)
-        return statistics.ForwardCosts(served.name, context, tuple(served.local.latency.step_ms(context)))
-
     def index_memory(self, user_id: int) -> statistics.IndexMemory:
         """Return the bytes that this user's texts take in memory to draft from, and those of texts that all share."""
         shared = self.slot.model.statistics if self.slot.model else ()

@@ -388,20 +388,8 @@ def _pieces(texts: Sequence[str], text: str) -> list[str]:
     return pieces if at == len(text) else []
 
 
-# What there is to know of the loaded model and of the texts that draft, beside what the store has.
 CONTEXT = 1_000
-"""Tokens behind which costs are told: not those that the engine holds now, which may be another user's."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardCosts:
-    """Measured costs of a forward of the loaded model on this machine, draft and verification included."""
-
-    model: str
-    context: int
-    """Tokens behind it."""
-    ms: tuple[float, ...]
-    """By rows, from one row on."""
+"""Context length, in tokens, for which costs are reported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from hierchat import logs
 from hierchat.chat.spare_time import SpareTimeThread
-from hierchat.drafting.acceptance import Acceptance
-from hierchat.runtime.served_model import counted
 from hierchat.store import GeneratedDrafts, GeneratedSize, Store
 from hierchat.store.change_events import ChangeEvents
 from hierchat.store.records import HistorySize, OverTimeFigures
@@ -27,7 +25,6 @@ class Insights:
     over_time: OverTimeFigures
     ever: bool
     """Whether there are measured replies in some range."""
-    acceptance: Acceptance
     history: HistorySize
     generated: GeneratedSize
     generated_drafts: GeneratedDrafts
@@ -79,7 +76,6 @@ class UserData:
         return Insights(
             found,
             bool(ever),
-            counted(store, user_id, model_key),
             store.figures.history_size(user_id),
             store.generated.size(user_id, model_key),
             store.generated.drafted(user_id, model_key),

@@ -131,11 +131,6 @@ class Acceptance:
                 ]
         return found
 
-    def add(self, other: Acceptance) -> None:
-        """Add the counts of another Acceptance to these."""
-        self.curve += other.curve
-        self.matches += other.matches
-
     def to_bytes(self) -> bytes:
         """Store what was learned, as a difference from what was fitted."""
         model, prior = self.model, self.prior

@@ -41,12 +41,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Series of points in a chart. `marked`: its points are drawn, too."""
+    """Series of points in a chart."""
 
     name: str
     ink: Ink
     points: Sequence[tuple[float, float]]
-    marked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +116,6 @@ def ink_of(source: str) -> Ink:
 
 
 _drawn = Macros("charts.html")
-diagonal, level, bars, key = _drawn.diagonal, _drawn.level, _drawn.bars, _drawn.key
+level, bars, key = _drawn.level, _drawn.bars, _drawn.key
 card, charted, empty_card = _drawn.card, _drawn.charted, _drawn.empty_card
 note, nothing = _drawn.note, _drawn.nothing

@@ -220,13 +220,3 @@ _KINDS: Mapping[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     LEVELS: (_levels_from_bytes, _levels_to_bytes),
 }
 """What is kept, by the name of the field, with what reads and what writes it."""
-
-
-def counted(store: Store, user_id: int, model_key: str | None = None) -> Acceptance:
-    """Add up what acceptance models counted of their estimates, of one model or of all, as it was saved last."""
-    found = Acceptance()
-    for key, value in store.learned.by_model(user_id, ACCEPTANCE).items():
-        if model_key in (None, key):
-            with suppress(ValueError):  # of another version: it is learned anew
-                found.add(Acceptance.from_bytes(value))
-    return found

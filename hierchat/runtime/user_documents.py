@@ -3,11 +3,8 @@
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +14,7 @@ from hierchat.models.cache import size_of
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer
 from hierchat.models.progress import Progress
 from hierchat.runtime.model_slot import ModelSlot
-from hierchat.texts import corpora, previews
+from hierchat.texts import corpora
 from hierchat.texts.build import PREFIX, Recipe
 from hierchat.texts.previews import Preview, preview
 from hierchat.texts.text_files import CorpusError, TextReader, find, named_path
@@ -64,10 +61,6 @@ class UserDocument:
     """Whether it does not, but could: model and texts are here."""
     trouble: str = ""
     """Why it cannot be used."""
-    watched: bool = False
-    """Whether changes are read without being asked for."""
-    watchable: bool = False
-    """Whether they could be: the files lie where the user has them."""
 
 
 class _Cancelled(Exception):
@@ -86,9 +79,6 @@ class UserDocuments:
         self._unwanted = False
         self.addition: Addition | None = None
         """The last one."""
-        self._watcher: threading.Thread | None = None
-        if previews.any_watched():
-            self._start_watching()
 
     @property
     def busy(self) -> bool:
@@ -138,49 +128,8 @@ class UserDocuments:
             raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
         self._begin(Addition(name, "reading"), [Path(source) for source in row.sources], None, self._add)
 
-    def watch(self, name: str) -> None:
-        """Start to read what changes in a corpus's files without being asked for, or stop that."""
-        row = self._named(name)
-        if row is None or not (row.watched or row.watchable):
-            raise CorpusError(f"The files of {name} are not there any more.")
-        previews.watch(name, not row.watched)
-        if not row.watched:
-            self._start_watching()
-
-    def look_for_changes(self) -> None:
-        """Read one of the watched texts anew, if it has changed and nothing else is asked or being done."""
-        if not self.model or self.busy or (self.addition and self.addition.phase == "looked"):
-            return
-        for row in self.rows():
-            with suppress(CorpusError):  # its files are gone, or other texts are being read: another time
-                if not (row.watched and row.drafts):
-                    continue
-                state = previews.stamp(row.sources)
-                if previews.stamps(row.name).get(self.model) != state:
-                    again = partial(self._read_again, row.name, state)
-                    self._begin(Addition(row.name, "reading"), map(Path, row.sources), None, again)
-                    return
-
     def _named(self, name: str) -> UserDocument | None:
         return next((row for row in self.rows() if row.name == name), None)
-
-    def _start_watching(self) -> None:
-        with self._lock:
-            if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="watched texts", daemon=True)
-                self._watcher.start()
-
-    def _watch(self) -> None:
-        while True:
-            self.look_for_changes()
-            time.sleep(previews.EVERY)
-
-    def _read_again(self, name: str, state: str) -> Addition:
-        model = self.model
-        try:
-            return self._add(anew=True)
-        finally:  # what failed or was stopped is not tried again before the next change
-            previews.was_read(name, model, state)
 
     def stop(self) -> None:
         """Stop what is being done, or drop what was looked at: nothing of it stays."""
@@ -236,7 +185,7 @@ class UserDocuments:
         found = preview(self._paths, self._tokenizer_of(self.model), self._report)
         return replace(self.addition, phase="looked", preview=found)
 
-    def _add(self, anew: bool = False) -> Addition:
+    def _add(self) -> Addition:
         assert self.addition
         name, model = self.addition.name, self.model
         kept, passed_over = corpora.files_of(name), list[str]()
@@ -248,7 +197,7 @@ class UserDocuments:
         reader = TextReader(find(sorted(named), passed_over), passed_over)
         sources = [str(path) for path in self._paths]
         recipe = Recipe(name, reader, self._tokenizer_of(model), model, sources)
-        made = corpora.add(recipe, self._report, anew)
+        made = corpora.add(recipe, self._report)
         self._slot.read_texts()
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
 
@@ -283,6 +232,4 @@ class UserDocuments:
             drafts,
             bool(model and there and not drafts),
             next((one.trouble for one in builds if one.trouble), ""),
-            previews.is_watched(name),
-            there and sources[0] != dropped,
         )

@@ -248,10 +248,6 @@ class LearnedValues(Repository):
         stored = "SELECT value FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?"
         return next((value for (value,) in self._rows(stored, [user_id, model_key, kind])), None)
 
-    def by_model(self, user_id: int, kind: str) -> dict[str, bytes]:
-        stored = "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at"
-        return dict(self._rows(stored, [user_id, kind]))
-
     def keep(
         self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
     ) -> bool:

@@ -1,72 +1,14 @@
-"""Preview the user's texts, and record which are watched, and how their files were when read: watched.json."""
+"""Preview what files and folders hold, before a corpus is made of them, by looking at a few files only."""
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.cache import write_whole
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.texts.build import encoded
-from hierchat.texts.corpora import corpora_dir
 from hierchat.texts.text_files import LINES, PACKED, PDFS, TextReader, find, kind, size_of
-
-EVERY = 30.0
-"""Seconds from one look to the next."""
-
-
-def is_watched(name: str) -> bool:
-    return _file(name).is_file()
-
-
-def any_watched() -> bool:
-    return any(corpora_dir().glob("*/watched.json"))
-
-
-def watch(name: str, on: bool) -> None:
-    """Watch a corpus's files from now on, or no longer; changes since they were read are seen at the first look."""
-    if on:
-        write_whole(_file(name), b"{}")
-    else:
-        _file(name).unlink(missing_ok=True)
-
-
-def stamp(sources: Sequence[str]) -> str:
-    """Return a hash of the present state of these files and folders, which changes if a file comes, goes or
-    changes. Raises CorpusError if one is gone."""
-    digest = hashlib.sha256()
-    for file in sorted(find([Path(source) for source in sources], [])):
-        try:
-            state = file.stat()
-        except OSError:  # gone since
-            continue
-        digest.update(f"{file}\0{state.st_size}\0{state.st_mtime_ns}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def was_read(name: str, model: str, state: str) -> None:
-    """Record the state of the files (`stamp`) when their texts were read for this model."""
-    if is_watched(name):
-        write_whole(_file(name), json.dumps(stamps(name) | {model: state}).encode())
-
-
-def _file(name: str) -> Path:
-    return corpora_dir() / name / "watched.json"
-
-
-def stamps(name: str) -> dict[str, str]:
-    """Return the state of the files when they were last read, by model."""
-    with suppress(OSError, ValueError):
-        if isinstance(found := json.loads(_file(name).read_bytes()), dict):
-            return found
-    return {}
-
-
-# What files and folders hold, before a corpus is made of them: found by looking at a few files only.
 
 SAMPLES = 8
 """Files that are read for the estimate, at most."""

@@ -91,13 +91,3 @@ def test_the_likeliest_candidates_are_counted_by_what_matched() -> None:
         drafter.observe([following])
     found = {length: tuple(row) for length, row in enumerate(acceptance.matches.sum(0)) if row.any()}
     assert found == {3: (3, 2)}
-
-
-def test_counts_of_two_models_add_up() -> None:
-    one, both = taught(), taught()
-    both.add(one)
-    assert both.calibration() == {
-        source: [(chance, right, 2 * number) for chance, right, number in bins]
-        for source, bins in one.calibration().items()
-    }
-    np.testing.assert_array_equal(both.matches.sum(0), 2 * one.matches.sum(0))

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from hierchat.chat.statistics import ForwardCosts
-from hierchat.drafting.acceptance import BINS, Acceptance
-from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, MAX_MATCH
 from hierchat.store import Store
 from hierchat.store.records import NewMessage, NewTurn, SourceCount, TurnFigures
 from tests.testing.fake_service import REPLY
 
 CODER = ("Qwen2.5-Coder 1.5B", "coder")
 SMALL = ("SmolLM2 135M", "small")
-COSTS = ForwardCosts(CODER[0], 412, tuple(48.0 + 1.1 * n + 0.09 * max(n - 12, 0) ** 1.6 for n in range(32)))
 
 RICH = (
     REPLY
@@ -95,11 +91,3 @@ def weeks(store: Store, user: int, days: int = 30) -> None:
         measured_reply(
             store, user, days_ago, (CODER, SMALL)[days_ago % 4 == 3], speedup=speedup, sources=sources
         )
-    acceptance = Acceptance()
-    for slot, off in ((CONTEXT, 0.03), (HISTORY, -0.04), (CORPUS, -0.12)):
-        for n in range(BINS):
-            middle = (n + 0.5) / BINS
-            acceptance.curve[slot, n] = 100, 100 * middle, 100 * min(max(middle + off, 0.0), 1.0)
-    for length in range(1, MAX_MATCH + 1):
-        acceptance.matches[HISTORY, length] = 400 / length, 400 / length * (1 - 0.75 / length**0.55)
-    assert store.learned.keep(user, CODER[1], "acceptance", acceptance.to_bytes())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from hierchat.chat.statistics import ForwardCosts
 from hierchat.language import spoken
 from hierchat.page.panels import insights_panel
 from hierchat.runtime.costs import Meter, meters
@@ -81,20 +80,9 @@ def test_names_from_a_model_are_escaped() -> None:
     )  # fmt: skip
     assert "<img" not in page
     assert "<b>k" not in page
-    costs = insights_panel.costs_card(ForwardCosts("<i>m", 0, (1.0, 2.0)))
-    assert "<i>m" not in costs
 
 
 def test_cards_of_the_machine() -> None:
-    counts = [[0, 0] for _ in range(33)]
-    counts[1], counts[3], counts[4], counts[32] = [100, 25], [30, 20], [10, 10], [5, 5]
-    said = visible(insights_panel.match_card(counts))
-    for row in ("1 25 % 100", "2 \u2013 0", "3\u20134 75 % 40", "17+ 100 % 5"):
-        assert row in said
-    drawn = insights_panel.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
-    assert "75 % 70 % 3" in visible(drawn)
-    said = visible(insights_panel.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
-    assert "8 17.0 ms 1.70\u00d7" in said
     drawn = insights_panel.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("<0>", 1, 1, 10)])
     assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
     assert "&lt;0&gt;" in drawn

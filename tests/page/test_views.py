@@ -20,7 +20,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, expect
 
-from tests.page.stored import COSTS, RICH, stored_chat, weeks
+from tests.page.stored import RICH, stored_chat, weeks
 from tests.page.test_comparisons import keep
 from tests.page.test_rendering import PLAN
 from tests.testing import browser as driving
@@ -171,7 +171,6 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
     go_to(chat, "insights")
     expect(page.locator("#hc-panel-insights h2").first).to_be_visible()
     yield "Insights of nearly nothing"
-    script.costs = COSTS
     weeks(service.store, user)
     keep(service.store, "How")
     for view in ("insights", "comparisons", "models", "settings"):

@@ -19,7 +19,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
-from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView, SourceRun
+from hierchat.chat.statistics import IndexMemory, PlanView, SourceRun
 from hierchat.chat.summaries import NotSummarised
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
@@ -101,7 +101,6 @@ class Script:
     plan: PlanView | None = None
     origin: int | None = None
     """The message that history drafts the next replies from."""
-    costs: ForwardCosts | None = None
     window: int = 8192
     left_out: int = 0
     """Turns that the next prompt of any chat leaves out."""
@@ -301,9 +300,6 @@ class FakeService(ChatService):
             return []
         there = self.store.messages.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
-
-    def costs(self) -> ForwardCosts | None:
-        return self.script.costs
 
     def index_memory(self, user_id: int) -> IndexMemory:
         return IndexMemory(14_600_000, 61_000_000)

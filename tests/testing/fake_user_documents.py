@@ -11,9 +11,7 @@ from hierchat.runtime.user_documents import Addition, UserDocument
 from hierchat.texts.previews import Preview
 from hierchat.texts.text_files import CorpusError
 
-NOTES = UserDocument(
-    "notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False, watchable=True
-)
+NOTES = UserDocument("notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False)
 CODE = UserDocument("code", 900_000, 98_000, ("Qwen3 0.6B",), ("/home/you/code",), False, True)
 FOUND = Preview(
     14,
@@ -42,12 +40,6 @@ class FakeTexts:
     @property
     def busy(self) -> bool:
         return self.addition is not None and self.addition.under_way
-
-    def watch(self, name: str) -> None:
-        self.asked.append(("watch", name))
-        self.listed = [
-            replace(one, watched=not one.watched) if one.name == name else one for one in self.listed
-        ]
 
     def rows(self) -> list[UserDocument]:
         return self.listed

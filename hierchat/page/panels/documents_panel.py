@@ -47,7 +47,6 @@ class DocumentsPart(PanelPart):
             "hc_texts_files": self._look_at_files,
             "hc_texts_add": lambda event: self._texts.add(),
             "hc_texts_again": lambda event: self._texts.add_again(event.text),
-            "hc_texts_watch": lambda event: self._texts.watch(event.text),
             "hc_texts_stop": lambda event: self._texts.stop(),
             "hc_texts_remove": self._ask,
             "hc_texts_removed": self._remove,
@@ -105,7 +104,6 @@ def _facts(row: UserDocument, model: str) -> list[str]:
         facts.append(error_words(row.trouble))
     elif row.drafts:
         facts.append(_("drafts for {model}").format(model=model))
-        facts += [_("changes are read within a minute")] if row.watched else []
     elif model:
         made = _(", but for {models}").format(models=", ".join(row.models)) if row.models else ""
         facts.append(_("not for {model}{made}").format(model=model, made=made))

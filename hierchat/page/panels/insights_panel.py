@@ -1,17 +1,14 @@
 """Draw Insights: how drafting has fared from day to day, what it costs, and what is kept for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, timedelta
-from itertools import pairwise
 from typing import Any
 
 import gradio as gr
 from markupsafe import Markup
 
 from hierchat.chat.service import ChatService
-from hierchat.chat.statistics import ForwardCosts
 from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
-from hierchat.drafting.acceptance import Calibration
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.language import number as written
@@ -26,7 +23,7 @@ from hierchat.runtime.costs import meters
 from hierchat.store.records import DraftingFigures, OverTimeFigures, SourceCount
 
 _LONG = 62
-"""More days than these are drawn by weeks, and without points."""
+"""More days than these are drawn by weeks."""
 
 
 def replies_page(
@@ -61,7 +58,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
         (sidebar.day(day), against_plain(one.speedup or 1.0), written(one.compared))
         for day, one in known.items()
     ]
-    line = charts.Line(_("speed"), charts.Ink(), points, len(points) <= _LONG)
+    line = charts.Line(_("speed"), charts.Ink(), points)
     drawn = charts.lines([line], across, up, said, charts.level(up, 1.0))
     explained = _(
         "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
@@ -155,100 +152,7 @@ def _shares(days: Mapping[date, DraftingFigures], begin: date, end: date) -> dic
     return found
 
 
-_MATCHES = (1, 2, 3, 5, 9, 17)
-"""Where the groups of match lengths begin; the last has no end."""
-_FEW = 20
-"""Fewer cases than these are no point of a chart."""
 _PLAN = later("Which smaller models draft for the loaded one, how far ahead, and why others do not.")
-_WIDTHS = (1, 2, 4, 8, 16, 24, 32)
-"""Rows that are named."""
-
-
-def match_card(counts: Sequence[Sequence[float]]) -> Markup:
-    """Draw by length of match how often the likeliest draft was right. `counts` [length]: how many, how many right."""
-    title = _("Drafts that were right, by what matched")
-    ends = [*_MATCHES[1:], len(counts)]
-    groups = [
-        (first, end, *(sum(row[i] for row in counts[first:end]) for i in (0, 1)))
-        for first, end in zip(_MATCHES, ends, strict=True)
-    ]
-    if not any(number >= _FEW for _, _, number, _ in groups):
-        return charts.empty_card(
-            title,
-            _("A draft is found by the words before it. The more of them match, the more often it is right."),
-            _("It is counted while replies are written, and kept twice a minute."),
-        )  # fmt: skip
-    labels = [_group(first, end) for first, end in pairwise([*_MATCHES, 0])]
-    ticks = [(n + 0.5, label) for n, label in enumerate(labels)]
-    across = charts.Axis(_("tokens before it that matched"), 0.0, float(len(groups)), ticks)
-    stacks = [[(charts.Ink(), right / number if number >= _FEW else 0.0)] for _, _, number, right in groups]
-    rows = [
-        (label, percent(right / number) if number else DASH, written(number, ",.0f"))
-        for label, (_, _, number, right) in zip(labels, groups, strict=True)
-    ]
-    said = _("Share of likeliest drafts that were right, by how many tokens matched. A table follows.")
-    drawn = charts.columns(stacks, across, charts.percentages(_("of the likeliest drafts were right")), said)
-    head = (_("Tokens that matched"), _("Right"), _("Drafts"))
-    return charts.charted(title, drawn + charts.note(_("Of all days.")), head, rows)
-
-
-def calibration_card(calibration: Calibration) -> Markup:
-    """Draw the expected acceptance of drafts against the share that was accepted."""
-    title = _("Were the guesses as good as expected?")
-    series = []
-    for name in in_order(calibration):
-        points = [(chance, right) for chance, right, count in calibration[name] if count >= _FEW]
-        if points:
-            series.append(charts.Line(style_of(name).label, charts.ink_of(name), points))
-    if not series:
-        return charts.empty_card(
-            title,
-            _("Of drafts with an expected chance of 60 %, six in ten should be right: then no time is lost on bad "
-              "ones."),
-            _("It is counted while replies are written, and kept twice a minute."),
-        )  # fmt: skip
-    rows = [
-        (style_of(name).label, percent(chance), percent(right), written(count))
-        for name in in_order(calibration)
-        for chance, right, count in calibration[name]
-    ]
-    across = charts.percentages(_("expected chance of a draft"))
-    said = _("Expected chances of drafts against the share that was right. A table follows.")
-    drawn = charts.lines(series, across, charts.percentages(_("were right")), said, charts.diagonal())
-    drawn += charts.key((line.name, line.ink) for line in series)
-    drawn += charts.note(_("On the dashed line, what was expected came true. Of all days."))
-    return charts.charted(title, drawn, (_("Source"), _("Expected"), _("Right"), _("Drafts")), rows)
-
-
-def costs_card(costs: ForwardCosts | None) -> Markup:
-    title = _("What a run of the model costs")
-    if costs is None:
-        return charts.empty_card(
-            title,
-            _("How much longer a run takes that checks several drafts at once."),
-            _("It is measured when a model has been loaded on this machine."),
-        )  # fmt: skip
-    ms, most = costs.ms, len(costs.ms)
-    across = charts.Axis(_("tokens in one run: one, and the drafts that are checked with it"), 1.0, float(most),
-                  [(float(n), str(n)) for n in _WIDTHS if n <= most and n not in (2, 4)])  # fmt: skip
-    points = [(float(n), value) for n, value in enumerate(ms, 1)]
-    said = _("A run takes {one:.1f} ms for one token and {all:.1f} ms for {most}. A table follows.").format(
-        one=ms[0], all=ms[-1], most=most
-    )
-    times = [(n, written(ms[n - 1], ".1f"), written(ms[n - 1] / ms[0], ".2f")) for n in _WIDTHS if n <= most]
-    rows = [(str(n), f"{time} ms", f"{factor}{TIMES}") for n, time, factor in times]
-    line = charts.Line("ms", charts.Ink(), points, marked=False)
-    drawn = charts.lines([line], across, charts.upward(_("milliseconds"), max(ms)), said)
-    about = _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.")
-    drawn += charts.note(about.format(model=costs.model, context=costs.context))
-    return charts.charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
-
-
-def _group(first: int, end: int) -> str:
-    """Return the name of the match lengths from `first` to before `end`; 0 for no end."""
-    if not end:
-        return f"{first}+"
-    return str(first) if end == first + 1 else f"{first}{DASH}{end - 1}"
 
 
 _drawn = Macros(
@@ -323,9 +227,6 @@ class InsightsPanel(Panel):
         found = service.data.insights(user_id, model or None, days)
         models = [(_(ALL_MODELS), ""), *((name, key) for key, name in names.items())]
         cards = [
-            match_card(found.acceptance.matches.sum(0).tolist()),
-            calibration_card(found.acceptance.calibration()),
-            costs_card(service.costs()),
             charts.card(
                 _("Draft models"),
                 plan_picture(service.plan()) or charts.nothing(_(_PLAN), _("The loaded model has none.")),
