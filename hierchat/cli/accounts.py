@@ -14,7 +14,7 @@ from hierchat.access.members import GUEST_LOGIN, AccountError, hashed
 from hierchat.cli.options import Group, chats, limit, table, with_store
 from hierchat.language import _
 from hierchat.store import LOCAL_USER, Store
-from hierchat.store.users import skeleton
+from hierchat.store.users import normal
 
 _NAME = re.compile(r"\w[\w.@-]{0,39}")
 
@@ -32,7 +32,7 @@ keys_command = Group("keys")
 @with_store
 def add_account(store: Store, name: str, owner: bool) -> None:
     name = unicodedata.normalize("NFC", name)
-    if not _NAME.fullmatch(name) or skeleton(name).startswith(GUEST_LOGIN):
+    if not _NAME.fullmatch(name) or normal(name).startswith(GUEST_LOGIN):
         form = f"take up to 40 letters, digits and . _ - @, not beginning with {GUEST_LOGIN}."
         raise AccountError(f"{name!r} cannot be a name: {form}")
     if store.accounts.find(name):  # before a password is typed for nothing

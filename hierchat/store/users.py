@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001
 """Store users and their choices; accounts, guests, and keys of other programs."""
 
 import hashlib
@@ -165,7 +164,7 @@ class Accounts(Repository):
 
     def add(self, name: str, password: str, *, owner: bool = False) -> Account:
         """Add an account; the first becomes an owner, and takes over the chats of a user of that name.
-        Raises StoreError for a name that exists or looks like one."""
+        Raises StoreError for a name that exists."""
         with self._connection.write() as db:
             _require_free(db, name)
             first = not db.execute("SELECT 1 FROM accounts").fetchone()
@@ -214,13 +213,6 @@ def _find(db: Database, name: str) -> Account | None:
 def _require_free(db: Database, name: str) -> None:
     if there := _find(db, name):
         raise StoreError(f"There is an account {there.name!r} already. Take another name.")
-    if mixes_scripts(name):
-        raise StoreError(
-            f"{name!r} mixes letters of several scripts, so that it can be taken for another name. Take letters of one."
-        )
-    for row in (account.name for account in _accounts(db)):
-        if skeleton(row) == skeleton(name):
-            raise StoreError(f"{name!r} looks like {row!r}, which is an account already. Take another name.")
 
 
 def _required(db: Database, name: str) -> Account:
@@ -393,41 +385,8 @@ def _today() -> str:
 
 
 # Names of accounts
-_LETTERS = {
-    "Cyrillic capitals": ("АВЕКМНОРСТУХІЈЅҮԌԚԜӀ", "ABEKMHOPCTYXlJSYGQWl"),
-    "Cyrillic": ("аеорсухікјѕһԁԛԝүӏ", "aeopcyxikjshdqwyl"),
-    "Greek capitals": ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹ", "ABEZHlKMNOPTYXC"),
-    "Greek": ("αηικνορυωϲϳ", "anikvopuwcj"),
-    "Armenian": ("ՕՏԼՍօսոհցզ", "OSLUounhgq"),
-    "Cherokee": ("ᎪᏴᏟᎠᎬᏀᎻᎫᏦᏞᎷᏢᎡᏚᎢᏙᎳᎽᏃ", "ABCDEGHJKLMPRSTVWYZ"),
-    "Latin, and digits": ("ıɑɡI01", "iaglol"),
-}
-"""Letters, and those that they are taken for."""
-_LOOK_ALIKE = {
-    ord(one): other for these, those in _LETTERS.values() for one, other in zip(these, those, strict=True)
-}
-_TOGETHER = [
-    {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "LATIN"},
-    {"CJK", "HANGUL", "LATIN"},
-    {"CJK", "BOPOMOFO", "LATIN"},
-]
-"""Scripts that are written beside each other, and whose letters nobody takes for each other's."""
 
 
 def normal(name: str) -> str:
     """Return one spelling of a name, for any capitals and any composition of its letters."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-
-
-def skeleton(name: str) -> str:
-    """Return a key that is equal for names that look alike."""
-    return normal(unicodedata.normalize("NFKC", name).translate(_LOOK_ALIKE))
-
-
-def mixes_scripts(name: str) -> bool:
-    """Return whether letters of several scripts stand in a name, as in a Latin name with a Cyrillic letter."""
-    letters = [
-        letter for letter in unicodedata.normalize("NFKC", name) if not letter.isascii() or letter.isalpha()
-    ]
-    scripts = {unicodedata.name(letter, "?").split()[0] for letter in letters}
-    return len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER)

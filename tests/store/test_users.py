@@ -57,25 +57,13 @@ def test_an_account_stays_when_its_user_forgets_everything(store: Store, path: P
         assert again.accounts.find("ann")
 
 
-ALIKE = [
-    ("ada", "аdа"),  # two Cyrillic letters
-    ("ape", "аре"),  # Cyrillic alone
-    ("BOB", "ВОВ"),
-    ("nok", "ηοκ"),  # Greek
-    ("paul", "pau1"),
-    ("lola", "l0la"),
-    ("AI", "Al"),
-    ("ada", "ａｄａ"),  # full width
-    ("zoë", "zoe\u0308"),
-    ("ÄDA", "äda"),
-    ("straße", "STRASSE"),
-    ("ada", "ɑdɑ"),
-]
-OF_ONE_SCRIPT = "Ада Αθηνά 田中さん タナカ 김철수 שרה ليلى zoë ann-2 bill ali all o.neil@x 王Bob"
-
-
-def test_names_that_look_alike_are_not_two_accounts(store: Store) -> None:
-    for there, name in ALIKE:
+def test_spellings_of_one_name_are_not_two_accounts(store: Store) -> None:
+    for there, name in (
+        ("ada", "ADA"),
+        ("ada", "\uff41\uff44\uff41"),
+        ("zo\u00eb", "zoe\u0308"),
+        ("stra\u00dfe", "STRASSE"),
+    ):
         store.accounts.add(there, "hash")
         with pytest.raises(StoreError, match="Take"):
             store.accounts.add(name, "hash")
@@ -83,14 +71,6 @@ def test_names_that_look_alike_are_not_two_accounts(store: Store) -> None:
             store.accounts.require_free(name)
         assert [one.name for one in store.accounts.all()] == [there]
         store.accounts.remove(there)
-    for name in ("aдa", "Αda", "adа", "ad١"):
-        with pytest.raises(StoreError, match="several scripts"):
-            store.accounts.add(name, "hash")
-    names = OF_ONE_SCRIPT.split()
-    for name in names:
-        store.accounts.require_free(name)
-        store.accounts.add(name, "hash")
-    assert [one.name for one in store.accounts.all()] == names
 
 
 def test_accounts_of_earlier_versions_go_on_working(store: Store) -> None:
