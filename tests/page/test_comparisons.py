@@ -78,11 +78,8 @@ def test_the_headline_is_the_second_side_against_the_first() -> None:
         assert headline(replace(made, sides=sides, verdict=replace(made.verdict, speedup=speedup))) == said
 
 
-def test_the_file_says_how_to_repeat_it_where_that_can_be() -> None:
-    whole = json.loads(export(result("It's why?")))
-    assert json.loads(whole["repeat"]["question.jsonl"])["turns"] == ["It's why?"]
-    assert whole["sides"]["first"]["text"] == REPLY
-    assert json.loads(export(result(alone=False)))["repeat"] is None
+def test_the_file_holds_both_sides() -> None:
+    assert json.loads(export(result("It's why?")))["sides"]["first"]["text"] == REPLY
 
 
 def saved(page: Page, name: str, folder: Path) -> Path:

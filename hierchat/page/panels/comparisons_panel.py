@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import time
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from markupsafe import Markup, escape
 from hierchat.chat import comparison
 from hierchat.chat.frames import Frame
 from hierchat.chat.wording import in_order, number, pace, percent
-from hierchat.config import GenerationSettings
 from hierchat.language import _, later
 from hierchat.language import number as written
 from hierchat.page import conversation, status
@@ -64,46 +62,14 @@ def difference(first: str, second: str) -> tuple[Markup, Markup]:
     return Markup("".join(shown[0])), Markup("".join(shown[1]))
 
 
-_VARIED = ("temperature", "seed", "max_new_tokens")
-"""What `verify` and `benchmarks decode` can be told of a reply's settings."""
-
-
 def export(result: comparison.Comparison) -> str:
     whole: dict[str, Any] = {
         "hierchat_comparison": 1,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.at)),
         "question": result.question,
         **result.record(),
-        "repeat": repeated(result),
     }
     return json.dumps(whole, ensure_ascii=False, indent=1)
-
-
-def repeated(result: comparison.Comparison) -> dict[str, Any] | None:
-    """Return the commands that repeat a comparison, with the line of their file; None if no command can."""
-    settings = dict(result.sides["second"].settings)
-    plain = GenerationSettings().model_dump(mode="json")
-    usual = all(result.sides[arm].configuration == comparison.USUAL[arm] for arm in comparison.ARMS)
-    if (
-        not usual
-        or result.sides["second"].revision.startswith("remote:")
-        or not result.alone
-        or any(settings[name] != plain[name] for name in plain if name not in _VARIED)
-    ):
-        return None
-    options = (
-        f"--questions question.jsonl --model {shlex.quote(result.sides['second'].model)}"
-        f" --max-new-tokens {settings['max_new_tokens']} --temperature {settings['temperature']:g}"
-        f" --seed {settings['seed']}"
-    )
-    return {
-        "question.jsonl": json.dumps({"turns": [result.question], "category": "chat"}, ensure_ascii=False),
-        "words": f"python -m hierchat verify {options} --json words.json",
-        "speed": f"python -m benchmarks decode {options} --arms vanilla,hierchat --json speed.json",
-        "note": _(
-            "These commands begin with an empty history, so fewer drafts are found than in a chat of yours."
-        ),
-    }
 
 
 def headline(result: comparison.Comparison) -> str:
@@ -231,7 +197,7 @@ def _row(result: comparison.Comparison) -> tuple[int | None, str, str]:
 
 _drawn = Macros(
     "comparisons.html", ARMS=comparison.ARMS, USUAL=comparison.USUAL, busy=busy,
-    dated=dated, figures_line=figures_line, measured=_measured, repeated=repeated,
+    dated=dated, figures_line=figures_line, measured=_measured,
     side_words=lambda side, arm: below_message(conversation.drawn(side.text, side.figures.thought_seconds, arm)),
 )  # fmt: skip
 verdict_line, asked, form = _drawn.verdict_line, _drawn.asked, _drawn.form
