@@ -18,28 +18,10 @@ from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.language import later
 from hierchat.models.progress import CatalogueError, UnknownModelError
 
-MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 19, 50_000, 50
-"""Bounds of a catalogue file: its bytes, its values with those that aliases repeat, and values inside each other."""
+MOST_BYTES, MOST_VALUES = 1 << 19, 50_000
+"""Bounds of a catalogue file: its bytes, and its values with those that aliases repeat."""
 Where = tuple[str | int, ...]
 """The way to a value: keys and list positions from the top."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Load YAML of at most DEEPEST levels: it calls itself for each, and there may be thousands."""
-
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self._depth >= DEEPEST:
-            mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(
-                problem=f"brackets or lists inside each other, more than {DEEPEST} deep", problem_mark=mark
-            )
-        self._depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
 
 
 class Lined:
@@ -54,7 +36,7 @@ class Lined:
                 raise CatalogueError(
                     f"{path}:1: the file has {size:,} bytes; {MOST_BYTES:,} are read at most. Keep only what it adds."
                 )
-            self._loader = _Loader(path.read_text(encoding="utf-8"))
+            self._loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
             node = self._loader.get_single_node()
             self.data: Any = {} if node is None else self._plain(node, ())
         except OSError as error:
@@ -72,7 +54,7 @@ class Lined:
 
     def _plain(self, node: yaml.Node, where: Where) -> Any:
         self._values += 1
-        if self._values > MOST_VALUES or len(where) > DEEPEST:
+        if self._values > MOST_VALUES:
             raise CatalogueError(
                 f"{self.path}:{self.find(where[:2])[1]}: with what its aliases (*) repeat, the file has more than "
                 f"{MOST_VALUES:,} values. Take these aliases out."
