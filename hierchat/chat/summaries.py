@@ -178,8 +178,6 @@ _CHARACTERS = 80
 """Characters of a chat for each word of its summary, about."""
 _FEW_WORDS, _MOST_WORDS = 30, 400
 """Bounds of the words that a summary is to have."""
-_LEAST_WORDS = 60
-"""Words that a summary of a long chat must have; of a short one fewer."""
 _CLOSING = "[\"')\\]*\u201d\u2019\u00bb\u300d\u300f\uff09]*"
 _END = re.compile(
     rf"(?:(?<!\b\d)(?<!\b\d\d)[.!?\u2026\u061f]{_CLOSING}(?!\S)|[\u3002\uff01\uff1f]{_CLOSING}|\n)\s*"
@@ -206,13 +204,8 @@ class _Part:
     until: int
     """The last message that it replaces."""
     turns: int
-    characters: int
     prompt: Prompt
     served: ServedModel
-
-    @property
-    def least(self) -> int:
-        return min(_LEAST_WORDS, self.characters // (5 * _CHARACTERS))
 
 
 class Compaction:
@@ -239,15 +232,12 @@ class Compaction:
         self, user_id: int, conversation_id: int, stop: threading.Event, leaf: int | None
     ) -> Generator[Frame, None, None]:
         path = self._store.messages.path(user_id, conversation_id, leaf)
-        for again in (False, True):
-            last, part = yield from self._written(user_id, conversation_id, path, stop, again=again)
-            text, cut = split_reasoning(last.text).answer.strip(), last.finish in ("length", "loop")
-            text = _whole_sentences(text, once=last.finish == "loop") if cut else text
-            ended = part is not None and (cut or last.finish in ("end", "stop")) and not stop.is_set()
-            why = last.notice or "" if last.finish == "error" else ""
-            if not ended or part is None or not (why := _fault(text, last.finish, part)):
-                break
-        if not ended or not part or why:
+        last, part = yield from self._written(user_id, conversation_id, path, stop)
+        text, cut = split_reasoning(last.text).answer.strip(), last.finish in ("length", "loop")
+        text = _whole_sentences(text, once=last.finish == "loop") if cut else text
+        ended = (cut or last.finish in ("end", "stop")) and not stop.is_set()
+        if part is None or not ended or not text:
+            why = last.notice if last.finish == "error" else None
             said = _("{why} The chat is as it was.")
             raise NotSummarised(said.format(why=why or _("The summary was not finished.")))
         self._store.messages.set_summary(user_id, part.until, text)
@@ -277,10 +267,8 @@ class Compaction:
         conversation_id: int,
         path: Sequence[Message],
         stop: threading.Event,
-        *,
-        again: bool,
     ) -> Generator[Frame, None, tuple[Frame, _Part | None]]:
-        """Have the model write a summary; return the last frame and its part of the chat. `again`: sample it."""
+        """Have the model write a summary; return the last frame and its part of the chat."""
         part: _Part | None = None
 
         def begin(served: ServedModel) -> ReplyStream:
@@ -288,8 +276,6 @@ class Compaction:
             off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
             most = min(_MOST_TOKENS, served.prompts.context_length // 4)
             settings = GenerationSettings(max_new_tokens=most, end_loops=True, reasoning=off)
-            if again:
-                settings = settings.model_copy(update={"temperature": 0.7, "seed": 1})
             part = self._oldest(served, user_id, path, settings)
             allowed = self._store.users.drafts_from(user_id, conversation_id)
             options = ReplyOptions(
@@ -341,27 +327,9 @@ class Compaction:
                     asked, settings.max_new_tokens, served.end_ids, settings.reasoning
                 )
                 if not prompt.dropped_turns:
-                    return _Part(until, count, characters, prompt, served)
+                    return _Part(until, count, prompt, served)
             count //= 2
         raise NotSummarised(_("The oldest turn and its files are too long to be summarised."))
-
-
-def _fault(text: str, finish: str | None, part: _Part) -> str:
-    if not text:
-        limited = _("The model came to its limit before the end of the summary's first sentence.")
-        return limited if finish == "length" else _("The model wrote no summary.")
-    said = [one.strip().casefold() for one in _END.split(text) if one.strip()]
-    if (finish == "loop" and _words(text) < part.least) or (len(said) > 3 and 2 * len(set(said)) < len(said)):
-        return _("The summary repeated itself.")
-    if _words(text) < part.least:
-        short = plural(
-            "The summary was too short: {words:,} words for {n:,} turn.",
-            "The summary was too short: {words:,} words for {n:,} turns.",
-            part.turns,
-            words=_words(text),
-        )
-        return short
-    return ""
 
 
 def _words(text: str) -> int:

@@ -168,14 +168,10 @@ def test_it_is_edited_and_taken_back(talk: Talk) -> None:
     [
         ({"fails_at": 3}, r"Memory ran out.* The chat is as it was\."),
         ({"stops_at": 3}, "was not finished. The chat is as it was"),
-        (
-            {"summary": "on and " * 200},
-            "limit before the end of the summary's first sentence. The chat is as it",
-        ),
-        ({"summary": " "}, "wrote no summary. The chat is as it was"),
-        ({"summary": "Of sea. Of sea. Of sea. Of sea. Of sea."}, "repeated itself. The chat is as it was"),
+        ({"summary": "on and " * 200}, "was not finished. The chat is as it was"),
+        ({"summary": " "}, "was not finished. The chat is as it was"),
     ],
-    ids=["fails", "stopped", "cut", "empty", "repeats"],
+    ids=["fails", "stopped", "cut", "empty"],
 )
 def test_a_summary_that_fails_leaves_the_chat_as_it_was(
     talk: Talk, broken: dict[str, Any], said: str
@@ -189,29 +185,11 @@ def test_a_summary_that_fails_leaves_the_chat_as_it_was(
     assert talk.messages() == before
     failures, place = talk.service.summary_failures, (talk.user, talk.conversation)
     assert re.search(said, failures[place])  # for a page that is opened later
-    asked = [settings.temperature for _, settings in engine["asked"][-2:]]
-    assert (asked == [0.0, 0.7]) is ("summary" in broken)  # it is written once more if it is not good
     talk.stop.clear()
     engine.update(whole)
     summarise(talk)
     assert summaries(talk) == [SUMMARY]
     assert place not in failures
-
-
-def test_a_summary_that_is_too_short_for_what_it_replaces_is_refused(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The length that is asked for follows from that of the turns, too."""
-    monkeypatch.setattr("hierchat.chat.summaries._CHARACTERS", 4)
-    filled(talk)
-    with pytest.raises(NotSummarised, match=r"too short: 4 words for \d turns\. The chat is as it was"):
-        summarise(talk)
-    first, second = talk.model.engine.asked_for_summaries
-    assert first == second
-    assert ", in 15 to 30 words." not in first
-    talk.model.engine.summary = "They asked where each river of the country ends and why. " * 2
-    summarise(talk)
-    assert summaries(talk) == [talk.model.engine.summary.strip()]
 
 
 def test_how_many_turns_the_next_prompt_leaves_out_is_known_before_it_is_sent(talk: Talk) -> None:
