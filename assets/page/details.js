@@ -1,4 +1,5 @@
-// Details that were opened stay open: an update of the conversation takes the attribute away.
+// Details that were opened stay open: an update of the conversation takes the attribute away. The server draws what is in them
+// when they are opened first.
 const opened = new Set(); // ids of replies
 
 when('#hc-thread', (thread) => {
@@ -18,5 +19,6 @@ on('click', (event) => {
   stay();
   if (opened.delete(id)) return;
   opened.add(id);
+  if (!foot.querySelector('.hc-all-facts').hasChildNodes()) trigger('hc_details', { id: Number(id) });
   setTimeout(() => foot.scrollIntoView({ block: 'nearest' }), 0);
 }, { capture: true });

@@ -126,8 +126,13 @@ def size_of(path: Path) -> int:
     """Count the bytes on disk of a file or folder, 0 where there is none; of a linked file, what it links to."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
-    files = (entry.stat() for entry in path.rglob("*") if entry.is_file())
-    return sum({(file.st_dev, file.st_ino): file.st_size for file in files}.values())
+    sizes: dict[tuple[int, int], int] = {}
+    for folder, _folders, names in os.walk(path):  # in a third of the time of Path.rglob
+        for name in names:
+            with suppress(OSError):  # removed meanwhile
+                file = os.stat(os.path.join(folder, name))
+                sizes[file.st_dev, file.st_ino] = file.st_size
+    return sum(sizes.values())
 
 
 def gigabytes(size: float) -> str:

@@ -197,6 +197,8 @@ class ShownMessage:
     """Those whose text is shown, by id."""
     passages: Mapping[int, str] = field(default_factory=dict)
     """Names and texts of the passages that went with it, by number."""
+    details: bool = False
+    """Whether all its figures are drawn, not only the line of them."""
 
 
 def _cited(

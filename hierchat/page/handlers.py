@@ -41,6 +41,7 @@ class PageHandlers(HandlerGroup):
         for trigger, step in steps.items():
             # The last one counts. Gradio 6.31's "always_last" would run the first click again.
             on(trigger, step, trigger_mode="multiple")
+        on("hc_details", self.details, trigger_mode="multiple")
         on(p.query.change, self.search, [p.query], trigger_mode="always_last")
         on(p.compare.change, self.compare, [p.compare])
         on(p.back.click, self.back)
@@ -178,6 +179,11 @@ class PageHandlers(HandlerGroup):
         if self._views.now(event.session) is None:
             event.session.marked ^= {event.id}
         return self._unless_writing(event.session)
+
+    def details(self, event: PageEvent) -> Update:
+        """Draw all figures of a reply, which the page has opened."""
+        event.session.detailed.add(event.id)
+        return self._views.conversation(event.session)
 
     def dismiss(self, event: PageEvent) -> Update:
         event.session.remark = event.session.note = event.session.about = ""

@@ -32,7 +32,7 @@ from hierchat.page import handlers
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Page, PageEvents
-from hierchat.page.markdown.parser import empty_caches
+from hierchat.page.markdown.drawing import empty_caches
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.comparisons_panel import ComparisonsPanel
 from hierchat.page.panels.insights_panel import InsightsPanel

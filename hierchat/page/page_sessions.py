@@ -148,6 +148,8 @@ class Session:
     until: int | None = None
     """The last message that is drawn; None: that of the conversation."""
     marked: set[int] = field(default_factory=set)
+    detailed: set[int] = field(default_factory=set)
+    """Replies whose details were opened."""
     sources_by: str = ""
     """The model that was loaded when the thread was drawn last; empty: none was."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)

@@ -239,7 +239,8 @@ class Views:
             texts = {file.number: f"{file.name}\n{file.text}" for file in sent if file.number}
             return ShownMessage(message, files=files, passages=texts)
         runs = service.runs(user, message.id) if message.id in session.marked else None
-        return ShownMessage(message, service.figures(user, message.id), runs)
+        figures, details = service.figures(user, message.id), message.id in session.detailed
+        return ShownMessage(message, figures, runs, details=details)
 
     def line(self, reply: ReplyInProgress) -> str:
         return conversation.line(reply, self._service.model_status, loaded=self._service.served is not None)

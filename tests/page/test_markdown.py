@@ -271,10 +271,12 @@ def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
         raise RecursionError("SECRET words of the reply")
 
     monkeypatch.setattr(f"{drawing.__name__}.{broken}", fail)
+    drawing.empty_caches()
     with caplog.at_level(logging.DEBUG):
         assert words(render("**SECRET** <b>\n\n- two")).split() == ["**SECRET**", "<b>", "-", "two"]
     assert "RecursionError" in caplog.text
     assert "SECRET" not in caplog.text
+    drawing.empty_caches()
 
 
 @given(st.text("a \n<&\N{GRINNING FACE}", max_size=60), st.integers(1, 20))

@@ -45,7 +45,8 @@ def service(store: Store, url: str, drafter: int | None = None) -> ChatService:
 def test_any_server(store: Store, script: Script, url: str) -> None:
     serves = service(store, url)
     page = Visitor(serves)
-    said = page.ask("Hello")
+    page.ask("Hello")
+    said = page.details()
     for part in ("Hello there.", "While writing", "Written by far"):
         assert part in said
     for figure in ("hc-speedup", "hc-shares", "hc-proof"):
@@ -66,7 +67,8 @@ def test_vllm_with_our_drafter(store: Store, script: Script, url: str) -> None:
     with drafting(Drafter()) as port:
         serves = service(store, url, port)
         page = Visitor(serves)
-        assert "Your earlier chats 33 %" in page.ask("Hello")
+        page.ask("Hello")
+        assert "Your earlier chats 33 %" in page.details()
         assert "it need not be the same one" in model_proof(serves.slot.status)
         (chat,) = store.chats.find(store.users.ensure("local"))
         reply = store.messages.path(store.users.ensure("local"), chat.id)[-1]

@@ -88,6 +88,13 @@ class Visitor:
         self._sent = self.html("hc-box")
         self.press("hc_send", text=self._sent)
 
+    def details(self) -> str:
+        """Open the details of the last reply; the thread as shown."""
+        self.press(
+            "hc_details", id=int(re.findall(r'hc-foot" data-message="(\d+)"', self.html("hc-thread"))[-1])
+        )
+        return self.says("hc-thread")
+
     def html(self, control: str) -> str:
         """What stands in a control, or came by the stream for an element."""
         if control in self.shows:

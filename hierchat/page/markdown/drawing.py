@@ -6,12 +6,15 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
+from hierchat.language import current
+from hierchat.page.markdown import parser
 from hierchat.page.markdown.parser import DEEPEST, Env, markdown, sanitise
 
 # Marks runs of a reply's source in its HTML: each piece of text is wrapped by what its run says.
@@ -116,6 +119,8 @@ def _passed(tag: str, source: str, at: int) -> int:
 _log = logging.getLogger(__name__)
 # Text that is larger, or that keeps the parser looking for the ends of links, would take it more than a second.
 _MOST = {"": 100_000, "\n": 10_000, "[": 4_000, "](": 1_000}
+_KEPT = 256
+"""Drawn texts that are kept, for chats that are opened again."""
 _PIECE, _IN_A_LINE = 8_000, 80
 """Characters of a piece of long text, and of a line of it on the screen, about."""
 _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
@@ -123,7 +128,18 @@ _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 
 def render(text: str) -> str:
     """Return the HTML of `text`, with a button above each block of code that copies it."""
-    return _join(_blocks(_normal(text), _env()))
+    return _rendered(_normal(text), current())
+
+
+@lru_cache(_KEPT)
+def _rendered(text: str, language: str) -> str:
+    return _join(_blocks(text, _env()))
+
+
+def empty_caches() -> None:
+    """Forget what was drawn of any text."""
+    parser.empty_caches()
+    _rendered.cache_clear()
 
 
 def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
