@@ -31,15 +31,13 @@ def give_back_freed_memory() -> None:
 
 
 def use_one_pool() -> None:
-    """Have all threads take memory from one pool of glibc, so that one can overwrite it. Call it before threads
-    start."""
+    """Have all threads take memory from one pool of glibc, so that one can overwrite it, before threads start."""
     if library := _library():
         library.mallopt(_ARENA_MAX, 1)
 
 
 def overwrite_freed_memory() -> None:
-    """Overwrite freed memory of Python and, on Linux, of the C library, except what other threads keep for small
-    blocks."""
+    """Overwrite freed memory of Python and, on Linux, of the C library, but not other threads' small blocks."""
     import numpy as np  # here: a program takes one pool before numpy starts threads
 
     gc.collect()

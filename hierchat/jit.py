@@ -56,8 +56,7 @@ class Kernels:
     """Compile the kernels of one package, and keep their code on disk: `@kernel` with kernel = Kernels(__file__)."""
 
     def __init__(self, module: str) -> None:
-        """Take `module`: a file of the package. The cache has a folder for each version, because numba misses changed
-        callees."""
+        """Take `module`, a file of the package; the cache has a folder for each version of all of them."""
         package = Path(module).parent
         digest = hashlib.sha256(f"{numba.__version__} {INSTRUCTIONS}".encode())
         for source in sorted(package.glob("*.py")):
@@ -71,8 +70,7 @@ class Kernels:
         return self.folder.exists() and any(self.folder.rglob(f"{function}-*.nbc"))
 
     def __call__(self, function: _Function) -> _Function:
-        """Compile at the first call, cache the code, release the interpreter's lock. No fast-math: sums keep their
-        order."""
+        """Compile at the first call, cached, without the interpreter's lock. No fast-math: sums keep their order."""
         numba.config.CACHE_DIR = str(self.folder)
         self.functions += 1
         found = numba.njit(function, nogil=True, cache=True, error_model="numpy")

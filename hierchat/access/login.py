@@ -140,8 +140,7 @@ ELSEWHERE = AttemptGroup("elsewhere", free=20, longest_seconds=8)
 
 
 def of_account(name: str, here: bool) -> AttemptGroup:
-    """Return the group of login attempts at one account's name, existing or not: from elsewhere at most two a
-    minute."""
+    """Return the group of login attempts at one name, existing or not: from elsewhere at most two a minute."""
     return AttemptGroup(
         f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30
     )

@@ -145,8 +145,7 @@ class LoginSessions:
         return next(iter(self._end(found)), None)
 
     def change_password(self, session: LoginSession, stored: str) -> None:
-        """Change the password of this session's user (`stored`: hash) and end the user's other sessions. Raises
-        StoreError."""
+        """Change the password of the session's user (`stored`: hash), and end other sessions. Raises StoreError."""
         with self._changing:
             session.member = self.members.change_password(session.member, stored)
         self.sweep()

@@ -147,8 +147,7 @@ Item = tuple[int, Frame | BaseException | None]
 
 
 class ReplyStreams:
-    """Runs all replies to one request in threads; a client that hangs up stops them. `done` gets their tokens at the
-    end."""
+    """Runs all replies to one request in threads; a client that hangs up stops them. `done` gets their tokens."""
 
     def __init__(self, replies: Sequence[ApiReply], receive: Receive, done: Callable[[int], None]) -> None:
         self.replies = replies
@@ -288,8 +287,7 @@ async def completion_events(
 async def event_stream(
     events: AsyncGenerator[str, None], tell: Callable[[Exception], str] = failure
 ) -> EventStream:
-    """Return a response that sends these events. Raises what comes before the first; `tell` turns later errors to
-    events."""
+    """Return a response that sends these events. Raises what precedes the first; `tell` makes later errors events."""
     try:
         first = await anext(events)
     except StopAsyncIteration:  # the client hung up before anything was written

@@ -33,8 +33,7 @@ class CannotCompare(ValueError):
 
 @dataclass(eq=False)
 class Comparing:
-    """Runs a comparison. `begin` prepares a side's reply; `keep` gets what was learned. Only the second side is
-    recorded."""
+    """Runs a comparison. `begin` prepares a side; `keep` gets what was learned. Only the second side is recorded."""
 
     _slot: ModelSlot
     _pair: Pair
@@ -219,8 +218,7 @@ def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> Comp
 def verdict(
     replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
 ) -> Verdict:
-    """Compare two replies to one prompt. `engine`: of both, for the logit gap; `others`: share of the processor in
-    other use."""
+    """Compare two replies. `engine`: of both, for the logit gap; `others`: share of the processor in other use."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.model is second.model and left.knows_tokens and right.knows_tokens

@@ -210,7 +210,7 @@ class Conversations:
         return Deleted(project_id, name, UNDO_SECONDS, project=True)
 
     def delete_from_backups(self, user_id: int) -> bool:
-        """Delete what this user deleted for good, from the automatic backups, too; return whether all were
+        """Delete for good what this user deleted, from the automatic backups, too; return whether all were
         rewritten."""
         with self._lock:
             pending = [one for one, (user, _) in self._deletions.items() if user == user_id]
@@ -291,8 +291,7 @@ class Conversations:
     def settings(
         self, user_id: int, conversation_id: int | None, project_id: int | None = None
     ) -> ChatSettings:
-        """Return a chat's settings; a new chat (None) begins with its project's, or the default, preset and system
-        prompt."""
+        """Return a chat's settings; a new chat (None) begins with its project's preset and prompt, or the default."""
         if conversation_id is None:
             projects = self._store.projects.all(user_id)
             project = next((one for one in projects if one.id == project_id), Project(0, ""))
@@ -312,8 +311,7 @@ class Conversations:
         return "\n\n".join(filter(None, [settings.system_prompt, notes and NOTES + notes]))
 
     def keep_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> int | None:
-        """Store a chat's settings; return the number of the change, None if unchanged. Model defaults are not
-        stored."""
+        """Store a chat's settings; return the number of the change, None if unchanged. Defaults are not stored."""
         if settings == self.settings(user_id, conversation_id):
             return None
         self._store.chats.set_settings(user_id, conversation_id, settings)

@@ -24,8 +24,7 @@ class DeletedTexts:
         self._timer: threading.Timer | None = None
 
     def clear(self, user_id: int, chats: Collection[int | None] | None = None) -> None:
-        """Clear the texts of these chats of a user, or of all, except of replies in progress; then overwrite freed
-        memory."""
+        """Clear the texts of these chats of a user, or of all, except replies in progress; overwrite freed memory."""
         if served := self._slot.model:
             served.wipe(user_id, chats)
         self._learned.forget(user_id)

@@ -72,8 +72,7 @@ class Writer:
         return self._stop.is_set()
 
     def write(self, scripts: Iterable[Script], goes_on: Callable[[], bool]) -> None:
-        """Write these conversations until all are written, `stop` is set or `goes_on` returns False. Call `keep`
-        afterwards."""
+        """Write these conversations until the end, `stop`, or `goes_on` returns False. Call `keep` afterwards."""
         waiting = iter(scripts)
         try:
             while not self._stop.is_set():

@@ -238,8 +238,7 @@ class InProgress:
             reply.stop.set()
 
     def end(self, user_id: int, conversation_id: int | None = None) -> None:
-        """Stop the reply in a conversation, or all of a user's, and wait some seconds for its end. Waiting messages
-        are dropped."""
+        """Stop the reply in a conversation, or all of a user's, and wait some seconds. Waiting messages are dropped."""
         with self._lock:
             places = [
                 place

@@ -193,8 +193,7 @@ class ChatService:
         stop: threading.Event,
         pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a question in two ways, one after the other; store the second reply, and the result. Raises as
-        `send`."""
+        """Answer a question in two ways; store the second reply, and the result. Raises as `send`."""
         self.store.chats.get(user_id, question.conversation_id)
         stored: Message | None = None
 
@@ -335,8 +334,7 @@ class ChatService:
         return statistics.stored_figures(turn.figures, turn.reply_tokens, turn.begun)
 
     def read_in(self, user_id: int) -> Iterator[int]:
-        """Index all texts of the user's chats for drafts; yield how many tokens are indexed. Nothing without a local
-        model."""
+        """Index all texts of the user's chats for drafts; yield the tokens so far. Nothing without a local model."""
         served = self.slot.model
         if served is not None and served.is_local:
             yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)

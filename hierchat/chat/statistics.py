@@ -82,8 +82,7 @@ class ReplyStatistics:
         recorded: records.TurnFigures | None,
         said: str | None = None,
     ) -> None:
-        """Continue the counts of a stored reply; without `recorded` figures (a crash) it has no speed. `said`: an
-        engine's text."""
+        """Continue the counts of a stored reply; without `recorded` figures (a crash) it has no speed."""
         self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
         if said is not None:
             self._said, self._ends = said, [len(said)] * len(tokens)

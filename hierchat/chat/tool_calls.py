@@ -201,8 +201,7 @@ def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, se
 
 
 def optional(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str]) -> str:
-    """Return a grammar (Lark) of any text, in which a call of these tools has arguments of its schema, and ends the
-    reply."""
+    """Return a grammar (Lark) of any text, in which a call of these tools fits its schema and ends the reply."""
     rules, opens, thought_ends = [], mark(OPENS), mark(THOUGHT_CLOSES)
     for number, tool in enumerate(tools):
         name = json.dumps(json.dumps(tool["function"]["name"]))

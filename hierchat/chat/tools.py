@@ -157,8 +157,7 @@ class ToolServers:
         self._end(server)
 
     def offered(self, user_id: int, stop: threading.Event) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools of this user by the names that the model sees, and why servers are unusable. Raises
-        Stopped."""
+        """Return a user's tools by the names for the model, and why servers are unusable. Raises Stopped."""
         found: dict[str, Tool] = {}
         trouble: list[str] = []
         for server in sorted(self._users.tool_servers(user_id)):

@@ -32,8 +32,7 @@ WIDEST = 24
 
 
 class Trial(Proposer):
-    """Proposer that puts verification to the test, by trees of 0 to width - 1 nodes, at random but the same
-    each time. `seed` separates replies."""
+    """Proposer that tests verification by random, reproducible trees of up to width - 1 nodes. `seed`: by reply."""
 
     def __init__(self, vocabulary: int, width: int | None, seed: int) -> None:
         self._vocabulary = vocabulary

@@ -70,8 +70,7 @@ NAMES = (WORDS, LEAVES, LOST, GONE, MEMORY, SPEED)
 
 @dataclass
 class Proofs:
-    """Runs the checks, each of which returns its line. `folder`: data folder; `tell` gets progress; `cut_off`: no
-    network."""
+    """Runs the checks, each of which returns its line. `tell` gets progress; `cut_off`: without a network."""
 
     service: ChatService
     folder: Path

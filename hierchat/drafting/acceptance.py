@@ -114,8 +114,7 @@ class Acceptance:
         """By slot and length of match: how often the likeliest candidate was found by it, and was right."""
 
     def lessons(self, recent: Floats) -> Lessons:
-        """Return what learning from a reply changes. `recent` [SLOTS]: how often each slot's first choice was right
-        lately."""
+        """Return what learning from a reply changes. `recent` [SLOTS]: how often first choices were right lately."""
         return Lessons(self.model, self.prior, RATE, FORGET, recent, RECENT_RATE, self.curve, self.matches)
 
     def calibration(self) -> Calibration:

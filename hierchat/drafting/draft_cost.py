@@ -17,8 +17,7 @@ class Latency(Protocol):
     """Return costs of steps on this machine, as the engine measures them."""
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Return the ms of a step over 1, 2, ... positions after `context` tokens, never falling; one object until it
-        changes."""
+        """Return the ms of a step over 1, 2, ... positions after `context` tokens, never falling."""
         ...
 
 
@@ -236,8 +235,7 @@ class DraftCost:
         self._start()
 
     def look(self, context: int, roots: int = 1) -> None:
-        """Take the costs after `context` tokens, for `roots` replies that share the forward, each with a row and its
-        drafts."""
+        """Take the costs after `context` tokens, for `roots` replies that share the forward."""
         table = self._latency.step_ms(context)
         if table is self._table and roots == self._roots:
             return

@@ -224,8 +224,7 @@ def with_branches(
 
 
 def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
-    """Return the path of at most `most` nodes with the best gain over its rows; empty if none pays. Needs
-    probabilities."""
+    """Return the path of at most `most` nodes with the best gain over its rows; empty if none pays."""
     gains: list[float] = []
     depths: list[int] = []
     best, at = 0.0, -1
@@ -246,8 +245,7 @@ def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
 
 
 def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:
-    """Return how many nodes of each tree go through a shared forward: the likeliest, while the next pays for its
-    row."""
+    """Return how many nodes of each tree go through a shared forward: the likeliest that pay for their row."""
     kept = [0 if tree.probabilities else min(len(tree), cost.most // len(trees)) for tree in trees]
     rows = sum(kept)
     following = [(-tree.probabilities[0], at) for at, tree in enumerate(trees) if tree.probabilities]

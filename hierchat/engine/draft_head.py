@@ -79,8 +79,7 @@ class HeadRows(NamedTuple):
 
 
 class DraftHead(ABC):
-    """Drafts by one layer that `runner` computes, for as many replies as it has sequences; they share what is
-    learned."""
+    """Drafts by one layer that `runner` computes, for as many replies as it has sequences."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -112,8 +111,7 @@ class DraftHead(ABC):
             sequence.wipe()
 
     def warm_up(self, states: int) -> bool:
-        """Compute twice after a state of zeros, because first forwards are slow; return whether the results are
-        numbers."""
+        """Compute twice after a state of zeros, since first forwards are slow; return whether results are numbers."""
         sequence, nothing = self.open(), np.zeros((1, states), np.float32)
         for _ in range(2):
             (found,) = self.forward([HeadForward(self, sequence, [1], [-1], nothing, 1)])
@@ -166,8 +164,7 @@ class MtpLayerHead(DraftHead):
     """Draft by the layer for multi-token prediction that a model in blocks brings, on the CPU engine."""
 
     def __init__(self, target: BlockModel, context_length: int, sequences: int, key: str | None) -> None:
-        """Take the target's weights. `key` names the self-test's result. Raises BrokenFileError for a layer without
-        numbers."""
+        """Take the target's weights. `key`: of the self-test. Raises BrokenFileError for a layer without numbers."""
         layer = target.mtp_model()
         super().__init__(CpuRunner(layer, context_length=context_length, sequences=sequences, key=key))
         self._embedding, self._joining = Embedding(layer.embedding), target.mtp["eh_proj"]

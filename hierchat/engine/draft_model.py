@@ -78,8 +78,7 @@ class CachedDraftModel:
         self._sampler = Sampler(reply.settings, self._counts)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
-        """Verify drafts in one forward; return those that are its own choices, and one more. Empty if stopped while
-        reading."""
+        """Verify drafts in one forward; return its own choices among them, and one more. Empty if stopped."""
         if self._original:  # but for the last token: it opens the segment
             held, end = len(self._sequence.tokens), min(len(self._original.tokens), len(self._text) - 1)
             if held < end and self._original.tokens[:end] == self._text[:end]:

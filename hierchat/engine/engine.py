@@ -70,8 +70,7 @@ class GenerationRequest:
     padded: bool = True
     """False: without drafts, the fastest plain decoding that the backend can do."""
     begun: int = 0
-    """Number of final `prompt_ids` that are the reply so far, which continues; `settings.max_new_tokens` includes
-    them."""
+    """Number of final `prompt_ids` that are the reply so far; `settings.max_new_tokens` includes them."""
     user: int | None = None
     """Whose text it is; what was read for one user is never used for another."""
     chat: int | None = None

@@ -81,8 +81,7 @@ class LocalEngine:
     def read_ahead(
         self, prompt_ids: Sequence[int], user: int, chat: int | None, stop: threading.Event
     ) -> bool:
-        """Read a prompt but its last token, in pieces of a tenth of a second, until `stop`; return whether all is
-        read."""
+        """Read a prompt but its last token, in short pieces, until `stop`; return whether all is read."""
         request = GenerationRequest(prompt_ids, GenerationSettings(), stop=stop, user=user, chat=chat)
         with clear_memory_errors(), self.pool.sequence(prompt_ids, user, chat) as sequence:
             reply = self._begin(sequence, request)
@@ -124,8 +123,7 @@ class LocalEngine:
 
     @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Measure a step of the fastest plain decoding in ms: median of `forwards`; of all replies in progress
-        together."""
+        """Measure a step of the fastest plain decoding, in ms: median of `forwards`, of all replies together."""
         times = []
         for _ in range(forwards + 1):
             with self._batch.paused():

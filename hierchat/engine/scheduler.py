@@ -58,8 +58,7 @@ class Scheduler:
 
     @contextmanager
     def spare(self) -> Iterator[threading.Event | None]:
-        """Hold the engine while nobody else wants it: yield an event that is set once somebody does; None if already
-        wanted."""
+        """Hold the engine while nobody else wants it: yield an event that is then set; None if already wanted."""
         ticket = Ticket(self, first=True, shares=False)  # no reply: who waits for it is not told so
         with self.changed:
             free = not self.holders and not self.waiting

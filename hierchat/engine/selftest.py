@@ -190,8 +190,7 @@ def text_of(vocabulary: int) -> list[int]:
 
 
 def expected(model: Any, vocabulary: int) -> NDArray[np.float32] | None:
-    """Compute logits [LATEST, vocabulary] by transformers alone; None if it gives no numbers or cannot read a whole
-    text."""
+    """Compute logits [LATEST, vocabulary] by transformers alone; None if it cannot."""
     import torch
 
     ids = torch.tensor([text_of(vocabulary)], device=model.device)

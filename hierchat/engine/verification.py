@@ -32,8 +32,7 @@ class Rows:
         """Wait until the forward is done. `best`: only best() will be read, so that less need be copied."""
 
     def best(self, node: int) -> int:
-        """Return the node's likeliest token, the first of equals, if it is known without going through its logits; else
-        -1."""
+        """Return the node's likeliest token, the first of equals, if it is known without its logits; else -1."""
         return -1
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
@@ -87,8 +86,7 @@ _CHANGING = (
 
 @dataclass(slots=True)
 class Sampler:
-    """Choose the tokens of one reply. `counts` are the tokens so far, for the penalties; `grammar` masks what may not
-    come next."""
+    """Chooses the tokens of one reply. `counts`: tokens so far, for penalties; `grammar` masks others."""
 
     settings: GenerationSettings
     counts: Counts | None = None
@@ -106,8 +104,7 @@ class Sampler:
         rows.wait(best=self._only_likeliest)
 
     def choose(self, rows: Rows, node: int, position: int) -> int:
-        """Choose the token at `position`, behind a node of a segment. Where only the likeliest counts, a device has
-        found it already."""
+        """Choose the token at `position` after a node; a device may have found the likeliest already."""
         if self._only_likeliest and (token := rows.best(node)) >= 0:
             return token
         row = self.grammar.masked(rows[node]) if self.grammar else rows[node]

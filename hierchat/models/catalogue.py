@@ -267,8 +267,7 @@ class Size(_Strict):
 
     @property
     def effective(self) -> float:
-        """Return the parameters of a comparable dense model; with experts the geometric mean of all and of those
-        used."""
+        """Return the parameters of a comparable dense model: the geometric mean of all and of those used."""
         whole = self.parameters - self.looked_up
         return (whole * (self.active or whole)) ** 0.5
 

@@ -156,8 +156,7 @@ def needs_on_card(weights: int, slot: int) -> MemoryNeeds:
 
 
 def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str, held: int = 0) -> None:
-    """Raise DoesNotFitError if the model needs more than is free, and name what would fit. `held`: bytes that become
-    free."""
+    """Raise DoesNotFitError if the model needs more than is free, naming what would fit. `held`: freed by then."""
     dtype, free = dtype_on(entry.dtype, device), free_memory(device) + held
     needs = needs_of(size, dtype, entry.quantisation)
     if (needed := needs.total(context_length)) <= free:

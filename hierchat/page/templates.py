@@ -24,8 +24,7 @@ ASSETS = shipped("assets")
 
 
 def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", **attributes: Any) -> Markup:
-    """Return the HTML of a button that does `act` to the thing with this id. `text` is sent along; None leaves it
-    out."""
+    """Return the HTML of a button that does `act` to the thing with this id; `text` is sent along."""
     given = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
     extra = "".join(f' {name}="{escape(value)}"' for name, value in given.items())
     # A bare carriage return would reach the page as a line feed.

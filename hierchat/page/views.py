@@ -61,8 +61,7 @@ class Views:
         return self.step(session) | timer
 
     def words(self, session: Session) -> dict[str, str]:
-        """Return the values that the page's script needs (assets/page/stream.js); takes the text that returns to the
-        box."""
+        """Return the values that the page's script needs (stream.js); takes the text that returns to the box."""
         if session.unsent:
             session.put_back += 1
             session.back, session.unsent = f"{session.put_back} {session.unsent}", ""

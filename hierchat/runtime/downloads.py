@@ -61,8 +61,7 @@ class Downloads:
         self.busy = False
 
     def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
-        """Fetch a model after those before it, unless it is on its way. `then` is called when it is here, unless
-        stopped."""
+        """Fetch a model after those before it, unless on its way. `then` is called when it is here."""
         with self._lock:
             known = self._known.get(entry.name)
             if known and known.under_way:
@@ -186,8 +185,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Closer look at one model. `model` and `file`: None until known; `described` and `judged`: None if it cannot
-    run."""
+    """Closer look at one model; unknown parts are None, and so are two of a model that cannot run."""
 
     repo: str
     phase: HubPhase

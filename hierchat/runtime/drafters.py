@@ -104,8 +104,7 @@ class Levels:
                 costs.keep_latency(*self.key, self.hierarchy.state())
 
     def only(self, names: Sequence[str] | None = None, *, retrieval: bool = False) -> Levels:
-        """Return some of the draft models, or all, in the state after loading. `retrieval`: with databases. Raises
-        KeyError."""
+        """Return some of the draft models, or all, as after loading. `retrieval`: with databases. Raises KeyError."""
         known = self.hierarchy.names[:-1]
         if unknown := [name for name in names or () if name not in known]:
             raise KeyError(unknown[0])

@@ -302,8 +302,7 @@ class Histories:
 
 @dataclass(slots=True)
 class DraftOrigins:
-    """Finds the messages that drafts of one reply came from. `sources`: in its drafter's order; `prompt`: its
-    tokens."""
+    """Finds the messages that drafts came from. `sources`: in the drafter's order; `prompt`: its tokens."""
 
     sources: list[Source]
     prompt: int

@@ -72,8 +72,7 @@ def load_served_model(
     report: Report = silent,
     measuring: Callable[[], None] = lambda: None,
 ) -> ServedModel:
-    """Fetch and load a model, and measure its plain decoding (`measuring` is called first). Raises ModelError,
-    CorpusError."""
+    """Fetch and load a model, and measure plain decoding (after `measuring`). Raises ModelError, CorpusError."""
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import remark, select_implementation
     from hierchat.engine.sampling.grammar import Grammars

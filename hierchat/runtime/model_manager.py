@@ -47,8 +47,7 @@ ORDINARY = 8_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Draft model that could be used for another. `why`: sentence without its end; `chosen`: None if that is no
-    choice."""
+    """Draft model that could be used for another. `why`: part of a sentence; `chosen`: None if no choice."""
 
     name: str
     fits: bool
@@ -200,8 +199,7 @@ class ModelManager:
         return self._device.startswith("cpu") and kept_bandwidth() is None
 
     def offer(self) -> Offer | None:
-        """Return the offer of a better model while a tiny one answers and no better one has written. Found in the
-        background."""
+        """Return the offer of a better model while a tiny one answers and no better one has written."""
         served, models = self._slot.model, self._slot.catalogue.models
         name = self._coming or (served.name if served else "")
         if (entry := models.get(name)) is None or not self._tiny(entry):
@@ -303,15 +301,13 @@ class ModelManager:
             self._slot.catalogue = read_catalogue()
 
     def add(self, said: str) -> tuple[str, bool]:
-        """Add a name on the hub, a folder or a GGUF file to the user's models.yaml; return its name, and whether it
-        is new."""
+        """Add a hub name, a folder or a GGUF file to the user's models.yaml; return name, and whether it is new."""
         name, new = add(said, self._slot.catalogue)
         self._slot.catalogue = read_catalogue()
         return name, new
 
     def add_and_load(self) -> str:
-        """Add what was looked at on the hub to the user's models.yaml, fetch and load it; return its name. Raises
-        ModelError."""
+        """Add the model looked at on the hub to models.yaml, fetch and load it; return its name. Raises ModelError."""
         look = self.hub.now.look if self.hub.now else None
         if look is None or look.described is None or look.judged is None or look.judged.fit.verdict == "no":
             raise ModelError("Choose a model that was found first.")

@@ -49,8 +49,7 @@ class ChatTemplate:
         return self._render(self._named(tools), given, list(tools), variables)
 
     def ids(self, chat: ChatMessages, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> list[int]:
-        """Render the prompt's tokens; control tokens in its texts are plain text. Raises TemplateRefused,
-        TemplateStopped."""
+        """Render the prompt's tokens; control tokens in texts are plain. Raises TemplateRefused, TemplateStopped."""
         if not self._tokenizer.chat_template:
             return list(self._tokenizer.apply_chat_template(chat)["input_ids"])
         from transformers.utils.chat_template_utils import mark_control_tokens
@@ -230,8 +229,7 @@ class ThinkingFormat:
         return prompt.rstrip().endswith((opens, opens + _NAMED.get(opens, "").rstrip()))
 
     def text(self, tokens: Sequence[int], *, opened: bool = False) -> str:
-        """Decode a reply, its thought between the usual marks. More tokens only add text. `opened`: the prompt opened
-        it."""
+        """Decode a reply, its thought between the usual marks. More tokens only add text."""
         text = _channels(self._pieces(tokens)) if self._harmony else self._marked(tokens)
         return f"{OPENS}\n{text}" if opened else text
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 
 class ChangeEvents:
-    """Numbers each user's changes, so that a page sees whether it is up to date, and each conversation's last
-    change."""
+    """Numbers each user's changes, and each conversation's last one, so that a page sees if it is up to date."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}

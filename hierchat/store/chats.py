@@ -144,8 +144,7 @@ class Chats(Repository):
         self._hidden_projects: set[int] = set()  # and projects
 
     def create(self, user_id: int, title: str = "", project_id: int | None = None) -> int:
-        """Add an empty conversation and return its id; its first question becomes the title. Raises StoreError,
-        NotFound."""
+        """Add an empty conversation and return its id; the first question names it. Raises StoreError, NotFound."""
         with self._connection.write() as db:
             require_user(db, user_id)
             if project_id is not None:

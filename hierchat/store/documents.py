@@ -135,8 +135,7 @@ class Documents(Repository):
             )
 
     def delete(self, user_id: int, document_id: int) -> bool:
-        """Delete a document, its passages and quotes, from the file too; return as `Connection.rewrite`. Raises
-        NotFound."""
+        """Delete a document, passages and quotes, from the file too; as `Connection.rewrite`. Raises NotFound."""
         with self._connection.write() as db:
             own = "DELETE FROM documents WHERE id = ? AND user_id = ?"
             if not db.execute(own, [document_id, user_id]).rowcount:

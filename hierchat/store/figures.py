@@ -105,8 +105,7 @@ class ReplyFigures(Repository):
     def over_time(
         self, user_id: int, model_key: str | None = None, days: int | None = None
     ) -> OverTimeFigures:
-        """Sum up the measured replies of the last `days` days, today included (None: all), of one model or all
-        (None)."""
+        """Sum up the replies of the last `days` days, today included (None: all), of one model or all (None)."""
         since = _EVER
         if days is not None:  # as the first of them began, on this machine's clock
             first = datetime.now().date() - timedelta(days=days - 1)

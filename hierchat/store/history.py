@@ -312,8 +312,7 @@ class DeletionOutbox(Repository):
             return _called(db, user_id)
 
     def add(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
-        """Record that the drafter at `place` gets a reply, or all after `begun` tokens; return its names. Raises
-        NotFound."""
+        """Record that the drafter at `place` gets a reply after `begun` tokens; return its names. Raises NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")

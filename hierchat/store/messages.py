@@ -180,8 +180,7 @@ class Messages(Repository):
     def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
     ) -> list[Message]:
-        """Return the messages from the root to `leaf_id`, else the current leaf; the last `most` if >= 0. Raises
-        NotFound."""
+        """Return the messages from the root to `leaf_id` or the current leaf; the last `most` if >= 0."""
         with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if leaf_id is not None:

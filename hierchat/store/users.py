@@ -53,8 +53,7 @@ class Users(Repository):
         return dict(self._rows("SELECT name, id FROM users ORDER BY name"))
 
     def is_owner(self, user_id: int) -> bool:
-        """Return whether a user decides about models, backups and users: an owner's account, or local use without a
-        login."""
+        """Return whether a user decides about models and users: an owner's account, or local use without a login."""
         return any(owns for (owns,) in self._rows(_OWNER, [LOCAL_USER, user_id]))
 
     def is_guest(self, user_id: int) -> bool:
@@ -81,8 +80,7 @@ class Users(Repository):
         return self._connection.rewrite() and copies
 
     def deletions(self, user_id: int) -> int:
-        """Return how often texts of this user were deleted: a change drops what was learned. -1: the user was
-        deleted."""
+        """Return how often texts of this user were deleted, which drops what was learned. -1: the user was deleted."""
         return self.chosen(user_id, "deletions", -1)
 
     def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:

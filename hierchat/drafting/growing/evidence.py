@@ -398,8 +398,7 @@ def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
 
 @kernel
 def trace(databases, places, place, slot, candidate):  # type: ignore[no-untyped-def]
-    """Find the newest longest match of a candidate in a slot: its run (-1: the context), and position (-1: not
-    found)."""
+    """Find the newest longest match of a candidate in a slot: run (-1: context), and position (-1: none)."""
     runs, token = databases.runs, places.tokens[place, candidate]
     longest, in_run, position = 0, -1, -1
     for j in range(places.close[place, slot]):

@@ -244,8 +244,7 @@ class UserStates:
         self._thread.submit(self._write, user, reply, np.array(tokens, np.int32))
 
     def forget(self, name: str, replies: Sequence[str] | None) -> set[str]:
-        """Delete these replies of a user, or all, from memory and file; return those found. Raises
-        UserStateFileError."""
+        """Delete these replies of a user, or all, from memory and file; return those found."""
         return self._thread.submit(self._forget, name, replies).result()
 
     def held(self) -> tuple[int, int]:

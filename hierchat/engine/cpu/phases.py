@@ -258,8 +258,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
 
 @kernel
 def merge_phase(run, phase, rows, shape, window, sinks, work, gates, forms, attended):  # type: ignore[no-untyped-def]
-    """Merge the chunks' attention in order; `gates` of work, one per number or head, open what the next product
-    reads."""
+    """Merge the chunks' attention in order; `gates` of work, one per number or head, open the result."""
     size = shape.heads * shape.head_dim
     for row in tasks(run.counters, phase, rows):
         plain = work.input.plain[row * size : (row + 1) * size]

@@ -68,8 +68,7 @@ class Prefixes:
                 self._restore(sequence, prompt[:-1], files)
 
     def next_copy(self, texts: Iterable[Text], done: set[tuple[int, str]]) -> Copied | None:
-        """Copy the next part of these texts that is in no file or `done`; None if there is none. No forward may be
-        running."""
+        """Copy the next part of these texts that is in no file or `done`, or None. No forward may be running."""
         for sequence, user, chat in texts:
             if user is None or chat is None or len(sequence.tokens) < CHUNK:
                 continue

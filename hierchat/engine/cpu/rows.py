@@ -111,8 +111,7 @@ def round_block(
 def round_to_bytes(
     b: ir.IRBuilder, x: ir.Value, out: ir.Value, scale: ir.Value, sums: ir.Value, stride: ir.Value
 ) -> None:
-    """Emit: 32 float32 at `x` rounded half to even to 255 steps into int8 at `out`; `scale` and `sums` as
-    dot.BYTE_SUMS."""
+    """Emit: 32 float32 at `x` rounded half to even to 255 steps into int8 at `out`; sums as dot.BYTE_SUMS."""
     floats, whole = llvm.vector(F32, BLOCK), llvm.vector(I32, BLOCK)
     value = llvm.load(b, floats, x, 4)
     # The sizes of floats are in the order of their bits; what is no number has the largest

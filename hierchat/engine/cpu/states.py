@@ -77,8 +77,7 @@ def dots(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     inputs, results = ([_entry(b, many, i64(q)) for q in range(queries)] for many in (xs, outs))
 
     def all_of(parts: int) -> None:
-        """Emit a vector's dot products, each as `parts` separate sums, so that additions need not wait for each
-        other."""
+        """Emit a vector's dot products, each as `parts` separate sums, so that additions do not wait."""
 
         def one(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             at = _entry(b, vectors, j)
@@ -363,8 +362,7 @@ def locate(path, count, head, records, shape, work, scratch):  # type: ignore[no
 
 @kernel
 def fold(source, known, target, places, head, records, shape, work, scratch):  # type: ignore[no-untyped-def]
-    """Set `target` to the state `source`, zero unless `known`, after the STEP records at `places`; may be the same
-    array."""
+    """Set `target` to the state `source`, zero unless `known`, after the records at `places`."""
     size, width = shape.key_size, shape.value_size
     locate(places, STEP, head, records, shape, work, scratch)
     inputs, vectors, outs, changes = scratch.addresses
@@ -513,8 +511,7 @@ def state_phase(run, phase, texts, layer, shape, weights, kept, work):  # type: 
 def leave_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, texts, layer, shape, weights, kept, work, given, forms
 ):
-    """Normalise and gate what the heads read, for the next product (`given`, in `forms`), and keep the rows'
-    records."""
+    """Normalise and gate what the heads read, for the next product (`given`), and keep the rows' records."""
     size = shape.width_out
     for row in tasks(run.counters, phase, rows):
         plain = given.plain[row * size : (row + 1) * size]

@@ -89,8 +89,7 @@ class Isa:
         return products if total is None else b.add(total, products)
 
     def dot_bytes(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
-        """Emit total + unsigned bytes of `one` times signed ones of `other`: int32 of fours, or int16 of pairs up to
-        32767."""
+        """Emit total + unsigned bytes of `one` times signed ones of `other`: int32 of fours, or int16 of pairs."""
         lanes = self.lanes
         octets = vector(I8, 4 * lanes)
         one, other = b.bitcast(one, octets), b.bitcast(other, octets)
@@ -220,8 +219,7 @@ class BlockReader:
         return 4 if self.name in MINIMUMS else 2
 
     def packed_scales(self, base: ir.Value) -> Iterator[ir.Value]:
-        """Emit the scales of a super-block: two vectors per block of 32: scale and minimum, or the scales of its
-        halves."""
+        """Emit the scales of a super-block: per block of 32 scale and minimum, or the scales of its halves."""
         b = self.b
         if self.name == "Q6_K" or self.name in WIDE:
             scale = self._scaled(self.half(base), WIDE.get(self.name, 1.0))
@@ -273,8 +271,7 @@ class BlockReader:
                 yield six(third, first, at, at + 2), six(third, second, at + 4, at + 2)
 
     def integer_scales(self, base: ir.Value) -> Iterator[ir.Value]:
-        """Emit the integer scales of a super-block with one float16 scale: per block of 32 a pair of int16, and a
-        minimum."""
+        """Emit the integer scales of a super-block with one float16 scale: per block a pair of int16, a minimum."""
         b = self.b
         if self.name in HALVED:
             for number in range(0, 16, 2):

@@ -60,8 +60,7 @@ def capture(body: Callable[[], T]) -> Graph[T]:
 
 
 class Graphs(Generic[T]):
-    """Runs bodies by key, each as the graph recorded at its first run; the least recently used go if memory is
-    short."""
+    """Runs bodies by key, each as the graph recorded at its first run; drops old ones if memory is short."""
 
     def __init__(
         self, cap: int = CAP, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture

@@ -25,8 +25,7 @@ JOINED = 256
 
 
 def multiply(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Multiply rows [rows, inputs] by a matrix: [rows, outputs]. Launches depend on no value, so a CUDA graph may
-    hold them."""
+    """Multiply rows [rows, inputs] by a matrix: [rows, outputs]. A CUDA graph may hold its launches."""
     form, (rows, inputs), outputs = matrix.format, x.shape, matrix.outputs
     steps = inputs // form.step
     spans = triton.cdiv(steps, SPAN // form.step)

@@ -146,8 +146,7 @@ class RemoteEngine:
         """Whether the server goes on with a reply (ContinuesText)."""
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of a reply to a prompt of TextTokens; a begun reply is its last message. Raises
-        ServerError."""
+        """Yield the steps of a reply to TextTokens; a begun reply is its last message. Raises ServerError."""
         prompt_ids, settings, stop, begun = request.prompt_ids, request.settings, request.stop, request.begun
         more, counting = self._asking(request.user)
         body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more

@@ -167,8 +167,7 @@ class PerturbedLogits:
         return int(tokens[scores == scores.max()].min())
 
     def in_nucleus(self, token: int, kept: FloatArray, top_p: float) -> bool | None:
-        """Return whether tokens likelier than `token` in `kept` have less than top_p of probability; None: too near
-        to say."""
+        """Return whether tokens likelier than `token` in `kept` have less than top_p; None: too near to say."""
         value = float(self.values[token])
         equals = int(np.count_nonzero(self.values[:token] == value))  # likelier by vocabulary order
         before = equals * math.exp((value - self.top) / self.temperature)

@@ -96,8 +96,7 @@ def lay_out(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> SegmentLayout:
-    """Lay out a segment after `start` slots; parents[i] < i, -1 for committed text. The view is a multiple of
-    `bucket`."""
+    """Lay out a segment after `start` slots; parents[i] < i, -1 for committed text."""
     paths: list[list[int]] = []
     for node, parent in enumerate(parents):
         if not -1 <= parent < node:

@@ -88,8 +88,7 @@ class TorchSlots(Cache):
             self.capacity = capacity
 
     def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
-        """Prepare for a segment: parents of its nodes, and of its rows (`follows`). `reading`: all will be
-        committed."""
+        """Prepare for a segment: parents of nodes, and of rows (`follows`). `reading`: all will be committed."""
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:

@@ -442,8 +442,7 @@ _UNTURNED = 1e20
 
 
 def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
-    """Read a GGUF file; `config` in transformers' terms. Raises UnsupportedError or BrokenFileError, naming the
-    tensor."""
+    """Read a GGUF file; `config` as in transformers. Raises UnsupportedError or BrokenFileError."""
     head = read_head(path)
     tensors = {tensor.name: tensor for tensor in head.tensors}
     files = [np.memmap(file, np.uint8, "r") for file in shards(path)]

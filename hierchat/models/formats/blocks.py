@@ -144,8 +144,7 @@ def floats_of(name: str, data: Raw) -> Floats:
 
 
 def mx_blocks(codes: Raw, scales: Raw) -> Raw:
-    """Convert MXFP4 of safetensors, codes [..., blocks, 16] and scales [..., blocks], to GGUF's: uint8 [rows, 17
-    blocks]."""
+    """Convert MXFP4 of safetensors, codes [..., blocks, 16] and scales, to GGUF's: uint8 [rows, 17 blocks]."""
     numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
     halves = numbers[..., :16] | numbers[..., 16:] << 4
     return np.concatenate([scales[..., None], halves], axis=-1).reshape(-1, 17 * scales.shape[-1])

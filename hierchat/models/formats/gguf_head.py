@@ -76,8 +76,7 @@ _MOST_ALIGNMENT, _MOST_DIMENSIONS, _MOST_NUMBERS = 1 << 20, 8, 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Tensor of a file. `shape`: row length first; `type`: gguf's name; `size` bytes from `begin` of file number
-    `shard`."""
+    """Tensor of a file. `shape`: row length first; `type`: gguf's name; `size` bytes from `begin` of `shard`."""
 
     name: str
     shape: tuple[int, ...]

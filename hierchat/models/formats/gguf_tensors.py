@@ -18,8 +18,7 @@ _FACTORS = (families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS
 def expected_of(
     architecture: families.Architecture, config: Mapping[str, Any], head: Head
 ) -> dict[str, Expected]:
-    """Return the tensors that a file must or may have, by name. Raises ValueError or KeyError for a bad
-    configuration."""
+    """Return the tensors that a file must or may have, by name. Raises ValueError or KeyError."""
     embedding = next((one.shape[-1] for one in head.tensors if one.name == families.EMBEDDING.gguf), 0)
     config = {
         **mixers.completed(config),
@@ -36,8 +35,7 @@ def expected_of(
 
 
 def require_shapes(head: Head, wanted: Mapping[str, Expected], name: str) -> None:
-    """Check the shape and type of each listed tensor. Raises BrokenFileError, or UnsupportedError for an unread
-    type."""
+    """Check the shape and type of each listed tensor. Raises BrokenFileError, UnsupportedError."""
     for tensor in head.tensors:
         if one := wanted.get(tensor.name):
             shape = tensor.shape[::-1]

@@ -205,8 +205,7 @@ _REPO = re.compile(
 
 
 def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
-    """Add the model that `said` names to the user's models.yaml; return its name, and whether it is new. Raises
-    ModelError."""
+    """Add the model that `said` names to the user's models.yaml; return name, and whether new. Raises ModelError."""
     said = said.strip().strip("\"'")
     if not said:
         raise MissingError("Type the name of a model on the hub, or the path of a folder or of a GGUF file.")
@@ -224,8 +223,7 @@ def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
 
 
 def chosen(said: str, catalogue: Catalogue) -> str:
-    """Return the name of the model that a flag names; add a file or folder to the user's models.yaml. Raises
-    ModelError."""
+    """Return the name of the model of a flag; a file or folder is added to models.yaml. Raises ModelError."""
     path = None if said in catalogue.models else _path(said)
     if path is None:
         return said

@@ -180,8 +180,7 @@ _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
 def require_worth_fetching(
     entry: ModelEntry, device: str, backend: Backend | None = None, progress: Report = silent, held: int = 0
 ) -> None:
-    """Raise a ModelError if the model cannot run here; unanswered questions to the hub wait. `held`: bytes free by
-    then."""
+    """Raise a ModelError if the model cannot run here, as far as the hub answers. `held`: freed by then."""
     require_memory(entry, device, held)
     source = entry.source_on(device)
     if source.hub or is_fetched(entry, device):
@@ -231,8 +230,7 @@ class Fit:
 def fit(
     entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0, weights: int | None = None
 ) -> Fit:
-    """Return whether a model fits into memory. `held`: bytes that will be free by then; `weights`: of an absent GGUF
-    file."""
+    """Return whether a model fits into memory. `held`: freed by then; `weights`: of an absent GGUF file."""
     if entry.engine:
         return Fit("yes", later(f"Runs at {entry.engine.openai.url} and takes no memory here."), 0)
     needed = memory_needed(entry, device, backend, weights)

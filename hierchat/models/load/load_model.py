@@ -307,8 +307,7 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FileModule:
-    """Transformers module in eval mode on the processor, and its mapped `matrices`, for `device`
-    (packed_modules.py)."""
+    """Transformers module in eval mode on the processor, and mapped `matrices`, both meant for `device`."""
 
     module: Any
     matrices: Mapping[str, RawMatrix]
