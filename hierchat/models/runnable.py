@@ -54,9 +54,11 @@ KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they draft on processors only."""
+"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they take no drafts."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
+_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Fields of configurations that count the experts of a layer."""
 
 _NO_CHAT = {
     later("it is made to fill in words, not to chat"): [
@@ -174,15 +176,17 @@ def refused(config: Mapping[str, Any]) -> str | None:
 def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
     """Tell whether transformers' modules are right over our slots: then drafts can be verified and taken back."""
     kinds = {str(config.get("model_type")), str(_of_text(config).get("model_type"))}
+    if (kinds <= KEEPING_STATES or device.startswith("cpu")) and _has_experts(_of_text(config)):
+        return False  # a product over the rows of an expert gives other bits for another number of rows
     if kinds <= KEEPING_STATES:
-        return device.startswith("cpu") or not _states_and_experts(_of_text(config))
+        return True
     return kinds <= SLOTTED and set(_of_text(config).get("layer_types") or ()) <= ATTENTION
 
 
 def graphed(config: Mapping[str, Any], context_length: int) -> bool:
     """Tell whether CUDA graphs can compute it: their kernels know neither windows nor sinks."""
     text = _of_text(config)
-    if not slotted(config) or str(text.get("model_type")) not in GRAPHED:
+    if not slotted(config, "cuda") or str(text.get("model_type")) not in GRAPHED:
         return False
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     types = set(text.get("layer_types") or ())
@@ -197,20 +201,20 @@ def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Comput
     return "slots" if slotted(config, device) else "plain"
 
 
-def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> ComputePath:
-    """Return the Step that computes a model of which only transformers' name of its kind is known."""
+def step_of_kind(kind: str, *, own: bool, device: str = "cpu", experts: bool = False) -> ComputePath:
+    """Return the Step that computes a model of which only its kind is known, and whether it has `experts`."""
     architecture = families.ARCHITECTURES.get(model_config.KINDS.get(kind, kind))
     if own and architecture:
         return "kernels"
-    return "slots" if slotted({"model_type": families.RENAMED.get(kind, kind)}, device) else "plain"
+    config = {"model_type": families.RENAMED.get(kind, kind), "num_experts": int(experts)}
+    return "slots" if slotted(config, device) else "plain"
 
 
-def _states_and_experts(text: Mapping[str, Any]) -> bool:
-    """Tell whether a model that keeps states has several experts in a layer, too."""
+def _has_experts(text: Mapping[str, Any]) -> bool:
     if text.get("model_type") == "nemotron_h":
         blocks = text.get("layers_block_type") or text.get("layer_types") or ()
         return "moe" in blocks or "E" in str(text.get("hybrid_override_pattern"))
-    return text.get("model_type") in ALWAYS_EXPERTS or bool(text.get("num_local_experts"))
+    return text.get("model_type") in ALWAYS_EXPERTS or any(map(text.get, _COUNTS))
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -38,9 +38,6 @@ ALL = 150
 LENGTH = 240
 STATES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
 """A convolution alone, Gated DeltaNet, and Mamba 2."""
-EXPERTS = ("lfm2_moe", "glm4_moe", "qwen2_moe")
-"""Several experts in a layer of transformers' modules: beside running states, in groups, and beside one that all share.
-Others are in tests/models/test_families.py, and as files in tests/models/formats/test_gguf_families.py."""
 KERNELS = ("gemma3", "gemma3, a wide window", "qwen3 moe", "gpt-oss", *FAMILIES)
 """Windows within a chunk and over several; experts, with biases and sinks; whatever else a family needs."""
 
@@ -64,7 +61,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
 }
 MODELS: dict[str, Callable[[], Any]] = {
     **{f"kernels, {name}": partial(_on_blocks, name) for name in KERNELS},
-    **{f"torch, {kind}": partial(_of_family, kind) for kind in (*STATES, *EXPERTS)},
+    **{f"torch, {kind}": partial(_of_family, kind) for kind in STATES},
 }
 ELSEWHERE = {name: made for name, made in MODELS.items() if name.removeprefix("kernels, ") not in FAMILIES}
 """Models whose bits are compared at other places, too, than those of the self-test, which each passes first."""

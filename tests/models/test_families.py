@@ -106,7 +106,7 @@ def test_recurrent_models_answer_without_drafts(kind: str) -> None:
 @pytest.mark.parametrize("kind", [*sorted(SLOTTED | KEEPING_STATES), *VARIANTS])
 def test_all_that_are_listed_are_right_over_slots(kind: str) -> None:
     model = tiny_family(kind)
-    assert slotted(model.config.to_dict())
+    assert slotted(model.config.to_dict(), "cuda") or kind.split(",")[0] in KEEPING_STATES
     assert_right_over_slots(kind)
 
 

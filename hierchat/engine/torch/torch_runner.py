@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
 from hierchat.engine.torch.packed_linear import can_pack, pack
-from hierchat.engine.torch.routed_experts import Experts
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
 from hierchat.engine.torch.states import TorchStateSlots, by_node, keeps_states
@@ -75,7 +74,6 @@ class TorchRunner(Runner):
         model.set_attn_implementation(segment_attention.NAME)
         if self.keeps_states:
             by_node(model)
-        self._experts = Experts(model)
         self._kept = KeptStates(model)
         self.hidden = torch.empty(0)
         """[1, rows, hidden]: hidden states of the last forward."""
@@ -118,8 +116,7 @@ class TorchRunner(Runner):
         model = self.model if logits else self.model.base_model
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)  # each Python thread has its own number
-        with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
-            found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
+        found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
         self.hidden = getattr(found, "last_hidden_state", self._kept.read)
         slots.spoilt = not bool(self.hidden.isfinite().all())
         return (found.logits if logits else self.hidden)[0, : len(tokens)]

@@ -237,8 +237,3 @@ def matrices_of(module: Any) -> set[str]:
     names = {id(tensor): name for name, tensor in stored(module).items()}
     matrices = (part for part in module.modules() if isinstance(part, nn.Linear | nn.Embedding))
     return {names[id(part.weight)] for part in matrices}
-
-
-def has_experts(part: Any) -> bool:
-    """Tell whether a part holds experts as transformers' interface for them has it."""
-    return hasattr(part, "has_post_expert_norm") and hasattr(part, "down_proj")

@@ -306,7 +306,9 @@ def expected_step(
         if source.folder:
             return runnable.step(read_config(source.folder.path), own=own, device=device)
         if entry.kind is not None:
-            return runnable.step_of_kind(entry.kind, own=own, device=device)
+            size = entry.size
+            experts = bool(size and 0 < size.active < size.parameters - size.looked_up)
+            return runnable.step_of_kind(entry.kind, own=own, device=device, experts=experts)
         if source.gguf and (gguf := gguf_file(source)):
             return runnable.gguf_step(read_head(gguf), own=own, device=device)
     return None
