@@ -91,5 +91,26 @@ function openStream(key) {
 }
 window.hcEnd.signal.addEventListener('abort', () => stream?.close());
 
-watch('value', () => { if (!stream) openStream(props.value.split(' ')[0]); });
-if (props.value) openStream(props.value.split(' ')[0]);
+const openAgain = () => { if (!stream && props.value) openStream(props.value.split(' ')[0]); };
+watch('value', openAgain);
+openAgain();
+
+// A browser opens six connections to a server: a seventh tab would wait for ever. So a page that nobody sees lets its stream go,
+// unless a reply is written there or the chat has to go with the page.
+const REST_MS = 5_000;
+let resting = 0;
+function rest() {
+  if (busy() || going() || place().startsWith('incognito')) resting = setTimeout(rest, REST_MS);
+  else {
+    toServer('hc_rest', {});
+    stream?.close();
+    stream = null;
+  }
+}
+on('visibilitychange', () => {
+  clearTimeout(resting);
+  if (document.visibilityState === 'visible') openAgain();
+  else resting = setTimeout(rest, REST_MS);
+});
+if (document.visibilityState !== 'visible') resting = setTimeout(rest, REST_MS);
+window.hcEnd.signal.addEventListener('abort', () => clearTimeout(resting));

@@ -37,6 +37,7 @@ class PageHandlers(HandlerGroup):
         on, p = self._page.on, self._parts
         on(self._page.app.load, self.load)
         on("hc_fetch", lambda event: {}, trigger_mode="multiple")
+        on("hc_rest", self.rest, outputs=[])
         steps = {"hc_new": self.new, "hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
         for trigger, step in steps.items():
             # The last one counts. Gradio 6.31's "always_last" would run the first click again.
@@ -73,6 +74,10 @@ class PageHandlers(HandlerGroup):
             gone = status.error(_("There is no chat at this address. It may have been deleted."))
             update |= self._views.tell(session, gone)
         return update
+
+    def rest(self, event: PageEvent) -> None:
+        """Keep a page whose stream ends now, because nobody sees it."""
+        event.session.rests = True
 
     def new(self, event: PageEvent) -> Update:
         """Show an empty page; a conversation is stored with its first message."""

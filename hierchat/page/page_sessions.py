@@ -181,6 +181,8 @@ class Session:
     """Values of Gradio's controls that the page has to fetch."""
     fetch: int = 0
     """Number of values that the stream asked the page to fetch."""
+    rests: bool = False
+    """Whether the page has let its stream go, and will open it again when somebody looks at it."""
     given: dict[Any, Any] = field(default_factory=dict)
     """Last value of each control that users cannot change."""
     settings_seen: int = 0

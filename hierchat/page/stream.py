@@ -5,6 +5,7 @@ import json
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LEFT_SECONDS = 5.0
 """A page whose stream was not opened again so long after its end is closed: proxies end one for a moment."""
+RESTS_SECONDS = 12 * 3600.0
+"""The same for a page that let its stream go because nobody sees it."""
 AGAIN_MS = 1_000
 """How long a browser waits before it opens a stream again."""
 PING_SECONDS = 15
@@ -127,8 +130,14 @@ class PageStreams:
                     pass
         finally:
             session.screen.streams.discard(wake)
-            loop.call_later(LEFT_SECONDS, loop.run_in_executor, None, self._close, session)
+            loop.call_later(LEFT_SECONDS, loop.run_in_executor, None, self._close, session, loop)
 
-    def _close(self, session: "Session") -> None:
-        if not session.screen.streams:
+    def _close(self, session: "Session", loop: asyncio.AbstractEventLoop) -> None:
+        if session.screen.streams:
+            return
+        if session.rests:
+            session.rests = False
+            later = partial(loop.run_in_executor, None, self._close, session, loop)
+            loop.call_soon_threadsafe(loop.call_later, RESTS_SECONDS, later)
+        else:
             self._page.close(session)

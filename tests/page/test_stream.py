@@ -8,10 +8,13 @@ from typing import Any
 import gradio as gr
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from benchmarks.page.tab import Stream, Tab
 from hierchat.page.stream import PageScreen, changes
+from tests.page.stored import stored_chat
 from tests.testing import browser as driving
+from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor
 from tests.testing.waiting import until
@@ -118,3 +121,26 @@ def test_what_another_page_does_comes_by_itself(fresh: FakeService) -> None:
         fetched = tab.shows["fetch"]
         fresh.models.load(next(name for name in fresh.slot.names if name != fresh.slot.status.name))
         tab._stream.until(lambda: tab.shows["fetch"] != fetched)
+
+
+@pytest.mark.browser
+def test_a_page_that_nobody_sees_lets_its_stream_go_and_shows_what_came_meanwhile(
+    chat: Chat, service: FakeService
+) -> None:
+    """With seven open pages a browser has no connection left for what is pressed."""
+    streams: list[str] = []
+    chat.page.on("requestfinished", lambda request: streams.append(request.url))
+    chat.page.on("requestfailed", lambda request: streams.append(request.url))
+    see = """state => {
+        Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });
+        document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    chat.page.evaluate(see, "hidden")
+    chat.until(lambda: any("/gradio_api/page/" in url for url in streams))
+    stored_chat(service.store, "Meanwhile", 1)
+    service.changes.notify(service.user)
+    chat.page.wait_for_timeout(6_000)  # a page that was closed would be forgotten by now
+    assert "Meanwhile" not in chat.titles.all_inner_texts()
+    chat.page.evaluate(see, "visible")
+    expect(chat.titles.first).to_have_text("Meanwhile")
+    chat.ask("Still there?")
