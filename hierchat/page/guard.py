@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from gradio.events import EventListener
 
 from hierchat import logs
@@ -41,8 +41,10 @@ _QUIET: dict[str, Any] = {
     "preprocess": False,
 }
 _NO_DATA = gr.EventData(None, None)
+_SLOW = 8
+"""Threads for slow handlers of all pages: they must not take all that others need."""
 RUNNING: set[asyncio.Task[Any]] = set()
-"""Handlers that run apart from their requests, of all pages."""
+"""Slow handlers that run, of all pages."""
 
 
 class Remark(Exception):
@@ -81,6 +83,7 @@ class PageEvents:
         self.behind = self.follower.behind
         self.users: dict[str, int] = {}
         """Names and ids of users that were seen. Known ones need no store: Stop works while the file is locked."""
+        self._slow = CapacityLimiter(_SLOW)
         service.changes.listeners.append(self._woken)
 
     def on(
@@ -91,18 +94,22 @@ class PageEvents:
         outputs: Sequence[Any] | None = None,
         *,
         apart: bool = False,
+        slow: bool = False,
         **options: Any,
     ) -> Any:
         """Connect a control, or an action of the page's script by its name, to a handler.
 
         `inputs`: controls whose values the handler gets; `Components.controls` goes to the event. `outputs`: controls
-        that the answer may change, by default all. `apart`: the event is answered at once, and the handler runs at the
-        same time as others of its page. It returns nothing, and draws by `PageEvent.show`."""
+        that the answer may change, by default all. `apart`: the handler waits for no other of its page. `slow`: the
+        same, and the event is answered before the handler runs, which draws by `PageEvent.show` and returns nothing."""
         if isinstance(trigger, str):
             trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
         told = [part for part in self.parts.told if outputs is None or part in outputs]
         return trigger(
-            self.guarded(handler, inputs, told, apart=apart), list(inputs), told, **_QUIET | options
+            self.guarded(handler, inputs, told, apart=apart, slow=slow),
+            list(inputs),
+            told,
+            **_QUIET | options,
         )
 
     def guarded(
@@ -112,6 +119,7 @@ class PageEvents:
         outputs: Sequence[Any] = (),
         *,
         apart: bool = False,
+        slow: bool = False,
     ) -> Callable[..., Any]:
         """Wrap a handler, which gets a PageEvent and the values of `inputs`, and returns what it drew."""
         known = {component._id for component in outputs}
@@ -124,21 +132,22 @@ class PageEvents:
             return handler(event, *given.values())
 
         def answered(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
-            with spoken(_language(request)), nullcontext() if apart else self._turn(request):
+            with spoken(_language(request)), nullcontext() if apart or slow else self._turn(request):
                 try:
                     update = called(request, data, values) or {}
                 except Exception as error:
                     with self._turn(request):
                         return self._divided(self._mended(error, request), request, known)
-                return update if apart else self._divided(update, request, known)
+                return update if apart or slow else self._divided(update, request, known)
 
         async def begun(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
-            work = asyncio.create_task(to_thread.run_sync(partial(answered, request, data, *values)))
+            does = partial(answered, request, data, *values)
+            work = asyncio.create_task(to_thread.run_sync(does, limiter=self._slow))
             RUNNING.add(work)
             work.add_done_callback(RUNNING.discard)
             return {}
 
-        wrapper = begun if apart else answered
+        wrapper = begun if slow else answered
         wrapper.__name__ = getattr(handler, "__name__", "handler")
         return wrapper
 

@@ -238,7 +238,7 @@ class AttachingHandlers(HandlerGroup):
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
-        on("hc_attached", self.attach, outputs=[], apart=True, trigger_mode="multiple")
+        on("hc_attached", self.attach, outputs=[], slow=True, trigger_mode="multiple")
         on("hc_kept", self.again, outputs=[])
         on("hc_detach", self.detach, outputs=[], trigger_mode="multiple")
         on("hc_inline", self.inline, [p.box], [p.box])

@@ -171,7 +171,7 @@ class ModelsPanel(Panel):
             # Each press counts: the result of one may be seen before its event has ended.
             on(name, partial(self._answer, name, act), trigger_mode="multiple")
         for name, act in self._asking().items():
-            on(name, partial(self._answer_later, name, act), outputs=[], apart=True, trigger_mode="multiple")
+            on(name, partial(self._answer_later, name, act), outputs=[], slow=True, trigger_mode="multiple")
 
     def _acts(self) -> dict[str, ModelAct]:
         """Return what the buttons do, by their action."""

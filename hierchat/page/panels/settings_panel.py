@@ -281,9 +281,9 @@ class TransferPart(PanelPart):
 
     def wire(self, page: PageEvents) -> None:
         self._views = page.views
-        page.on("hc_import", self.bring_in, outputs=[], apart=True, trigger_mode="multiple")
+        page.on("hc_import", self.bring_in, outputs=[], slow=True, trigger_mode="multiple")
         page.on("hc_import_stop", lambda event: event.session.importing.set(), outputs=[], apart=True)
-        page.on("hc_export", self.bring_out, outputs=[], apart=True, trigger_mode="multiple")
+        page.on("hc_export", self.bring_out, outputs=[], slow=True, trigger_mode="multiple")
 
     def bring_in(self, event: PageEvent) -> None:
         session, user, state, data = event.session, event.user, self._state, self._service.data
