@@ -112,13 +112,6 @@ def test_nor_after_a_title_was_written_for_another(ann: Talk, monkeypatch: pytes
     assert read_already(ann.other("ben"), SECRET) == own
 
 
-def test_costs_and_plan_do_not_tell_how_long_another_s_chat_is(ann: Talk) -> None:
-    before = ann.service.costs()
-    ann.send(SECRET)
-    after = ann.service.costs()
-    assert before.context == after.context != len(ann.sequence.tokens)
-
-
 def corpus(name: str, text: str) -> Statistics:
     """A text as it is held to be drafted from."""
     tokens = np.array([*tokenizer().encode(text), BREAK], np.int32)

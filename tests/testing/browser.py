@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import (
     Browser,
     BrowserContext,
+    Locator,
     LocatorAssertions,
     Page,
     PageAssertions,
@@ -207,6 +208,12 @@ class Chat:
         expect(self.replies).to_have_count(before + 1, timeout=timeout_ms)
         self.idle(timeout_ms)
         return self.words.last.inner_text()
+
+    def details(self) -> Locator:
+        """Open the details of the last reply."""
+        details = self.replies.last.locator("details.hc-details")
+        details.locator("summary").click()
+        return details.locator(".hc-all-facts")
 
     def menu(self, title: str, item: str) -> None:
         """Choose from the menu of a chat in the list, by mouse."""
