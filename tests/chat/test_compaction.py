@@ -105,7 +105,10 @@ def test_a_summary_stands_in_place_of_the_turns_that_would_fall_out(talk: Talk) 
     assert prompt.startswith(read)
     assert rest == ", in 15 to 30 words.<|im_end|>\n<|im_start|>assistant\n"  # by the length of the turns
     phases = list(dict.fromkeys(frame.phase for frame in frames))
-    assert phases == ["waiting", "summarising", "done"]
+    assert phases in (
+        ["waiting", "summarising", "done"],
+        ["waiting", "done"],
+    )  # a short one may show no frame
     assert "oldest turns are summarised in 4 words" in frames[-1].notice
 
     path = talk.messages()
