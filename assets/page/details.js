@@ -1,6 +1,8 @@
 // Details that were opened stay open: an update of the conversation takes the attribute away. The server draws what is in them
 // when they are opened first.
 const opened = new Set(); // ids of replies
+let awaited = null; // the foot of a reply whose details are on their way
+const intoView = (foot) => foot.scrollIntoView({ block: 'nearest' });
 
 when('#hc-thread', (thread) => {
   changes(thread, () => {
@@ -8,6 +10,9 @@ when('#hc-thread', (thread) => {
       const details = foot.querySelector('details');
       if (details && details.open !== opened.has(foot.dataset.message)) details.open = !details.open;
     }
+    if (!awaited?.querySelector('.hc-all-facts')?.hasChildNodes()) return;
+    intoView(awaited);
+    awaited = null;
   }, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-message', 'open'] });
 });
 
@@ -19,6 +24,7 @@ on('click', (event) => {
   stay();
   if (opened.delete(id)) return;
   opened.add(id);
-  if (!foot.querySelector('.hc-all-facts').hasChildNodes()) trigger('hc_details', { id: Number(id) });
-  setTimeout(() => foot.scrollIntoView({ block: 'nearest' }), 0);
+  if (foot.querySelector('.hc-all-facts').hasChildNodes()) return void setTimeout(intoView, 0, foot);
+  awaited = foot;
+  trigger('hc_details', { id: Number(id) });
 }, { capture: true });

@@ -46,7 +46,10 @@ def test_a_page_that_can_be_installed_and_a_reply_from_its_first_word_to_its_fig
     script.release()
     chat.ask("Go on.")
     expect(chat.replies.last.locator("details")).to_have_text("Details")
-    expect(chat.details()).to_contain_text("2.3\N{MULTIPLICATION SIGN} faster than without drafts")
+    expect(chat.details().locator("dd").last).to_be_in_viewport()
+    expect(chat.replies.last.locator(".hc-all-facts")).to_contain_text(
+        "2.3\N{MULTIPLICATION SIGN} faster than without drafts"
+    )
     expect(chat.replies.last).to_contain_text("The model itself36 %")
     expect(page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
     script.finish, script.reply = "length", "One two three."
