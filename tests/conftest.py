@@ -208,6 +208,17 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
+def apps(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The Gradio apps that the test serves, in order."""
+    from tests.testing import browser as driving
+
+    made: list[Any] = []
+    build = driving.build_app
+    monkeypatch.setattr(driving, "build_app", lambda *args: made.append(build(*args)) or made[-1])
+    return made
+
+
+@pytest.fixture
 def powerless(open_folder: Path) -> Iterator[None]:
     """Permissions mean nothing to root: be nobody for the rest of the test."""
     root = os.geteuid() == 0

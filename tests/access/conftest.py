@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -28,15 +27,6 @@ def open_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A page without a login."""
     with driving.serving(make(tmp_path_factory.mktemp("open"))) as served:
         yield served
-
-
-@pytest.fixture
-def apps(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The Gradio apps that the test serves, in order."""
-    made: list[Any] = []
-    build = driving.build_app
-    monkeypatch.setattr(driving, "build_app", lambda *args: made.append(build(*args)) or made[-1])
-    return made
 
 
 def log_in(address: str) -> dict[str, str]:

@@ -171,12 +171,9 @@ def test_only_loopback_goes_without_a_login(host: str, freely: bool, fresh: Fake
 
 
 def test_nothing_is_held_of_pages_that_were_closed(
-    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+    fresh: FakeService, apps: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gradio held each of them as it was drawn last: 0.7 MB a visit, the words of the chats among it."""
-    apps: list[Any] = []
-    build = driving.build_app
-    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
     fresh.script.hold()
     monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.1)
     with driving.serving(fresh) as address:

@@ -92,11 +92,8 @@ def test_a_growing_reply_sends_what_was_added_and_a_stream_that_was_cut_the_whol
 
 
 def test_a_page_whose_stream_ended_is_closed_unless_it_is_opened_again(
-    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+    fresh: FakeService, apps: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apps: list[Any] = []
-    build = driving.build_app
-    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
     monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 1.0)
     with driving.serving(fresh) as address:
         sessions = apps[0].page_events.sessions
