@@ -325,8 +325,8 @@ _PROXIED = (
 
 
 class PageOwnerMiddleware:
-    """Answers 403 to requests for another user's page. Comes after the login. `alone`: there is no login, so all
-    requests without a proxy are of one user."""
+    """Answers 403 to requests for another user's page. It runs after the login. `alone`: there is no login, so
+    all requests without a proxy are from one user."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

@@ -134,7 +134,7 @@ def _events(
 # A reply as a row of blocks, each a thought, a text or a call: how Anthropic's messages see it.
 @dataclass(slots=True)
 class Block:
-    """Part of a reply: text, thought or tool call, which alone has `id` and `name`. `text`: of a call, its arguments
+    """Part of a reply: text, thought or tool call. Only a call has `id` and `name`, and its `text` is the arguments
     so far."""
 
     number: int

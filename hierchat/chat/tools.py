@@ -1,5 +1,5 @@
-"""Call tools of servers that speak MCP (mcp.json), after the user has allowed it, for the owner's chats alone.
-A server is connected when a reply may call its tools, until it fails. Its texts are a stranger's: bounded."""
+"""Call tools of servers that speak MCP (mcp.json), after the user has allowed it, and only in the owner's chats.
+A server is connected when a reply may call its tools, until it fails. The length of its texts is limited."""
 
 import hashlib
 import json

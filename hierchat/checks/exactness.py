@@ -66,8 +66,8 @@ class Noise(Trial):
 
 
 class Adversary(Trial):
-    """Proposes the hardest cases, knowing `reply` and the target's second choices: these alone, a second choice above
-    the right continuation, and the reply itself among wrong siblings."""
+    """Proposes the hardest cases, made from `reply` and the target's second choices: only second choices, a second
+    choice above the right continuation, and the reply itself among wrong siblings."""
 
     def __init__(
         self, reply: Sequence[int], seconds: Sequence[int], vocabulary: int, width: int | None, seed: int
@@ -140,7 +140,7 @@ def _draft_models(served: ServedModel) -> Levels:
 
 @dataclass(slots=True)
 class Compared:
-    """What a run has compared so far, and its file. `head`: precedes the figures; `drafters`: keys of DRAFTERS."""
+    """What a run has compared so far, and its file. `head`: is before the figures; `drafters`: keys of DRAFTERS."""
 
     path: Path
     head: dict[str, Any]

@@ -30,7 +30,7 @@ DraftCoroutine = Generator[Any, Any, DraftTree]
 
 class Proposer(ABC):
     """Base class of drafters: proposes a tree before every forward, and observes the tokens committed after it.
-    A subclass needs `propose` alone."""
+    A subclass needs only `propose`."""
 
     top: int = 0
     """Number of the target's top tokens that `observe` gets for each position; 0 if it needs none."""
@@ -234,8 +234,8 @@ class Partner:
     def learn(
         self, tokens: Sequence[int], without: int, joint: int, expected: float | None, rows_ms: float
     ) -> None:
-        """Learn from committed `tokens`: `without` by the first proposer alone, `joint` by the joint tree, which was
-        `expected` to bring so many more for `rows_ms` more."""
+        """Learn from committed `tokens`: `without` by the tree of the first proposer, `joint` by the joint tree, which
+        was `expected` to bring so many more for `rows_ms` more."""
         tree, rested = self.tree or DraftTree(), self.rested
         self.tree, self.rested = None, False
         accepted = len(tree.path(tokens))

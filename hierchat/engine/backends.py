@@ -45,7 +45,7 @@ def select_implementation(
     loaded: LoadedModel, report: Report = silent, sequences: int = 1, only: str | None = None
 ) -> Selected:
     """Find the fastest runner that computes the model right, with room for `sequences` if memory allows.
-    `only`: try this one alone. Raises DeviceError for a GPU, UnsupportedError or DoesNotFitError for the processor."""
+    `only`: the backend to try. Raises DeviceError for a GPU, UnsupportedError or DoesNotFitError for the processor."""
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.llvm import is_compiled
         from hierchat.engine.cpu.runner import CpuRunner

@@ -1,5 +1,5 @@
 """Compute attention over paged keys and values, chunk by chunk, in order of position.
-A row's sums depend on its own path alone, so its bits are the same in every segment."""
+A row's sums depend only on its own path, so its bits are the same in every segment."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Compute the phases of a forward: tasks that the threads of a team take from a counter until none is left.
-Which thread does a task changes no bit. A row's bits depend on its own experts alone, in the order of their rank."""
+Any thread may do a task with the same bits. A row's bits depend only on its own experts, in the order of their rank."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: igno
 
 @kernel
 def hold_phase(run, phase, rows, layer, shape, work, forms, dense, opened):  # type: ignore[no-untyped-def]
-    """Keep the output of the dense MLP beside experts (memory.DenseMlp), `opened` by its gate or normalised."""
+    """Store the output of the dense MLP beside the experts (memory.DenseMlp): `opened` by its gate, or normalised."""
     size = shape.hidden
     for row in tasks(run.counters, phase, rows):
         if not dense.after_dense_norms.shape[1]:
@@ -427,7 +427,7 @@ def choose_phase(run, phase, rows, shape, bias, scales, routed, chosen):  # type
 @kernel
 def grouped(rows, shape, routed, chosen, rank):  # type: ignore[no-untyped-def]
     """List this thread's rows of each expert (memory.RoutedExperts); return how many experts have rows, and the most
-    rows. A late thread counts as the others did, because `chosen` belongs to this forward and layer alone."""
+    rows. A late thread counts the same rows as the others, because `chosen` is only of this forward and layer."""
     counts, begins, used = routed.counts[rank], routed.begins[rank], routed.used[rank]
     counts[:] = 0
     for row in range(rows):

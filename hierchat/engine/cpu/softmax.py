@@ -192,7 +192,7 @@ def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
 def _gate(
     steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False, alone: bool = False
 ) -> Any:
-    """Return a kernel: out = gate / (1 + e**-steep(gate)) * up; `alone`: without the first gate. float32 [size]."""
+    """Return a kernel: out = gate / (1 + e**-steep(gate)) * up; 1 is the first gate if `alone`. float32 [size]."""
 
     @llvm.emits(types.void, *[types.int64] * 4)
     def gate(b: ir.IRBuilder, gates: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:

@@ -123,7 +123,7 @@ states."""
 
 
 class CudaRunner(Runner):
-    """Runs a causal language model of transformers behind the Runner contract, for the models in models/runnable.py.
+    """Runs a causal language model of transformers by the Runner contract, for the models in models/runnable.py.
     Each sequence has slots for the whole context at fixed addresses. `key` names the weights, for the self-test's
     result."""
 

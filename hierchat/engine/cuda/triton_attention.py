@@ -1,5 +1,5 @@
 """Compute attention of a segment's rows on CUDA: one program for a row, a key-value head and a SPLIT of positions.
-A second kernel adds the splits in order. No tile holds two rows, so a row's bits depend on its own text alone."""
+A second kernel adds the splits in order. No tile holds two rows, so a row's bits depend only on its own text."""
 
 from __future__ import annotations
 
