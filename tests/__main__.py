@@ -61,8 +61,16 @@ def compile_kernels() -> list[subprocess.Popen[bytes]]:
     return [subprocess.Popen([*command, part], stdin=subprocess.PIPE) for part in ("engine", "drafting")]
 
 
+def keep_bytecode() -> None:
+    """Let Python keep what it compiles: images of Docker forbid it, and then each of the hundred processes that the
+    tests start compiles torch, transformers and pandas again."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
 if __name__ == "__main__":
     os.chdir(ROOT)
+    keep_bytecode()
     compiling = compile_kernels()
     get_browsers()
     for process in compiling:
