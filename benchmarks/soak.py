@@ -171,7 +171,7 @@ def _visits(address: str, name: str, number: Iterator[int]) -> Iterator[str]:
     for words in ("tuple", ""):
         page.fire("hc-search", "change", words)
         yield "searches"
-    for view in ("models", "insights", "comparisons", "settings"):
+    for view in ("models", "insights", "settings"):
         page.fire("hc-bus", "hc_panel", text=view)
         yield "views"
     page.fire("hc-bus", "hc_open", id=chat)

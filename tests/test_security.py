@@ -210,7 +210,7 @@ def test_names_that_are_markup_are_text(fresh: FakeService) -> None:
     store.replies.append(reply, MARKUP, [1], [MARKUP])
     store.replies.finish(reply, MARKUP, "complete", TurnFigures(stop_string=MARKUP))
     fresh.texts.listed = [UserDocument(MARKUP, 9, 9, (MARKUP,), (MARKUP,), True, False)]
-    for place in ({"c": str(chat)}, *({"view": view} for view in ("settings", "insights", "comparisons"))):
+    for place in ({"c": str(chat)}, *({"view": view} for view in ("settings", "insights"))):
         page = Visitor(fresh, **place)
         blocks = page.app.blocks.values()
         names = [block.elem_id for block in blocks if isinstance(block, gr.HTML) and block.elem_id]

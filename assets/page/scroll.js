@@ -48,15 +48,7 @@ when('#hc-second', () => {
   const versus = find('#hc-versus');
   const changed = new Map();
   for (const column of versus.querySelectorAll('.hc-column')) changes(column, () => changed.set(column, performance.now()));
-  let shown = false; // the result, which takes the place of the columns: it is read from its beginning
-  const ended = () => Boolean(versus.querySelector('.hc-result'));
-  when('#hc-result', (place) => changes(place, () => {
-    const self = scrollers.find(({ element }) => element === versus);
-    if (ended() && !shown && self.following) versus.scrollTop = 0;
-    shown = ended();
-  }));
   scroller(versus, () => {
-    if (ended()) return versus.scrollTop;
     const newest = Math.max(...changed.values());
     const ends = [...changed].filter(([, at]) => newest - at < 500)
       .map(([column]) => column.getBoundingClientRect().bottom);

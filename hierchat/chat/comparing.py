@@ -3,13 +3,12 @@
 import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-import hierchat
 from hierchat import logs
-from hierchat.chat.comparison import ARMS, CompareFrame, Comparison, Configuration, Pair, Side, Verdict, names
+from hierchat.chat.comparison import ARMS, CompareFrame, Configuration, Pair, Verdict, names
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Frame
 from hierchat.chat.in_progress import in_reply_thread
@@ -20,10 +19,8 @@ from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _
-from hierchat.runtime.costs import machine_words
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import StoreError
 from hierchat.store.records import BUSY_SHARE
 
 
@@ -37,11 +34,8 @@ class Comparing:
 
     _slot: ModelSlot
     _pair: Pair
-    _question: str
     _begin: Callable[[ServedModel, Arm], ReplyRecorder]
     _keep: Callable[[ServedModel], None]
-    _alone: bool
-    """Whether the question is the first of its chat."""
 
     def __post_init__(self) -> None:
         self._names = names(self._pair)
@@ -155,37 +149,10 @@ class Comparing:
         for arm, reply in replies.items():
             self._set(arm, replace(self._frames[arm], figures=reply.statistics.figures()))
         if self._replies.keys() == set(ARMS):
-            yield self._judged()
-
-    def _judged(self) -> CompareFrame:
-        first, second = (self._replies[arm] for arm in ARMS)
-        engine = first.model.engine if first.model is second.model else None
-        compares = engine if isinstance(engine, Compares) else None
-        found = verdict(self._replies, self._names, compares, self._others)
-        found = replace(found, exact=engine.exact if engine else None, others=self._others)
-        ended = all(
-            reply.statistics.finish not in (None, "stopped", "error") for reply in self._replies.values()
-        )
-        result = None
-        if ended and first.statistics.tokens and second.statistics.tokens:
-            sides = {arm: self._side(arm) for arm in ARMS}
-            result = Comparison(
-                self._question, sides, found, machine_words(), hierchat.__version__, self._alone
-            )
-        return CompareFrame(dict(self._frames), None, found, result)
-
-    def _side(self, arm: Arm) -> Side:
-        reply = self._replies[arm]
-        return Side(
-            self._names[arm],
-            reply.model.name,
-            reply.model.model_key,
-            reply.model.engine.backend,
-            self._pair[arm],
-            reply.settings.model_dump(mode="json"),
-            reply.statistics.text,
-            reply.statistics.figures(),
-        )
+            first, second = (self._replies[arm].model for arm in ARMS)
+            exact = first.engine.exact if first is second else None
+            found = replace(verdict(self._replies, self._names, self._others), exact=exact)
+            yield CompareFrame(dict(self._frames), None, found)
 
     def _set(self, arm: Arm, frame: Frame) -> None:
         self._frames[arm] = replace(frame, name=self._names[arm])
@@ -204,21 +171,8 @@ def _require_drafting(served: ServedModel, chosen: Configuration) -> None:
         )
 
 
-def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> CompareFrame:
-    """Store the result of a comparison's last frame and put its id there. If the store fails, it is only shown."""
-    result = frame.result
-    if result is None:
-        return frame
-    with suppress(StoreError):
-        result = replace(result, id=keep(result.question, result.at, result.to_json()))
-    return replace(frame, result=result)
-
-
-# What a comparison found, in plain words and in precise ones.
-def verdict(
-    replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
-) -> Verdict:
-    """Compare two replies. `engine`: of both, for the logit gap; `others`: share of the processor in other use."""
+def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], others: float = 0.0) -> Verdict:
+    """Compare two replies. `others`: share of the processor that other programs used."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.model is second.model and left.knows_tokens and right.knows_tokens
@@ -229,7 +183,7 @@ def verdict(
         sentence = _("Stopped.")
         if known and same and same == compared:
             sentence = _("Stopped. Word for word the same so far, {same:,} tokens.").format(same=same)
-        return Verdict(same == compared, same, None, None, sentence)
+        return Verdict(same == compared, same, None, sentence)
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
     drafted = all(
         one.model.is_local or isinstance(one.model.engine, LearnsElsewhere) for one in (first, second)
@@ -239,24 +193,15 @@ def verdict(
     deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
     tempo = _pace(speedup, names["second"], others) if deserved else ""
     identical = same == total if known else left.text == right.text
-    gap, word = None, common_prefix(left.text.split(), right.text.split()) + 1
-    precise = _("First difference at token {token:,}.").format(token=same + 1) if known else ""
+    word = common_prefix(left.text.split(), right.text.split()) + 1
     if identical:
         sentence = _("Word for word the same.{pace}").format(pace=tempo)
-        precise = _("Both texts have the same characters.")
-        if known:
-            precise = _("Identical, {same:,} of {total:,} tokens.").format(same=same, total=total)
     elif reason := _reason(first, second):
         said = _("Other words from word {word:,} on, as expected: {reason}.{pace}")
         sentence = said.format(word=word, reason=reason, pace=tempo)
     else:
         sentence = _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo)
-        if engine and known and same < min(len(left.tokens), len(right.tokens)):
-            context = [*first.prompt_ids, *left.tokens[:same]]
-            gap = engine.logit_gap(context, left.tokens[same], right.tokens[same])
-            noted = _(" (logit gap {gap:.4f})").format(gap=gap)
-            precise = _("First difference at token {token:,}{noted}.").format(token=same + 1, noted=noted)
-    return Verdict(identical, same, gap, speedup, sentence, precise=precise)
+    return Verdict(identical, same, speedup, sentence)
 
 
 def _reason(first: ReplyStream, second: ReplyStream) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 
 from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
-from hierchat.chat.comparing import Comparing, with_id
+from hierchat.chat.comparing import Comparing
 from hierchat.chat.comparison import USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
 from hierchat.chat.conversations import Conversations, reply_settings
@@ -76,7 +76,7 @@ class ChatService:
         self.prefixes = PrefixKeeper(store, slot)
         self._reading = ReadingAhead(slot, self._beginning, self.prefixes)
         self.documents = ChatDocuments(store.connection, self.prefixes.drop)
-        self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
+        self.users, self.keys = store.users, store.keys
         self.completions = Completions(
             slot, self._histories, self._learned, store.learned, store.users.is_owner, self.prefixes
         )
@@ -193,7 +193,7 @@ class ChatService:
         stop: threading.Event,
         pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a question in two ways; store the second reply, and the result. Raises as `send`."""
+        """Answer a question in two ways, and store the second reply. Raises as `send`."""
         self.store.chats.get(user_id, question.conversation_id)
         stored: Message | None = None
 
@@ -209,14 +209,10 @@ class ChatService:
             stored = self.store.messages.get(user_id, record.question)
             return record
 
-        first_words = question.parent_id is None and not question.files
-        alone = first_words and self._system_prompt(user_id, question.conversation_id) is None
-        running = Comparing(self.slot, pair, question.text, begin, self.completions.keep, alone)
-        kept = partial(self.store.comparisons.add, user_id, question.conversation_id)
+        running = Comparing(self.slot, pair, begin, self.completions.keep)
         try:
             with closing(running.frames(stop)) as frames:
-                for frame in frames:
-                    yield with_id(frame, kept)
+                yield from frames
         finally:
             self.titles.wake()
 

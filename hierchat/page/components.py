@@ -9,8 +9,7 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS, USUAL
 from hierchat.chat.frames import Arm
 from hierchat.language import _
-from hierchat.page import chat_settings, sidebar
-from hierchat.page.panels import comparisons_panel
+from hierchat.page import chat_settings, compare, sidebar
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros, button, script
 
@@ -60,8 +59,7 @@ class Components:
         self.every = [
             self.list, self.undo, self.links, self.account, self.title, self.model, self.pair, self.host,
             self.incognito, self.project, self.offer, self.recent, self.thread, self.growing,
-            self.asked, self.verdict, self.result,
-            *(part for pair in self.columns.values() for part in pair),
+            self.asked, self.verdict, *(part for pair in self.columns.values() for part in pair),
             *(output for panel in panels for output in panel.outputs), self.live, self.tray,
             self.box, self.context, self.bus, self.timer, self.setup, self.count,
             *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about,
@@ -97,9 +95,9 @@ class Components:
                 False, label=_("Compare"), container=False, elem_id="hc-compare", min_width=0
             )
         with gr.Row(elem_id="hc-setup"):
-            self.setup = gr.HTML(comparisons_panel.line(USUAL), elem_id="hc-against")
+            self.setup = gr.HTML(compare.line(USUAL), elem_id="hc-against")
             """The line that says what Compare runs,"""
-            self.pair = gr.HTML(comparisons_panel.form(names), elem_id="hc-pair")
+            self.pair = gr.HTML(compare.form(names), elem_id="hc-pair")
             """and the form behind it."""
         self.host = gr.HTML("", elem_id="hc-host")
         self.incognito = gr.HTML("", elem_id="hc-incognito")
@@ -122,7 +120,6 @@ class Components:
                         )  # fmt: skip
                         figures = gr.HTML("", elem_id=f"hc-{arm}-figures", elem_classes="hc-arm-figures")
                         self.columns[arm] = text, figures
-            self.result = still("hc-result")
 
     def _build_composer(self) -> None:
         self.tray = gr.HTML("", elem_id="hc-tray")

@@ -8,11 +8,10 @@ from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.service import ChatService
-from hierchat.page import conversation, status
+from hierchat.page import compare, conversation, status
 from hierchat.page.components import Components
 from hierchat.page.conversation import GrowingReply
 from hierchat.page.page_sessions import Session
-from hierchat.page.panels import comparisons_panel
 from hierchat.page.views import Update, Views, deleted
 
 FIGURES_SECONDS = 0.5
@@ -121,7 +120,7 @@ class Follower:
         if compared:
             last = reply.latest if isinstance(reply.latest, CompareFrame) else None
             update |= views.columns(conversation.arms(last))
-            update[p.verdict], update[p.result] = comparisons_panel.ended(last)
+            update[p.verdict] = compare.verdict_line(last.verdict) if last and last.verdict else ""
         return update
 
     def _lesson(self, reply: ReplyInProgress) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 import gradio as gr
 
 from hierchat.access.files import TicketExpired, files
+from hierchat.chat import comparison
 from hierchat.language import _, later
-from hierchat.page import chat_settings, page_sessions, sidebar, status
+from hierchat.page import chat_settings, compare, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
-from hierchat.page.event_data import EventFields, PageEvent, parsed, whole
+from hierchat.page.event_data import EventFields, PageEvent, of_type, parsed, whole
 from hierchat.page.guard import SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
 from hierchat.page.views import Update
 from hierchat.store import LOCAL_USER, NotFound
@@ -45,6 +46,8 @@ class PageHandlers(HandlerGroup):
         on("hc_details", self.details, trigger_mode="multiple")
         on(p.query.change, self.search, [p.query], trigger_mode="always_last")
         on(p.compare.change, self.compare, [p.compare])
+        # Each change, one after the other: the last one counts.
+        on("hc_setup", self.choose_pair, outputs=[p.setup], trigger_mode="multiple", concurrency_limit=1)
         on(p.back.click, self.back)
         on(p.stop.click, self.stop, outputs=[], apart=True)
         on("hc_dismiss", self.dismiss, outputs=[])
@@ -203,6 +206,13 @@ class PageHandlers(HandlerGroup):
         """Switch comparing on or off; turned off, the conversation comes back."""
         box = gr.update(placeholder=_("Message both…") if on else _("Message…"))
         return {self._parts.box: box} | ({} if on else self.back(event))
+
+    def choose_pair(self, event: PageEvent) -> Update:
+        """Set the pair for the next comparison of this page."""
+        given = parsed(event.text, dict)
+        sides = {arm: of_type(given.get(arm), dict) for arm in comparison.ARMS}
+        event.session.pair = {arm: comparison.Configuration.of(side) for arm, side in sides.items()}
+        return {self._parts.setup: compare.line(event.session.pair)}
 
     def back(self, event: PageEvent) -> Update:
         """Return from the columns of a comparison to the conversation."""

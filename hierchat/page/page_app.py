@@ -34,7 +34,6 @@ from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Page, PageEvents
 from hierchat.page.markdown.drawing import empty_caches
 from hierchat.page.page_sessions import MOST_PAGES
-from hierchat.page.panels.comparisons_panel import ComparisonsPanel
 from hierchat.page.panels.insights_panel import InsightsPanel
 from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import Panel
@@ -58,7 +57,6 @@ def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.
         panels: list[Panel] = [
             ModelsPanel(service, shared=lambda: bool(app.share_url)),
             InsightsPanel(service),
-            ComparisonsPanel(service),
             SettingsPanel(service, log_ins),
         ]
         parts = Components(service.models.names, log_ins is not None, panels)

@@ -41,11 +41,6 @@ def moment(seconds: float) -> str:
     return f"{day(date.fromtimestamp(seconds))}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
 
-def dated(seconds: float) -> str:
-    when = date.fromtimestamp(seconds)
-    return f"{day(when)} {when.year}, {time.strftime('%H:%M', time.localtime(seconds))}"
-
-
 Choices = Mapping[str, Sequence[object]]
 """What there is to choose for a project: names of models, and presets as id and name."""
 GUEST = "guest"

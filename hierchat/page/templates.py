@@ -39,13 +39,13 @@ _SAID = re.compile(r"(?<![\w.])_\('((?:[^'\\]|\\.)+)'")
 _SCRIPTS = (
     "language", "stream", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
     "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
-    "comparisons", "hit", "origin", "login", "connection", "tags", "projects", "titles", "transfer",
+    "compare", "hit", "origin", "login", "connection", "tags", "projects", "titles", "transfer",
     "models", "own_texts", "learning", "thought", "notices",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "glyphs", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status",
-    "composer", "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer",
+    "composer", "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "drawer",
     "chats", "projects", "going_on", "models", "own_texts", "learning", "account", "thought", "narrow",
 )  # fmt: skip
 

@@ -13,11 +13,10 @@ from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.language import _
-from hierchat.page import chat_settings, conversation, sidebar, status
+from hierchat.page import chat_settings, compare, conversation, sidebar, status
 from hierchat.page.components import Components, heading, model_choices, recent
 from hierchat.page.conversation import GrowingReply, ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
-from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.templates import Macros
 from hierchat.store import LOCAL_USER, NotFound
@@ -188,8 +187,7 @@ class Views:
         if reply.compared:
             update |= self._stage("versus") | self.columns(conversation.arms(reply.latest))
             return update | {
-                p.asked: comparisons_panel.asked(reply.text, conversation.files(reply.files)),
-                p.result: "",
+                p.asked: compare.asked(reply.text, conversation.files(reply.files)),
                 p.verdict: status.waiting(_("Running both, one after the other")),
             }
         path: Sequence[Message] = []
@@ -327,7 +325,7 @@ class Views:
             p.offer: self._offer(),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             p.model: gr.update(**self.picker()),
-            p.pair: comparisons_panel.form(models.names),
+            p.pair: compare.form(models.names),
             p.settings.thinks: chat_settings.offered(self._service.thinks),
         }
 
@@ -349,7 +347,7 @@ class Views:
         update: Update = {}
         words = words or defaultdict(GrowingReply)
         for arm, (text, figures) in self._parts.columns.items():
-            update[text], update[figures] = comparisons_panel.column(arms.get(arm), words[arm])
+            update[text], update[figures] = compare.column(arms.get(arm), words[arm])
         return update
 
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import psutil
@@ -98,13 +97,6 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-@cache
-def machine_words() -> str:
-    """Return one line that names processor, cores and memory."""
-    memory = psutil.virtual_memory().total / 2**30
-    return f"{processor()}, {psutil.cpu_count() or 1} cores, {memory:.0f} GB"
 
 
 @dataclass(frozen=True, slots=True)

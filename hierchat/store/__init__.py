@@ -9,7 +9,7 @@ from hierchat.store.backups import Backups
 from hierchat.store.chats import Chats
 from hierchat.store.connection import Connection
 from hierchat.store.errors import NotFound, StoreError
-from hierchat.store.figures import Comparisons, ReplyFigures, StoredComparison
+from hierchat.store.figures import ReplyFigures
 from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedText, GeneratedTexts
 from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
 from hierchat.store.messages import Messages
@@ -41,7 +41,6 @@ class Store:
         self.messages = Messages(connection)
         self.replies = Replies(connection)
         self.figures = ReplyFigures(connection)
-        self.comparisons = Comparisons(connection)
         self.history = History(connection)
         self.learned = LearnedValues(connection)
         self.generated = GeneratedTexts(connection)

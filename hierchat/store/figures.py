@@ -1,19 +1,14 @@
-"""Sum up the replies of a user, measure each model's speed, and store results of comparisons."""
+"""Sum up the replies of a user, and measure each model's speed."""
 
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from sqlite_utils import Database
-
-from hierchat.store.connection import add_row
-from hierchat.store.errors import NotFound
 from hierchat.store.records import (
     BUSY_SHARE,
     DraftingFigures,
@@ -24,24 +19,7 @@ from hierchat.store.records import (
     Totals,
 )
 from hierchat.store.replies import FINISHED, TOKEN
-from hierchat.store.repository import Repository, owned_conversation
-
-_OWNED = (
-    "SELECT comparisons.* FROM comparisons JOIN conversations ON conversations.id = conversation_id"
-    " WHERE user_id = ? AND hidden_by IS NULL"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredComparison:
-    """Stored result of a comparison; `result` is JSON, which the store does not read."""
-
-    id: int
-    conversation_id: int
-    created_at: float
-    question: str
-    result: str
-
+from hierchat.store.repository import Repository
 
 _TOTALS = f"""
     SELECT count(*) AS replies, ifnull(sum(tokens), 0) AS tokens
@@ -149,47 +127,6 @@ class ReplyFigures(Repository):
     def writers(self) -> set[str]:
         """Return the names of all models that ever wrote here, for whichever user, as far as their replies remain."""
         return {name for (name,) in self._rows("SELECT DISTINCT model FROM turns", [])}
-
-
-class Comparisons(Repository):
-    """Stores results of comparisons. Each belongs to the conversation in which it was made, and is deleted with it."""
-
-    def add(self, user_id: int, conversation_id: int, question: str, created_at: float, result: str) -> int:
-        """Store a result and return its id; 0 in an incognito conversation, which keeps nothing. Raises NotFound."""
-        with self._connection.write() as db:
-            if owned_conversation(db, user_id, conversation_id)["incognito"]:
-                return 0
-            values = {"created_at": created_at, "question": question, "result": result}
-            return add_row(db, "comparisons", conversation_id=conversation_id, **values)
-
-    def all(self, user_id: int, limit: int) -> list[StoredComparison]:
-        with self._connection.read() as db:
-            rows = db.query(f"{_OWNED} ORDER BY comparisons.id DESC LIMIT ?", [user_id, limit])
-            return [StoredComparison(**row) for row in rows]
-
-    def get(self, user_id: int, comparison_id: int) -> StoredComparison:
-        with self._connection.read() as db:
-            return _owned_comparison(db, user_id, comparison_id)
-
-    def delete(self, user_id: int, comparison_id: int) -> None:
-        with self._connection.write() as db:
-            _owned_comparison(db, user_id, comparison_id)
-            db.execute("DELETE FROM comparisons WHERE id = ?", [comparison_id])
-        self._connection.rewrite()
-
-    def delete_all(self, user_id: int) -> int:
-        gone = self._run(
-            "DELETE FROM comparisons WHERE conversation_id IN (SELECT id FROM conversations WHERE user_id = ?)",
-            [user_id],
-        )
-        self._connection.rewrite()
-        return gone
-
-
-def _owned_comparison(db: Database, user_id: int, comparison_id: int) -> StoredComparison:
-    for row in db.query(f"{_OWNED} AND comparisons.id = ?", [user_id, comparison_id]):
-        return StoredComparison(**row)
-    raise NotFound("This comparison was deleted.")
 
 
 def _grouped(rows: list[Row], column: str) -> Iterator[tuple[str, list[Row]]]:

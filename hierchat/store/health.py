@@ -11,7 +11,7 @@ from hierchat.store.migrations import is_foreign, is_newer, migrations
 
 TABLES = (
     "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "suffix_runs", "self_texts",
-    "learned", "latency", "comparisons", "accounts", "documents", "passages",
+    "learned", "latency", "accounts", "documents", "passages",
 )  # fmt: skip
 """Tables whose rows are counted."""
 BUSY_SECONDS = 2.0

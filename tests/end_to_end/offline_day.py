@@ -19,7 +19,7 @@ from tests.end_to_end.program import ROOT, Program
 from tests.isolation import visitor
 from tests.testing.raw import ask_endpoint
 
-PANELS = ("models", "documents", "insights", "comparisons", "settings")
+PANELS = ("models", "documents", "insights", "settings")
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 """SIOCGIFFLAGS, SIOCSIFFLAGS and IFF_UP of Linux."""
 

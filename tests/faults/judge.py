@@ -24,7 +24,7 @@ from tests.testing.deleting import on_disk
 LOST_SECONDS = 0.5
 """What may be lost of a growing reply; beside it stands what the machine itself was late."""
 INDEXES = ("messages_fts", "titles_fts", "attachments_fts", "passages_fts")
-COUNTED = ("asked", "answered", "brought", "served", "read", "named", "compared", "deleted", "secret")
+COUNTED = ("asked", "answered", "brought", "served", "read", "named", "deleted", "secret")
 """What users were told that the database must show."""
 
 
@@ -45,7 +45,6 @@ class Owed:
     replies: dict[int, dict[str, Any]] = field(default_factory=dict)
     grown: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     titles: dict[int, set[str]] = field(default_factory=dict)
-    comparisons: dict[int, int] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     unsure: set[int] = field(default_factory=set)
     """Chats that a kill met while they were deleted, brought back or forked."""
@@ -74,8 +73,6 @@ class Owed:
                     self.titles.setdefault(chat, {""}).add(note["title"])
                 case "named":
                     self.titles[chat] = {note["title"]}
-                case "compared":
-                    self.comparisons[note["id"]] = chat
                 case "deleting" | "restoring" | "forking" | "comparing":
                     self.unsure.add(chat)
                     self.gone.discard(chat)
@@ -165,10 +162,6 @@ def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float)
         given = "" not in titles and chat in chats and chat not in owed.unsure  # empty: never told of one
         if since is None and given and chats[chat] not in titles:
             yield "problem", f"chat {chat} is called {chats[chat]!r}, not {titles}"
-    for id, chat in owed.comparisons.items():
-        kept = db.execute("SELECT 1 FROM comparisons WHERE id = ?", [id]).fetchone()
-        if since is None and chat in chats and not kept:
-            yield "problem", f"comparison {id}: lost"
     # Of a chat that was deleted and brought back or killed meanwhile, what is there is whole; else nothing is.
     logged = {
         id: (text, len(ids) // TOKEN.itemsize, state)

@@ -318,9 +318,8 @@ class User:
         chat, settings = self.chat(), GenerationSettings(max_new_tokens=12, logit_bias={END: -100.0})
         self.notes("comparing", chat=chat)
         question = NewQuestion(chat, self.service.chats.last_message(self.user, chat), "Count.")
-        *_, last = self.service.compare(self.user, question, settings, threading.Event())
-        if last.result is not None and last.result.id:
-            self.notes("compared", id=last.result.id, chat=chat)
+        for _frame in self.service.compare(self.user, question, settings, threading.Event()):
+            pass
 
     def switch(self) -> None:
         self.service.slot.start(self.rng.choice(["tiny-0", "tiny-1"]))

@@ -18,7 +18,6 @@ from hierchat.access import limits
 from hierchat.access.files import Files, files
 from hierchat.chat.in_progress import InProgress, ReplyInProgress
 from hierchat.page.page_sessions import Attached, KeptFiles
-from hierchat.store import StoredComparison
 from tests.isolation.conftest import Place, served, writing
 from tests.isolation.visitor import Visitor, defaults
 from tests.testing.secrets import SECRET, Secrets, fill, rows_of
@@ -147,10 +146,6 @@ def anybodys_message(db: Any, user_id: int, id: int) -> dict[str, Any]:
     return next(db.query("SELECT * FROM messages WHERE id = ?", [id]))
 
 
-def anybodys_comparison(db: Any, user_id: int, id: int) -> StoredComparison:
-    return StoredComparison(**next(db.query("SELECT * FROM comparisons WHERE id = ?", [id])))
-
-
 def anybodys_file(self: KeptFiles, user_id: int, key: str) -> Attached | None:
     return next((file for (_, one), file in self._files.items() if one == key), None)
 
@@ -176,12 +171,11 @@ MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.ow
     [
         (CONVERSATIONS, "hc_open", "chat"),
         (MESSAGES, "hc_edit_reply", "reply"),
-        ({"store.figures._owned_comparison": anybodys_comparison}, "hc_result", "comparison"),
         ({"page.page_sessions.KeptFiles.find": anybodys_file}, "hc_kept", "key"),
         ({"chat.in_progress.InProgress.take_out": anybodys_next}, "hc_next_edit", "number"),
         ({"access.files.Files.take": anybodys_ticket}, "ticket", ""),
     ],
-    ids=["conversations", "messages", "comparisons", "attached files", "messages that wait", "exports"],
+    ids=["conversations", "messages", "attached files", "messages that wait", "exports"],
 )
 def test_the_attacks_are_real_ones(
     place: Place, victim: Victim, monkeypatch: pytest.MonkeyPatch, without: dict[str, Any], event: str, what: str

@@ -38,7 +38,7 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.in_progress.stop(fake.user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(fake.user))
     with fake.store.connection.write() as db:  # deleting one by one takes long
-        for table in ("conversations", "comparisons", "presets", "projects", "keys"):
+        for table in ("conversations", "presets", "projects", "keys"):
             db.execute(f"DELETE FROM {table}")
     fake.store.keys.set_access("off")
     fake.store.users.choose(fake.user, keep_writing=True)

@@ -317,7 +317,7 @@ def test_tab_alone_reaches_all_of_a_chat_and_escape_leads_back(visitor: Chat, se
         keys.press("Tab")
         reached.add(page.evaluate(named))
     assert reached >= {
-        "Send", "List of chats", "New", "Search", "New project", "Story", "Models", "Insights", "Comparisons",
+        "Send", "List of chats", "New", "Search", "New project", "Story", "Models", "Insights",
         "Settings", "Model", "Chat settings", "Conversation", "Sources", "Again", "Edit", "Copy",
         "Fork: continue in a new chat", "Details", "Attach files",
     }  # fmt: skip

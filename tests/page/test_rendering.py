@@ -21,11 +21,11 @@ from hierchat.chat.statistics import LevelView, PlanView, SourceRun
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.language import spoken
 from hierchat.page import chat_settings, conversation, sidebar, status, templates
+from hierchat.page.compare import verdict_line
 from hierchat.page.components import heading
 from hierchat.page.conversation import GrowingReply, ShownMessage, marked, said, thread, user_message
 from hierchat.page.figures import details, figures_line, foot_line, plan_picture
 from hierchat.page.markdown.drawing import render
-from hierchat.page.panels.comparisons_panel import verdict_line
 from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence, environment
 from hierchat.reasoning import join_reasoning
@@ -401,11 +401,11 @@ def test_the_same_words_are_claimed_as_far_as_the_self_test_found() -> None:
         slot = SlotStatus("m", "ready", exact=exact)
         assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
         assert words in visible(status.model_proof(slot))
-        assert words in visible(verdict_line(Verdict(True, 9, None, 2.0, "Identical.", exact)))
+        assert words in visible(verdict_line(Verdict(True, 9, 2.0, "Identical.", exact)))
     assert status.slot_sentence(SlotStatus("m", "ready", exact=None)) == "m is ready."
     assert status.model_proof(SlotStatus("m", "loading")) == ""
-    assert "hc-proof" not in verdict_line(Verdict(True, 9, None, 2.0, "Identical."))
-    unpadded = verdict_line(Verdict(False, 3, 0.001, 2.0, "First difference at token 4.", True))
+    assert "hc-proof" not in verdict_line(Verdict(True, 9, 2.0, "Identical."))
+    unpadded = verdict_line(Verdict(False, 3, 2.0, "First difference at token 4.", True))
     assert "without padding" in unpadded
 
 

@@ -81,5 +81,5 @@ def test_vllm_with_our_drafter(store: Store, script: Script, url: str) -> None:
         page.give("Compare", True, "change")
         page.ask("Both")
         assert "Word for word the same" in page.says("hc-verdict")
-        assert "Without drafts" in page.says("hc-result")
+        assert "Without drafts" in page.says("hc-first-text")
         serves.close()

@@ -21,7 +21,6 @@ from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.page.stored import RICH, stored_chat, weeks
-from tests.page.test_comparisons import keep
 from tests.page.test_rendering import PLAN
 from tests.testing import browser as driving
 from tests.testing import pseudo
@@ -42,9 +41,9 @@ NAMED = ("no chats yet", "chat settings", "an editor", "a comparison")
 PARTS = {
     "help": "dialog[open]", "while a reply is written": "#hc-chat", "what a run tells": "#hc-tip",
     "a message that failed": "#hc-live", "chat settings": "#hc-drawer",
-    "what Compare runs": "#hc-setup", "a comparison": "#hc-result", "Insights of nearly nothing": "#hc-panel-insights",
-    **{view: f"#hc-panel-{view}" for view in ("insights", "comparisons", "models", "settings")},
-    "a kept comparison": "#hc-panel-comparisons", "a model is fetched": "#hc-panel-models",
+    "what Compare runs": "#hc-setup", "a comparison": "#hc-versus", "Insights of nearly nothing": "#hc-panel-insights",
+    **{view: f"#hc-panel-{view}" for view in ("insights", "models", "settings")},
+    "a model is fetched": "#hc-panel-models",
     "forgetting is asked about": "dialog[open]", "a search": "#hc-sidebar", "a chat is renamed": "dialog[open]",
     "the menu of a chat": "[role=menu]", "a chat was deleted": ".hc-undo",
 }  # fmt: skip
@@ -82,14 +81,14 @@ KNOWN = [
 ]  # fmt: skip
 """Names, and what was asked."""
 THEIRS = ", ".join((
-    ".hc-user", ".hc-text", ".hc-heading", ".hc-brand", ".hc-list .hc-title", ".hc-tags", ".hc-filter", ".hc-question",
-    ".hc-path", ".hc-writer", ".hc-words", ".hc-arm", ".hc-sent", "#hc-said", "code", "pre", "kbd", "option", "script",
+    ".hc-user", ".hc-text", ".hc-heading", ".hc-brand", ".hc-list .hc-title", ".hc-tags", ".hc-filter",
+    ".hc-path", ".hc-writer", ".hc-arm", ".hc-sent", "#hc-said", "code", "pre", "kbd", "option", "script",
     "style", ".hc-model th > span:first-child",
     ".hc-found h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",
     # What lower layers say, or said when it was stored.
-    ".hc-fit", ".hc-draft-models li", ".hc-plan ul", "#hc-verdict", ".hc-verdict", ".hc-results .hc-quiet",
+    ".hc-fit", ".hc-draft-models li", ".hc-plan ul", "#hc-verdict", ".hc-verdict",
     ".hc-snippet", ".hc-error",
-    ".hc-against", ".hc-result .hc-facts", ".hc-difference h3", ".hc-both th", ".hc-measured li", ".hc-chart svg",
+    ".hc-against", ".hc-chart svg",
 ))  # fmt: skip
 """Texts of users and models, names, what Gradio says."""
 
@@ -164,7 +163,7 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
         yield "what Compare runs"
         page.locator("#hc-setup summary").click()
         chat.send("Both")
-        expect(page.locator("#hc-result article")).to_be_visible()
+        expect(page.locator("#hc-verdict .hc-verdict")).to_be_visible()
         chat.idle()
         yield "a comparison"
     user = service.user
@@ -172,18 +171,13 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
     expect(page.locator("#hc-panel-insights h2").first).to_be_visible()
     yield "Insights of nearly nothing"
     weeks(service.store, user)
-    keep(service.store, "How")
-    for view in ("insights", "comparisons", "models", "settings"):
+    for view in ("insights", "models", "settings"):
         go_to(chat, view)
         if view == "insights":
             expect(page.locator("#hc-panel-insights svg").first).to_be_visible()
         for more in page.locator(f"#hc-panel-{view} summary").all():
             more.click()
         yield view
-        if view == "comparisons":
-            page.locator(".hc-results li button").first.click()
-            expect(page.locator("#hc-panel-comparisons .hc-one")).to_be_visible()
-            yield "a kept comparison"
         if view == "models":
             page.locator('[data-model="Qwen3 1.7B"] [data-act=hc_model_fetch]').click()
             expect(page.locator(".hc-model progress")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Figures by day, by model, and results of comparisons."""
+"""Figures by day and by model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
-from hierchat.store import NotFound, Store, figures
+from hierchat.store import Store, figures
 from hierchat.store.records import DraftingFigures, NewTurn, SourceCount, TurnFigures
-from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.deleting import delete_for_good
 from tests.testing.stores import chat_of, replied
 
 
@@ -146,40 +144,6 @@ def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -
         "old": (10.0, 20),
         "new": (30.0, 2),
     }
-
-
-def kept(store: Store, user: int, question: str = "why?", result: str = "{}") -> tuple[int, int]:
-    chat = store.chats.create(user)
-    return chat, store.comparisons.add(user, chat, question, 12.5, result)
-
-
-def test_the_newest_come_first_and_nothing_is_kept_of_an_incognito_chat(store: Store, user: int) -> None:
-    ids = [kept(store, user, f"question {number}")[1] for number in range(3)]
-    assert store.comparisons.add(user, store.chats.begin_incognito(user), "why?", 0.0, "{}") == 0
-    assert [one.id for one in store.comparisons.all(user, 2)] == [ids[2], ids[1]]
-    one = store.comparisons.get(user, ids[0])
-    assert (one.question, one.created_at, one.result) == ("question 0", 12.5, "{}")
-
-
-def test_they_are_deleted_from_the_file_alone_or_with_their_chat(store: Store, user: int, path: Path) -> None:
-    words = ("aaardvark", "bbbadger", "cccaracal")
-    ids = [kept(store, user, result=f'"{word}"') for word in words]
-
-    def there() -> list[str]:
-        return [word for word in words if word.encode() in on_disk(path)]
-
-    store.comparisons.delete(user, ids[1][1])
-    assert there() == ["aaardvark", "cccaracal"]
-    chat, one = ids[2]
-    store.chats.hide(user, chat)
-    with pytest.raises(NotFound):
-        store.comparisons.get(user, one)
-    store.chats.restore(user, chat)
-    assert store.comparisons.get(user, one).id == one
-    delete_for_good(store, user, chat)
-    assert there() == ["aaardvark"]
-    assert store.comparisons.delete_all(user) == 1
-    assert (store.comparisons.all(user, 9), there()) == ([], [])
 
 
 def test_a_models_speed_is_the_best_of_its_last_replies_on_an_idle_machine(store: Store, user: int) -> None:

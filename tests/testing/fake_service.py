@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from hierchat.chat.chat_documents import ChatDocuments, quotes
-from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
+from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Verdict, names
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Figures, Frame
@@ -145,7 +145,7 @@ class FakeService(ChatService):
         self.summary_failures: dict[tuple[int, int], str] = {}
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.data = UserData(store, self.changes)
-        self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
+        self.users, self.keys = store.users, store.keys
         self.users.choose(self.user, told=2)  # nothing stands above the box but what a test is about
         self.dismiss_model_message = self.slot.hush
         self.models = FakeModelManager(self.slot)
@@ -249,9 +249,9 @@ class FakeService(ChatService):
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.model is not None:
-                yield from self._compared(arms, user_id, asked, settings, stop, pair)
+                yield from self._compared(arms, user_id, asked, settings, stop)
 
-    def _compared(self, arms, user_id, asked, settings, stop, pair) -> Iterator[CompareFrame]:
+    def _compared(self, arms, user_id, asked, settings, stop) -> Iterator[CompareFrame]:
         question, conversation_id = self._stored(user_id, asked), asked.conversation_id
         yield CompareFrame(dict(arms), None)
         for arm, factor in (("second", 1.0), ("first", 2.0)):
@@ -266,25 +266,12 @@ class FakeService(ChatService):
                 yield CompareFrame(dict(arms), arm)
         tokens = arms["first"].figures.tokens
         if stop.is_set():
-            yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, None, "Stopped."))
+            yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, "Stopped."))
             return
         same = arms["first"].text == arms["second"].text
         pace = f" “{arms['second'].name}” is 2.0\u00d7 faster."
         sentence = f"Word for word the same.{pace}" if same else f"The words differ from word 3 on.{pace}"
-        precise = f"Identical, {tokens} of {tokens} tokens." if same else "First difference at token 4."
-        verdict = Verdict(same, tokens, None, 2.0, sentence, True, precise)
-        sides = {
-            arm: Side(
-                arms[arm].name, "SmolLM2 135M", "smol:1", "blocks", pair[arm],
-                settings.model_dump(mode="json"), arms[arm].text, arms[arm].figures,
-            )
-            for arm in ARMS
-        }  # fmt: skip
-        result = Comparison(
-            asked.text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", asked.parent_id is None
-        )
-        kept = self.store.comparisons.add(user_id, conversation_id, asked.text, result.at, result.to_json())
-        yield CompareFrame(dict(arms), None, verdict, replace(result, id=kept))
+        yield CompareFrame(dict(arms), None, Verdict(same, tokens, 2.0, sentence, True))
 
     def read_in(self, user_id: int) -> Iterator[int]:
         if self.slot.model is not None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hierchat.chat.comparison import ARMS, USUAL, Comparison, Side, Verdict
-from hierchat.chat.frames import Figures
-from hierchat.config import GenerationSettings
 from hierchat.store import GeneratedText, Store
 from hierchat.store.documents import Documents
 from hierchat.store.records import (
@@ -55,7 +52,6 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     document = documents.listed(user, chat)[0].id
     preset = store.presets.create(user, word, ChatSettings(f"You are a {word}", {}))
     store.chats.set_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
-    comparison = store.comparisons.add(user, chat, word, 0.0, compared(word).to_json())
     store.learned.keep(user, "m", "successors", word.encode())
     store.generated.keep(
         user, "m", word, GeneratedText(0, (7, 8), True), asked, deletions=store.users.deletions(user)
@@ -72,17 +68,10 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
         attachment = db.execute("SELECT max(id) FROM attachments WHERE message_id = ?", [asked]).fetchone()[0]
     ids = {
         "chat": chat, "asked": asked, "reply": reply, "edited": edited, "preset": preset, "hidden": hidden,
-        "comparison": comparison, "incognito": incognito, "attachment": attachment, "project": project,
+        "incognito": incognito, "attachment": attachment, "project": project,
         "document": document,
     }  # fmt: skip
     return Secrets(user, ids)
-
-
-def compared(word: str) -> Comparison:
-    """Two sides that say it."""
-    settings = GenerationSettings().model_dump(mode="json")
-    side = Side("Plain", "m", "m", "blocks", USUAL["first"], settings, word, Figures())
-    return Comparison(word, dict.fromkeys(ARMS, side), Verdict(True, 1, None, None, word), "x", "0", True)
 
 
 def rows_of(store: Store, user: int) -> dict[str, list[Any]]:

@@ -1,6 +1,5 @@
-// Compare: the form that chooses both sides, and a result as a file, which stays in the browser.
+// Compare: the form that chooses both sides.
 
-// The form
 const sidesOf = (form) => Object.fromEntries([...form.querySelectorAll('fieldset')].map((side) => [
   side.dataset.arm,
   Object.fromEntries([...side.querySelectorAll('[name]')].map(({ name, value }) => [name, value.trim()])),
@@ -56,30 +55,4 @@ acts.hc_setup_reset = ({ button }) => {
   const form = button.closest('form');
   form.reset();
   tellSides(form);
-};
-
-// Deleting asks first: nothing takes it back.
-acts.hc_result_delete = ({ id }) => {
-  const form = titled(id ? _('Delete this comparison?') : _('Delete all comparisons?'));
-  const row = made('div', {});
-  row.append(
-    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
-    made('button', { type: 'submit', textContent: _('Delete'), className: 'hc-primary' }),
-  );
-  form.append(row);
-  form.onsubmit = () => trigger('hc_result_delete', { id });
-  show(form);
-};
-
-// Files
-function save(name, blob) {
-  const link = made('a', { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
-const nameOf = (result) => `hierchat-comparison${Number(result.dataset.id) ? `-${result.dataset.id}` : ''}`;
-
-acts.hc_result_save = ({ button }) => {
-  const result = button.closest('.hc-result');
-  save(`${nameOf(result)}.json`, new Blob([result.dataset.export], { type: 'application/json' }));
 };

@@ -1,0 +1,2 @@
+-- Results of comparisons are shown, and no longer kept.
+DROP TABLE comparisons;
