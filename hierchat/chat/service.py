@@ -339,12 +339,6 @@ class ChatService:
         """Return the plan of draft models in force; None if the model has no draft models."""
         return statistics.plan_view(self.slot.model)
 
-    def index_memory(self, user_id: int) -> statistics.IndexMemory:
-        """Return the bytes that this user's texts take in memory to draft from, and those of texts that all share."""
-        shared = self.slot.model.statistics if self.slot.model else ()
-        corpora = sum(one.tokens.nbytes + one.order.nbytes for one in shared)
-        return statistics.IndexMemory(self._histories.nbytes(user_id), corpora)
-
     def left_out(self, user_id: int, conversation_id: int) -> int:
         """Return how many of the oldest turns the next prompt would leave out; 0 if unknown."""
         served, path = self.slot.model, self.store.messages.path(user_id, conversation_id)

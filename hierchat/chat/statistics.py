@@ -391,16 +391,6 @@ CONTEXT = 1_000
 """Context length, in tokens, for which costs are reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexMemory:
-    """Bytes in memory of the databases that draft by looking up."""
-
-    history: int
-    """Bytes for this user's earlier chats, by all models since the start."""
-    corpora: int
-    """Bytes for the texts that ship and added ones. They are mapped from files, so that the system may drop them."""
-
-
 # What the page shows of a hierarchy: the levels that draft now, and why the others do not.
 @dataclass(frozen=True, slots=True)
 class LevelView:

@@ -2,32 +2,18 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hierchat import logs
 from hierchat.chat.spare_time import SpareTimeThread
-from hierchat.store import GeneratedDrafts, GeneratedSize, Store
+from hierchat.store import Store
 from hierchat.store.change_events import ChangeEvents
-from hierchat.store.records import HistorySize, OverTimeFigures
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown, export_zip
 from hierchat.texts.importing import Import
 
 BACKUP_SECONDS = 60.0
 """Between two looks whether there is a backup of today; the first one after so long."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Insights:
-    """Figures of how drafting has fared for a user, over a range of days and for all time."""
-
-    over_time: OverTimeFigures
-    ever: bool
-    """Whether there are measured replies in some range."""
-    history: HistorySize
-    generated: GeneratedSize
-    generated_drafts: GeneratedDrafts
 
 
 class UserData:
@@ -40,7 +26,7 @@ class UserData:
         self.notice = store.notice
         """What the owner should know of the file."""
         # Passed on as the store has them:
-        self.totals, self.models = store.figures.totals, store.figures.models
+        self.totals, self.over_time = store.figures.totals, store.figures.over_time
         self.generated, self.forget_learned = store.generated.size, store.learned.forget
         self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
         self.backups = store.backups.folder
@@ -67,19 +53,6 @@ class UserData:
             _log.warning("The database was not backed up: %s", said)
         self._not_why = said
         self._daily.wake()
-
-    def insights(self, user_id: int, model_key: str | None, days: int | None) -> Insights:
-        """Return a user's figures of drafting, of one model or of all, over the last `days` or over all."""
-        store = self._store
-        found = store.figures.over_time(user_id, model_key, days)
-        ever = found.whole.replies or (days and store.figures.over_time(user_id, model_key).whole.replies)
-        return Insights(
-            found,
-            bool(ever),
-            store.figures.history_size(user_id),
-            store.generated.size(user_id, model_key),
-            store.generated.drafted(user_id, model_key),
-        )
 
     def importing(self, user_id: int, paths: Sequence[Path]) -> Import:
         """Return an import of chats from files, which runs as it is iterated; call `imported` at its end."""

@@ -51,7 +51,6 @@ class ChatFlags:
     "--plain", is_flag=True, help="the text as it is, without colours (the default where it is piped)"
 )
 @click.option("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
-@click.option("--alone", is_flag=True, hidden=True, expose_value=False)  # accepted for one version
 @click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
 @options.backend_option
 @options.database_option

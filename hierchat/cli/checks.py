@@ -8,7 +8,6 @@ import click
 from hierchat.cli.options import (
     FILE,
     Command,
-    CommandError,
     catalogue_name,
     database_option,
     model_option,
@@ -175,13 +174,8 @@ def _prove(model: str | None, out: Path | None) -> int:
 
 @click.command("doctor", cls=Command)
 @database_option
-@click.option("--gpu", is_flag=True, hidden=True)
-def doctor_command(db: Path | None, gpu: bool) -> int:
+def doctor_command(db: Path | None) -> int:
     """Print a report of machine, versions, kernels, models and database; return 1 where something is wrong."""
-    if gpu:
-        raise CommandError(
-            "What tries a GPU moved out of the program. In a clone: `python -m benchmarks gpu`."
-        )
     from hierchat.checks.doctor import print_report
 
     return print_report(db)

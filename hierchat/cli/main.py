@@ -1,4 +1,4 @@
-"""Define the command line: hierchat [serve] | chat | models | corpus | learn | keys | users | ..."""
+"""Define the command line: hierchat [serve] | chat | models | corpus | keys | users | ..."""
 
 import sys
 from collections.abc import Sequence
@@ -16,7 +16,6 @@ _COMMANDS = {
     "chat": ("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
     "models": ("models_and_corpora", "what can answer, and what is on this machine"),
     "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
-    "learn": ("learn", "let the model write for itself now: such texts make later replies faster"),
     "keys": ("accounts", "keys with which other programs may use the model (serve --api)"),
     "import": ("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
     "export": ("transfer", "your chats as files"),
@@ -24,7 +23,7 @@ _COMMANDS = {
     "restore": ("transfer", "a backup in the place of the database; alone, the backups that are there"),
     "forget": ("transfer", "delete all chats of a user for good"),
     "users": ("accounts", "accounts for the page's login"),
-    "doctor": ("checks", "machine, versions, kernels, models and database, to paste into a report"),
+    "doctor": ("checks", "machine, versions, kernels and database, to paste into a report"),
     "prove": ("checks", "that the promises hold on this machine: words, connections, kills, deletion"),
     "verify": ("checks", "the same words with drafting on and off, token for token"),
 }
@@ -37,9 +36,7 @@ _GONE = {
     "desktop": later(
         "`desktop` is gone: your browser's menu installs the page as an app (Install hierchat)."
     ),
-    "head": later(
-        "`head` is gone: trained heads made replies hardly faster. `hierchat learn` makes them faster."
-    ),
+    "head": later("`head` is gone: trained heads made replies hardly faster."),
 }
 """Messages of removed commands, kept for one version."""
 

@@ -14,7 +14,6 @@ from hierchat.models.cache import count, gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import bring, status
-from hierchat.models.fetch.hub import endpoint, search
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
 from hierchat.models.progress import BrokenFileError, terminal_progress
@@ -77,35 +76,6 @@ def get_model(name: str) -> int:
         return 130
     print(f"{name}: {folder}")
     return 0
-
-
-@models_command.command("search", help="look for models on the hub, which is sent the words")
-@click.argument("words", nargs=-1, required=True, metavar="WORDS...")
-def search_models(words: tuple[str, ...]) -> None:
-    found = search(" ".join(words))
-    if not found:
-        none = _("The hub at {address} has no model whose name holds these words. Try fewer.")
-        print(none.format(address=endpoint()))
-        return
-    rows = []
-    for model in found:
-        forms = [gigabytes(model.size) if model.size else "safetensors"] if model.safetensors else []
-        forms += [f"{len(model.gguf)} GGUF"] if model.gguf else []
-        remarks = ["gated"] if model.gated else []
-        remarks += [f"not to chat with: {model.not_for_chat}"] if model.not_for_chat else []
-        rows.append(
-            (
-                model.repo,
-                count(model.parameters) if model.parameters and not model.packed else "?",
-                ", ".join(forms) or "-",
-                f"{model.downloads:,}" if model.downloads is not None else "?",
-                model.licence or "?",
-                "; ".join(remarks) or "-",
-            )
-        )
-    columns = ("model", "parameters", "as", "downloads", "licence", "remarks")
-    _print_table(columns, rows, right=("parameters", "downloads"))
-    click.echo("Models on the page adds one of them, and says before whether it runs here.", err=True)
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:

@@ -126,7 +126,6 @@ def _whole(text: str) -> int:
 
 
 temperature = _checked(f"A temperature is a number from 0 to {_HOTTEST:g}, not '{{}}'.", float, 0, _HOTTEST)
-minutes = _checked("Minutes are a number above 0, not '{}'.", float, math.ulp(0.0))
 seed = _checked(f"A seed is a whole number from 0 to {_MOST_SEED:,}, not '{{}}'.", _whole, 0, _MOST_SEED)
 max_tokens = _checked(
     f"The longest reply, in tokens, is a whole number from 1 to {MOST_TOKENS:,}, not '{{}}'.",

@@ -2,13 +2,11 @@
 
 import ctypes
 import errno
-import io
 import logging
 import os
 import platform
 import socket
-import sys
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +84,6 @@ def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None)
     database = database_file(flags.db)
 
     from hierchat.access.files import sweep
-    from hierchat.access.hosts import is_loopback
     from hierchat.api.endpoint import Endpoint
     from hierchat.chat.in_progress import none_outlives
     from hierchat.chat.service import ChatService
@@ -130,8 +127,6 @@ def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None)
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(_("hierchat is at {address}").format(address=local))
         print(_("Your data: {path}").format(path=database), flush=True)
-        if sys.stdout and sys.stdout.isatty() and not is_loopback(flags.host):
-            print(qr_code(flags.host, flags.port, sys.stdout.encoding), end="", flush=True)
         if store.notice:
             print(store.notice, flush=True)
         if (endpoint := store.keys.access()) != "off":
@@ -164,25 +159,6 @@ def public_address(url: str) -> str:
             f"--public-url is what browsers open, such as https://chat.example.org, and {url!r} is not."
         )
     return url.rstrip("/")
-
-
-def qr_code(host: str, port: int, encoding: str) -> str:
-    """Return a QR code of the page's address in the network, for a phone's camera; empty if it cannot be drawn."""
-    import segno
-
-    if host.strip("[]") in ("0.0.0.0", "::"):
-        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: the system chooses the interface
-            host = probe.getsockname()[0]
-    at = f"[{host}]" if ":" in host and "[" not in host else host
-    url, drawn = f"http://{at}:{port}", io.StringIO()
-    segno.make(url, micro=False).terminal(drawn, compact=True)
-    text = f"{drawn.getvalue()}On a phone in this network: {url}\n"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return ""
-    return text
 
 
 def _how_to_log_in(store: "Store", guest_password: str) -> str:

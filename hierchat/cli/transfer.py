@@ -16,7 +16,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.backups import backups_of, require_whole, restore
 from hierchat.store.health import examine
-from hierchat.texts.exporting import beside_chats, export_json, export_markdown
+from hierchat.texts.exporting import beside_chats, export_json
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import KNOWN, Import
 
@@ -61,33 +61,18 @@ def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> i
 
 @click.command("export", cls=Command)
 @click.argument("out", type=FILE)
-@click.option(
-    "--format",
-    type=click.Choice(("json", "markdown")),
-    default="json",
-    help="json: everything, for `hierchat import` (the default); markdown: to read, a file for each chat",
-)
-@click.option(
-    "--conversation", type=int, metavar="ID", help="this one alone: the number behind ?c= in its address"
-)
 @user_option
 @with_existing_store
-def export_command(store: Store, out: Path, format: str, conversation: int | None, user: str | None) -> None:
-    """Write your chats into OUT: a new file, for Markdown a new folder. Raises TransferError and StoreError."""
+def export_command(store: Store, out: Path, user: str | None) -> None:
+    """Write your chats into OUT, a new file. Raises TransferError and StoreError."""
     out, users = out.expanduser().absolute(), store.users.ids()
     if (id := users.get(user or LOCAL_USER)) is None:
         there = f"There are: {', '.join(users)}." if users else "There are none."
         why = f"There is no user {user or LOCAL_USER!r} in {store.path}. {there} Name one with --user."
         raise TransferError(why)
-    if conversation is None:
-        found = [*store.chats.find(id, limit=-1), *store.chats.find(id, limit=-1, archived=True)]
-    else:
-        found = [store.chats.get(id, conversation)]
+    found = [*store.chats.find(id, limit=-1), *store.chats.find(id, limit=-1, archived=True)]
     chosen, written = [one.id for one in found], 0
-    if format == "json":
-        export = export_json(store, id, chosen, out, beside_chats(store, id) if conversation is None else [])
-    else:
-        export = export_markdown(store, id, chosen, out)
+    export = export_json(store, id, chosen, out, beside_chats(store, id))
     with _bar("exporting", len(chosen)) as bar:
         for written in export:
             bar.update(bar.task_ids[0], completed=written)
@@ -109,9 +94,8 @@ def backup_command(store: Store, out: Path) -> None:
 
 @click.command("restore", cls=Command)
 @click.argument("backup", required=False, type=FILE)
-@click.option("--dry-run", is_flag=True, help="check it and tell what it holds, and change nothing")
 @database_option
-def restore_command(backup: Path | None, dry_run: bool, db: Path | None) -> None:
+def restore_command(backup: Path | None, db: Path | None) -> None:
     """Put a backup in the place of the database, which is kept beside it. Without BACKUP, list those that hierchat
     made by itself. Raises StoreError."""
     path = database_file(db)
@@ -124,9 +108,6 @@ def restore_command(backup: Path | None, dry_run: bool, db: Path | None) -> None
     _tell(backup)
     if path.exists():
         _tell(path)
-    if dry_run:
-        print(_("It is whole and can be restored. Nothing was changed."))
-        return
     before = restore(backup, path)
     with Store.open(path) as store:
         print(_("Restored: {path} has {chats} now.").format(path=path, chats=chats(_count(store.path))))

@@ -48,16 +48,6 @@ class Line:
     points: Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class ChartBar:
-    """Horizontal bar: its name, its share of the whole length, and the text behind it."""
-
-    name: str
-    ink: Ink
-    share: float
-    said: str
-
-
 def upward(caption: str, highest: float, unit: str = "") -> Axis:
     """Return an axis from 0 to a round number that is at least `highest`."""
     least = (highest or 1.0) / 4
@@ -116,6 +106,6 @@ def ink_of(source: str) -> Ink:
 
 
 _drawn = Macros("charts.html")
-level, bars, key = _drawn.level, _drawn.bars, _drawn.key
+level, key = _drawn.level, _drawn.key
 card, charted, empty_card = _drawn.card, _drawn.charted, _drawn.empty_card
 note, nothing = _drawn.note, _drawn.nothing

@@ -33,10 +33,6 @@ def day(when: date) -> str:
     return _("{day} {month}").format(day=when.day, month=_(_SHORT[when.month - 1]))
 
 
-def month(when: date) -> str:
-    return f"{_(_SHORT[when.month - 1])} {when.year}"
-
-
 def moment(seconds: float) -> str:
     return f"{day(date.fromtimestamp(seconds))}, {time.strftime('%H:%M', time.localtime(seconds))}"
 

@@ -2,13 +2,10 @@
 
 import json
 import platform
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from hierchat.config import cache_dir
 from hierchat.drafting.draft_cost import LatencyCurve
@@ -97,31 +94,6 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Use of one memory in bytes."""
-
-    name: str
-    """Name of the GPU; empty for the machine's own memory."""
-    ours: int
-    used: int
-    """Bytes in use by all programs, this one among them."""
-    total: int
-
-
-def meters() -> list[Meter]:
-    """Measure the machine's memory, and that of the GPU that computes, if one does."""
-    memory = psutil.virtual_memory()
-    ours = psutil.Process().memory_info().rss
-    found = [Meter("", ours, max(memory.total - memory.available, ours), memory.total)]
-    torch = sys.modules.get("torch")
-    # Where nothing computes on it, asking would take hundreds of megabytes of the GPU's memory.
-    if torch is not None and torch.cuda.is_initialized():
-        free, total = torch.cuda.mem_get_info()
-        found.append(Meter(torch.cuda.get_device_name(), torch.cuda.memory_reserved(), total - free, total))
-    return found
 
 
 REACHED = 0.75

@@ -255,15 +255,6 @@ class Histories:
         held.follow(tokenize, before)
         return held
 
-    def nbytes(self, user_id: int) -> int:
-        """Return the bytes of memory that this user's histories take."""
-        return sum(
-            source.index.nbytes
-            for (user, _), held in list(self._held.items())
-            for source in held.sources
-            if user == user_id
-        )
-
     def read_in(self, user_id: int, model_key: str, tokenize: TokenizeText) -> Iterator[int]:
         """Tokenise all that the user wrote or imported, from any thread; yield how many tokens can draft so far."""
         total = self._store.history.count_tokens(user_id, model_key)

@@ -10,7 +10,7 @@ from hierchat.store.chats import Chats
 from hierchat.store.connection import Connection
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.figures import ReplyFigures
-from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedText, GeneratedTexts
+from hierchat.store.generated import GeneratedSize, GeneratedText, GeneratedTexts
 from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
 from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer

@@ -12,7 +12,6 @@ from typing import Any
 from hierchat.store.records import (
     BUSY_SHARE,
     DraftingFigures,
-    HistorySize,
     ModelSpeed,
     OverTimeFigures,
     SourceCount,
@@ -44,18 +43,13 @@ _REPLIES = """
 """
 MEASURED = f"""
     SELECT
-        date(messages.created_at, 'unixepoch', 'localtime') AS day, model_key,
+        date(messages.created_at, 'unixepoch', 'localtime') AS day,
         length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted, sources, draft_ms, seconds,
         iif(baseline = 'measured', speedup, NULL) AS speedup
-    {_REPLIES} AND forwards > 0 AND finish IS NOT 'loop' AND model_key = ifnull(:model, model_key)
+    {_REPLIES} AND forwards > 0 AND finish IS NOT 'loop'
     ORDER BY messages.id
 """
 """A row for each measured reply. What a model repeats for ever drafts itself, and says nothing about other replies."""
-WRITERS = f"SELECT model_key, model, max(messages.id) {_REPLIES} GROUP BY model_key ORDER BY model, model_key"
-WRITTEN = f"SELECT count(*), ifnull(sum(length(ids)), 0) / {TOKEN.itemsize} {_REPLIES}"
-INDEXED = """
-    SELECT ifnull(sum(length(texts) + length(positions)), 0) FROM suffix_runs WHERE user_id = :user
-"""
 _EVER = 0.0
 
 Row = dict[str, Any]
@@ -70,7 +64,7 @@ _REPLIES_OF_MODEL = f"""
 
 
 class ReplyFigures(Repository):
-    """Sums up a user's replies: altogether, by day, by model."""
+    """Sums up a user's replies: altogether and by day, and the speed of each model."""
 
     def totals(self, user_id: int) -> Totals:
         """Return sums over all of a user's replies that are no longer being written."""
@@ -80,35 +74,17 @@ class ReplyFigures(Repository):
                 **row, accepted_by_source=dict(db.execute(_ACCEPTED_BY_SOURCE, [user_id]).fetchall())
             )
 
-    def over_time(
-        self, user_id: int, model_key: str | None = None, days: int | None = None
-    ) -> OverTimeFigures:
-        """Sum up the replies of the last `days` days, today included (None: all), of one model or all (None)."""
+    def over_time(self, user_id: int, days: int | None = None) -> OverTimeFigures:
+        """Sum up the replies of the last `days` days, today included (None: all)."""
         since = _EVER
         if days is not None:  # as the first of them began, on this machine's clock
             first = datetime.now().date() - timedelta(days=days - 1)
             since = datetime.combine(first, datetime.min.time()).timestamp()
-        parameters = {"user": user_id, "model": model_key, "since": since}
         with self._connection.read() as db:
-            rows = list(db.query(MEASURED, parameters))
+            rows = list(db.query(MEASURED, {"user": user_id, "since": since}))
         return OverTimeFigures(
             _summed(rows),
             {date.fromisoformat(day): _summed(group) for day, group in _grouped(rows, "day")},
-            {key: _summed(group) for key, group in _grouped(rows, "model_key")},
-        )
-
-    def models(self, user_id: int) -> dict[str, str]:
-        """Return the names of the models that wrote for a user, as they were last, by model_key."""
-        return {key: name for key, name, _ in self._rows(WRITERS, {"user": user_id, "since": _EVER})}
-
-    def history_size(self, user_id: int) -> HistorySize:
-        """Return the size of a user's history, and of the file that holds all users'."""
-        path = self._connection.path
-        sides = (path.with_name(path.name + end) for end in ("", "-wal", "-shm"))
-        ((replies, tokens),) = self._rows(WRITTEN, {"user": user_id, "since": _EVER})
-        ((indexed,),) = self._rows(INDEXED, {"user": user_id})
-        return HistorySize(
-            replies, tokens, indexed, sum(side.stat().st_size for side in sides if side.exists())
         )
 
     def speeds(self, user_id: int) -> dict[str, ModelSpeed]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hierchat.store.connection import drop_words
-from hierchat.store.replies import FINISHED, TOKEN
+from hierchat.store.replies import TOKEN
 from hierchat.store.repository import Repository
 
 LONGEST = 400
@@ -41,16 +41,6 @@ _SIZE = """
         WHERE user_id = :user AND kind = 'self' AND model_key = ifnull(:model, model_key)
     ) FROM self_texts WHERE user_id = :user AND model_key = ifnull(:model, model_key)
 """
-_DRAFTED = f"""
-    SELECT
-        ifnull(sum(tokens), 0), ifnull(sum(forwards), 0),
-        ifnull(sum((SELECT sum(length) FROM spans WHERE spans.message_id = each.message_id AND slot = '{SELF}')), 0)
-    FROM (
-        SELECT message_id, length(ids) / {TOKEN.itemsize} AS tokens, forwards {FINISHED}
-            AND drafted AND forwards > 0 AND model_key = ifnull(?, model_key)
-            AND messages.created_at >= (SELECT min(created_at) FROM self_texts WHERE self_texts.user_id = ?)
-    ) AS each
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +59,6 @@ class GeneratedSize:
     texts: int = 0
     tokens: int = 0
     size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedDrafts:
-    """Drafted replies since the first generated text: tokens, forwards, and tokens drafted from such texts."""
-
-    tokens: int
-    forwards: int
-    found: int
 
 
 class GeneratedTexts(Repository):
@@ -130,10 +111,6 @@ class GeneratedTexts(Repository):
         """Return the size of a user's generated texts, of one model or of all."""
         ((texts, size, indexed),) = self._rows(_SIZE, {"user": user_id, "model": model_key})
         return GeneratedSize(texts, size // TOKEN.itemsize, size + indexed)
-
-    def drafted(self, user_id: int, model_key: str | None = None) -> GeneratedDrafts:
-        """Count the tokens that generated texts have drafted so far, for one model or for all."""
-        return GeneratedDrafts(*self._rows(_DRAFTED, [user_id, model_key, user_id])[0])
 
     def delete(self, user_id: int) -> bool:
         """Delete all generated texts of a user, from the file too; returns `rewrite`'s answer."""

@@ -358,26 +358,11 @@ class DraftingFigures:
 
 @dataclass(frozen=True, slots=True)
 class OverTimeFigures:
-    """Figures of drafting over some days, by day and by model, in this machine's time zone."""
+    """Figures of drafting over some days, and by day, in this machine's time zone."""
 
     whole: DraftingFigures
     days: Mapping[date, DraftingFigures]
     """Oldest first; days without a measured reply are left out."""
-    models: Mapping[str, DraftingFigures]
-    """By model_key."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistorySize:
-    """Size of a user's history of replies, in bytes where no other unit is named."""
-
-    replies: int
-    tokens: int
-    """Of them all, also of those without a measurement."""
-    index_bytes: int
-    """Of the stored draft index."""
-    file_bytes: int
-    """Of the whole database, all users'."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +21,6 @@ from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.prompts import VARIATIONS, Script, mixed, own_scripts
 from hierchat.chat.service import ChatService
 from hierchat.chat.spare_time import BUSY, ON_BATTERY, Machine
-from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
@@ -32,7 +29,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.models.formats.blocks import pack
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import LOCAL_USER, Store
+from hierchat.store import Store
 from hierchat.store.records import IdleSettings
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny import block_model
@@ -178,8 +175,6 @@ def test_it_drafts_for_that_user_and_says_so(service: ChatService, store: Store)
 
     (mine, found), (others, none) = asked(ann), asked(ben)
     assert found > 0 == none
-    assert store.generated.drafted(ann).found == found
-    assert store.generated.drafted(ben).found == 0
     assert "self" in {run.origin.slot for run in service.runs(ann, mine.message_id)}
     store.users.choose(ann, drafts_from="chat")
     alone, none = asked(ann)
@@ -466,53 +461,3 @@ def test_questions_like_the_users_own() -> None:
     assert all(one.temperature > 0 for one in asked[:2])  # not once more what stands in the chat
     assert all("Why is {reply} blue?" in one.turns[0] for one in asked if one.origin == 7)
     assert [one.key for one in mixed(asked[:2], ASKED)][:4] == [asked[0].key, "k0", asked[1].key, "k1"]
-
-
-@pytest.fixture
-def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the command over a tiny model; its exit code."""
-    monkeypatch.setattr("hierchat.runtime.loading.load_served_model", lambda entry, *a, **n: make_served())
-
-    def run(*flags: str) -> int:
-        return main(["learn", "--db", str(tmp_path / "chat.db"), *flags])
-
-    return run
-
-
-def test_it_writes_and_goes_on_where_it_was_stopped(
-    learn: Any, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    user, steps, step = store.users.ensure(LOCAL_USER), count(1), idle_generation.Writer._step
-
-    def interrupted(made: idle_generation.Writer) -> None:
-        if next(steps) == 15:
-            os.kill(os.getpid(), signal.SIGINT)
-        step(made)
-
-    monkeypatch.setattr(idle_generation.Writer, "_step", interrupted)
-    assert learn("--minutes", "100") == 0
-    assert next(steps) <= 17
-    kept = store.generated.size(user)
-    assert kept.tokens > 0
-    assert store.generated.replies(user, "key of tiny") != DONE
-    assert f"It has written {kept.tokens:,} tokens by now" in capsys.readouterr().out
-    assert learn() == 0
-    assert store.generated.replies(user, "key of tiny") == DONE
-
-
-def test_what_it_refuses(learn: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(*flags: str) -> str:
-        assert learn(*flags) == 1
-        return capsys.readouterr().err
-
-    user = store.users.ensure("ann")
-    assert "There is no user 'nobody'" in refused("--user", "nobody")
-    assert "nobody" not in store.users.ids()
-    store.users.choose(user, drafts_from="chat")
-    assert "was chosen in Settings" in refused("--user", "ann")
-    store.users.choose(user, drafts_from="all")
-    store.users.set_idle_settings(user, IdleSettings(False, 10.0, 1))
-    assert learn("--user", "ann") == 0
-    assert 1 <= store.generated.size(user).tokens < 10
-    assert "as much for itself as is allowed" in refused("--user", "ann")
-    assert learn("--minutes", "0") == 2

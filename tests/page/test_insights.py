@@ -1,4 +1,4 @@
-"""The Insights view: what its parts say, and what is chosen there."""
+"""The Insights view: what its parts say."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from datetime import date, timedelta
 
 from hierchat.language import spoken
 from hierchat.page.panels import insights_panel
-from hierchat.runtime.costs import Meter, meters
 from hierchat.store.records import DraftingFigures, OverTimeFigures, SourceCount
-from tests.page.stored import SMALL, measured_reply
+from tests.page.stored import measured_reply
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor, visible
 
@@ -28,7 +27,7 @@ NONE = figures(None, 0, replies=0, tokens_per_forward=None, proposed=0, accepted
 
 
 def over(days: dict[date, DraftingFigures], whole: DraftingFigures | None = None) -> OverTimeFigures:
-    return OverTimeFigures(whole or (figures() if days else NONE), days, {"k": figures()} if days else {})
+    return OverTimeFigures(whole or (figures() if days else NONE), days)
 
 
 def test_tiles_say_over_how_many_replies_and_claim_nothing_that_was_not_measured() -> None:
@@ -53,56 +52,31 @@ def test_tiles_say_over_how_many_replies_and_claim_nothing_that_was_not_measured
     assert visible(insights_panel.tiles(NONE)).count("\u2013") == 3
 
 
-def test_days_without_a_baseline_are_left_out_shares_are_of_all_tokens_and_long_ranges_go_by_weeks() -> None:
+def test_days_without_a_baseline_are_left_out_and_shares_are_of_all_tokens() -> None:
     days = {
         TODAY - timedelta(days=4): figures(1.5),
         TODAY - timedelta(days=2): figures(None),
         TODAY: figures(3.0),
     }
-    said = visible(insights_panel.speed_card(over(days), TODAY, 7, True))
+    said = visible(insights_panel.speed_card(over(days), TODAY))
     assert "6 Mar 1.5\u00d7 faster than without drafts 2" in said
     assert "8 Mar \u2013" not in said
-    drawn = insights_panel.shares_card(over({TODAY: figures()}), TODAY, 7, True)
-    assert "10 Mar 15 % 30 %" in visible(drawn)  # context, history
-    begin = TODAY - timedelta(days=100)
-    long = {begin: figures(), begin + timedelta(days=1): figures(tokens=300), TODAY: figures()}
-    said = visible(insights_panel.shares_card(over(long), TODAY, None, True))
-    assert "Week from" in said
-    assert "30 Nov 8 % 15 %" in said  # 30 and 60 of 400: two days of one week
-    assert "2 Mar" not in said  # a week without replies
+    drawn = visible(insights_panel.shares_card(over({TODAY: figures()}), TODAY))
+    assert "10 Mar 15 % 30 %" in drawn  # context, history
+    assert "9 Mar 0 %" not in drawn  # a day without replies
 
 
-def test_names_from_a_model_are_escaped() -> None:
-    sources = {"<img src=x>": SourceCount(4, 2)}
-    page = insights_panel.replies_page(
-        OverTimeFigures(figures(sources=sources), {TODAY: figures(sources=sources)}, {"k": figures(), "l": figures()}),
-        {"k": "<b>k", "l": "l"}, TODAY, 7, True,
-    )  # fmt: skip
-    assert "<img" not in page
-    assert "<b>k" not in page
+def test_names_of_sources_are_escaped() -> None:
+    drafted = figures(sources={"<img src=x>": SourceCount(4, 2)})
+    assert "<img" not in insights_panel.replies_page(over({TODAY: drafted}, drafted), TODAY)
 
 
-def test_cards_of_the_machine() -> None:
-    drawn = insights_panel.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("<0>", 1, 1, 10)])
-    assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
-    assert "&lt;0&gt;" in drawn
-    for meter in meters():
-        assert 0 < meter.ours <= meter.used <= meter.total
-
-
-def test_range_and_model_choose_what_is_drawn(service: FakeService) -> None:
+def test_the_last_30_days_of_one_user_are_drawn(service: FakeService) -> None:
     user = service.user
     measured_reply(service.store, service.store.users.ensure("other"), 0, speedup=9.0)  # not theirs
     measured_reply(service.store, user, 0, speedup=3.0)
-    measured_reply(service.store, user, 20, SMALL, speedup=2.0)
+    measured_reply(service.store, user, 20, speedup=2.0)
     measured_reply(service.store, user, 90, speedup=1.0)
     page = Visitor(service, view="insights")
-    assert "Speed by model" in page.says("hc-insights-replies")
-    for days, said in (("30 days", "2.5"), ("All", "2.0"), ("7 days", "3.0")):
-        page.give("hc-range", days, "input")
-        assert page.says("hc-insights-replies").startswith(f"Speed {said}\u00d7 faster")
-    page.give("hc-writer", SMALL[1], "input")
-    assert page.says("hc-insights-replies").startswith("Speed \u2013")
-    assert "choose a longer range" in page.says("hc-insights-replies")
-    again = Visitor(service, view="insights")  # what was chosen stays
-    assert (again.chosen("hc-writer"), again.value("hc-range")) == (SMALL[0], "7 days")
+    assert page.says("hc-insights-replies").startswith("Last 30 days Speed 2.5\u00d7 faster")
+    assert "Draft models" in page.says("hc-insights-machine")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from pathlib import Path
 
 from hierchat.store import Store, figures
 from hierchat.store.records import DraftingFigures, NewTurn, SourceCount, TurnFigures
@@ -60,64 +59,29 @@ def test_days_are_summed_in_order(store: Store, user: int) -> None:
     assert list(new.sources) == ["context", "history"]
 
 
-def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
+def test_the_last_days_of_one_user(store: Store, user: int) -> None:
     for days_ago in (0, 1, 29, 30, 400):
         write(store, user, days_ago, measured())
     write(store, user, 1, measured(), model_key="other")
     write(store, store.users.ensure("bob"), 0, measured())
 
-    def ago(days: int | None = None, model_key: str | None = None) -> list[int]:
-        return [(date.today() - day).days for day in store.figures.over_time(user, model_key, days).days]
-
-    def replies(days: int, model_key: str | None = None) -> list[int]:
-        return [day.replies for day in store.figures.over_time(user, model_key, days).days.values()]
+    def ago(days: int | None = None) -> list[int]:
+        return [(date.today() - day).days for day in store.figures.over_time(user, days).days]
 
     assert ago() == ago(500) == [400, 30, 29, 1, 0]
     assert ago(30) == [29, 1, 0]
     assert ago(1) == [0]
-    assert replies(2) == [2, 1]
-    assert replies(2, "k") == [1, 1]
-    assert ago(30, "other") == [1]
+    assert [day.replies for day in store.figures.over_time(user, 2).days.values()] == [2, 1]
     nothing = store.figures.over_time(store.users.ensure("carl"))
-    assert (nothing.whole.replies, nothing.whole.speedup, nothing.days, nothing.models) == (0, None, {}, {})
+    assert (nothing.whole.replies, nothing.whole.speedup, nothing.days) == (0, None, {})
     assert store.users.ids().keys() == {"ann", "bob", "carl"}
-
-
-def test_models_are_summed_apart_and_called_as_they_were_last(store: Store, user: int) -> None:
-    write(store, user, 2, measured(1.0))
-    write(store, user, 1, measured(3.0))
-    write(store, user, 0, measured(9.0), model_key="other")
-    write(store, store.users.ensure("bob"), 0, measured(), model_key="bob's")
-    found = store.figures.over_time(user).models
-    assert {key: (one.replies, one.speedup) for key, one in found.items()} == {
-        "k": (2, 2.0),
-        "other": (1, 9.0),
-    }
-    assert store.figures.over_time(user, days=1).models.keys() == {"other"}
-    with store.connection.write() as db:
-        db.execute(
-            "UPDATE turns SET model = 'new name' WHERE message_id = (SELECT max(message_id) FROM turns"
-            " WHERE model_key = 'k')"
-        )
-    assert store.figures.models(user) == {"k": "new name", "other": "m"}
-
-
-def test_the_size_of_a_history_is_one_users(store: Store, user: int, path: Path) -> None:
-    empty = store.figures.history_size(user)
-    assert (empty.replies, empty.tokens, empty.index_bytes) == (0, 0, 0)
-    write(store, user, 0, TurnFigures(), tokens=7)
-    write(store, store.users.ensure("bob"), 0, measured(), tokens=50)
-    found = store.figures.history_size(user)
-    assert (found.replies, found.tokens) == (1, 7)
-    assert found.file_bytes >= path.stat().st_size > 0
 
 
 def test_many_replies_are_read_through_indices_alone(store: Store, user: int) -> None:
     """No row of messages, which hold texts, is read, and no table is scanned."""
-    parameters = {"user": user, "model": None, "since": 0.0}
+    parameters = {"user": user, "since": 0.0}
     with store.connection.read() as db:
-        queries = (figures.MEASURED, figures.WRITERS, figures.WRITTEN, figures.INDEXED)
-        plans = [row[3] for query in queries for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
+        plans = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {figures.MEASURED}", parameters)]
     assert not [line for line in plans if line.startswith("SCAN")], plans
     used = {line for line in plans if "messages USING" in line}
     assert used, plans

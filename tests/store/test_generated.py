@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hierchat.store import GeneratedSize, GeneratedText, Mark, Store, SuffixRun
-from hierchat.store.records import Attachment, IdleSettings, NewMessage, NewTurn, Origin, TurnFigures
+from hierchat.store.records import Attachment, IdleSettings, NewMessage
 from tests.testing.deleting import delete_for_good, on_disk
 
 MODEL = "m"
@@ -131,26 +131,3 @@ def test_deleting_leaves_no_byte(store: Store, user: int, forget: bool) -> None:
     assert BYTES not in on_disk(store.path)
     assert b"key 17" not in on_disk(store.path)
     assert BYTES[:24] not in on_disk(store.path)
-
-
-def test_what_it_was_worth_is_counted(store: Store, user: int) -> None:
-    """Of drafted replies since the first text; the tokens whose draft was found there."""
-
-    def reply(found: int, drafted: bool = True) -> None:
-        chat, question = asked(store, user)
-        turn = NewTurn(MODEL, MODEL, {}, 0, drafted)
-        message = store.replies.begin(user, chat, question, turn)
-        sources = [*["history"] * found, *["target"] * (10 - found)]
-        origins = [*[Origin("self", 3, 0.5)] * found, *[Origin()] * (10 - found)]
-        store.replies.append(message, "x", list(range(10)), sources, origins)
-        store.replies.finish(message, "x", "complete", TurnFigures(forwards=6, tokens_per_forward=10 / 6))
-
-    reply(0)
-    assert store.generated.drafted(user).tokens == 0
-    keep(store, user)
-    reply(4)
-    reply(0)
-    reply(3, drafted=False)
-    found = store.generated.drafted(user, MODEL)
-    assert (found.tokens, found.forwards, found.found) == (20, 12, 4)
-    assert store.generated.drafted(user, "another").tokens == 0

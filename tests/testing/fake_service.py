@@ -19,7 +19,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
-from hierchat.chat.statistics import IndexMemory, PlanView, SourceRun
+from hierchat.chat.statistics import PlanView, SourceRun
 from hierchat.chat.summaries import NotSummarised
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
@@ -287,9 +287,6 @@ class FakeService(ChatService):
             return []
         there = self.store.messages.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
-
-    def index_memory(self, user_id: int) -> IndexMemory:
-        return IndexMemory(14_600_000, 61_000_000)
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         if (figures := self._figures.get(message_id)) is None:

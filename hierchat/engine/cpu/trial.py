@@ -1,4 +1,4 @@
-"""Make a tiny model, and one product of each block type, by which the kernels are tried and compiled."""
+"""Make a tiny model, random rows and products, by which the kernels are compiled and tried."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.memory import FORM, Shape, make_work
-from hierchat.engine.cpu.rows import ROWS, product, quantise, record
+from hierchat.engine.cpu.rows import product, quantise, record
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.cpu.unpacking import ISAS, POWERS
-from hierchat.jit import INSTRUCTIONS
+from hierchat.engine.cpu.unpacking import POWERS
 from hierchat.models.architectures.families import MATRICES
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.blocks import Blocks, from_file, pack
+from hierchat.models.formats.blocks import Blocks, pack
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN
 
 _SHAPE = {
@@ -45,18 +44,6 @@ def trial_runner(threads: int | None = None) -> CpuRunner:
     return CpuRunner(
         BlockModel(dict(_SHAPE), embedding, embedding, (layer,), vectors), context_length=256, threads=threads
     )
-
-
-def trial_product(name: str) -> tuple[float, bool]:
-    """Compute a random product of a block type; return its error against float64, and whether rows are independent."""
-    matrix = from_file(name, random_rows(name, 24, 512))
-    x = np.random.default_rng(1).standard_normal((ROWS, matrix.columns)).astype(np.float32)
-    weights = matrix.floats().astype(np.float64)
-    found = multiplied(matrix, x)
-    size = (np.abs(x).astype(np.float64) @ np.abs(weights).T).max()
-    error = float(np.abs(found - x.astype(np.float64) @ weights.T).max() / size)
-    same = all(np.array_equal(multiplied(matrix, x[:rows]), found[:rows]) for rows in ISAS[INSTRUCTIONS].rows)
-    return error, same
 
 
 def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: float = 0.1) -> NDArray[np.uint8]:
