@@ -49,12 +49,6 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
     grammar: str = Field(
         default="", description="what a reply has to follow (llguidance's JSON or Lark); empty: none"
     )
-    logprobs: int | None = Field(
-        default=None,
-        ge=0,
-        le=20,
-        description="tell the chosen tokens' probabilities, and of so many likeliest",
-    )
 
     @property
     def penalises(self) -> bool:

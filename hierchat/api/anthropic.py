@@ -14,7 +14,7 @@ from hierchat.api.chat_completions import Block, all_blocks, changes
 from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
 from hierchat.api.fields import Schema, Strict
 from hierchat.api.keys import ApiError, as_api_error
-from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
+from hierchat.api.requests import RunningReply, Serving, event_stream, fields
 
 _KINDS = {
     401: "authentication_error",
@@ -167,7 +167,7 @@ async def messages(request: Request, serving: Serving) -> Response:
     try:
         params = await fields(request, MessagesRequest)
         chat = params.as_chat()
-        running = await serving.begin(request, [reply_request(chat, serving.service)], 1)
+        running = await serving.begin(request, reply_request(chat, serving.service))
         if params.stream:
             return await event_stream(_events(chat, running, thoughts=params.thinks), _failed)
         blocks, finish = await all_blocks(chat, running, thoughts=params.thinks)
@@ -184,24 +184,24 @@ def failure(problem: ApiError) -> dict[str, Any]:
 
 
 def _message(
-    running: ReplyStreams, content: list[dict[str, Any]], reason: str | None, stopped_by: str | None
+    running: RunningReply, content: list[dict[str, Any]], reason: str | None, stopped_by: str | None
 ) -> dict[str, Any]:
     head = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant"}
     ended = {"stop_reason": reason, "stop_sequence": stopped_by}
     return head | {"model": running.model, "content": content} | ended
 
 
-def _usage(running: ReplyStreams) -> dict[str, Any]:
+def _usage(running: RunningReply) -> dict[str, Any]:
     prompt, written = running.tokens()
     return {"input_tokens": prompt, "output_tokens": written, "hierchat": running.figures()}
 
 
 def _reason(
-    running: ReplyStreams, finish: str
+    running: RunningReply, finish: str
 ) -> tuple[str, str | None]:  # and the stop string, if it was one
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
-    reply = running.replies[0].reply
+    reply = running.reply
     mark = reply.statistics.stop_string if reply is not None else None
     return ("stop_sequence", mark) if mark else ("end_turn", None)
 
@@ -226,7 +226,7 @@ def _failed(error: Exception) -> str:
     return _event("error", error=failure(as_api_error(error))["error"])
 
 
-async def _events(chat: ChatRequest, running: ReplyStreams, *, thoughts: bool) -> AsyncGenerator[str, None]:
+async def _events(chat: ChatRequest, running: RunningReply, *, thoughts: bool) -> AsyncGenerator[str, None]:
     async with aclosing(changes(chat, running, thoughts=thoughts)) as happening:
         async for change in happening:
             if change is None:

@@ -12,8 +12,6 @@ from starlette.responses import JSONResponse, Response
 
 from hierchat.api import requests
 from hierchat.api.chat_request import ChatRequest, reply_request
-from hierchat.api.fields import Logprobs
-from hierchat.api.keys import ApiError
 from hierchat.chat.frames import Frame
 from hierchat.chat.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 from hierchat.reasoning import CLOSES, OPENS, split_reasoning
@@ -21,30 +19,22 @@ from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 async def chat(request: Request, serving: requests.Serving) -> Response:
     params = await requests.fields(request, ChatRequest)
-    running = await serving.begin(request, [reply_request(params, serving.service)], params.n)
+    running = await serving.begin(request, reply_request(params, serving.service))
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
     if params.stream:
         return await requests.event_stream(_events(params, running, head))
-    async with aclosing(running.frames()) as frames:
-        last = {number: frame async for number, frame in frames}
-    choices = []
-    for number, frame in sorted(last.items()):
-        message, logprobs, finish = whole(params, frame, running.replies[number])
-        choice = {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
-        choices.append(choice)
-    body = head | {"object": "chat.completion", "model": running.model, "choices": choices}
+    message, finish = whole(params, await running.last())
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+    body = head | {"object": "chat.completion", "model": running.model, "choices": [choice]}
     return JSONResponse(body | {"usage": running.usage()})
 
 
-def whole(
-    params: ChatRequest, frame: Frame, one: requests.ApiReply
-) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
-    """Return the message of a finished reply, the log probabilities of its tokens, and its finish reason."""
+def whole(params: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
+    """Return the message of a finished reply, and its finish reason."""
     message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None}
     calls: list[dict[str, Any]] = []
-    logprobs, deltas = None, Deltas(params)
-    for delta, probabilities in deltas.of(frame, one):
-        logprobs = probabilities or logprobs
+    deltas = Deltas(params)
+    for delta in deltas.of(frame):
         message["content"] += delta.get("content", "")
         if "reasoning_content" in delta:
             message["reasoning_content"] = delta["reasoning_content"]
@@ -56,10 +46,7 @@ def whole(
                 calls[number]["function"]["arguments"] += call["function"]["arguments"]
     if calls:
         message |= {"content": message["content"].strip() or None, "tool_calls": calls}
-    return message, logprobs, deltas.finish(frame)
-
-
-_Delta = tuple[dict[str, Any], dict[str, Any] | None]
+    return message, deltas.finish(frame)
 
 
 class Deltas:
@@ -69,28 +56,21 @@ class Deltas:
         self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(params.stops)
         names = [tool["function"]["name"] for tool in params.callable_tools]
         self._reader = CallReader(names) if names else None
-        self._params = params
-        self._logprobs: Logprobs | None = None
         self._text = ""
 
-    def of(self, frame: Frame, one: requests.ApiReply) -> list[_Delta]:
-        """Return the new deltas of a frame, each with the log probabilities of its tokens."""
+    def of(self, frame: Frame) -> list[dict[str, Any]]:
+        """Return the new deltas of a frame."""
         done = frame.phase == "done"
         if not done and OPENS.startswith(frame.text.lstrip()):
             return []  # it may yet become a thought
         parts = split_reasoning(frame.text)
         thought = self._thought.more(parts.thought, done=done or not parts.thinking)
-        thoughts: list[_Delta] = [({"reasoning_content": thought}, None)] if thought else []
+        thoughts: list[dict[str, Any]] = [{"reasoning_content": thought}] if thought else []
         new = self._growing.more(parts.answer, done=done)
         if self._reader is not None:
             pieces = self._reader.read(self._growing.sent, done=done)
-            return thoughts + [(delta, None) for piece in pieces if (delta := self._piece(piece))]
-        if not new:
-            return thoughts
-        if self._params.logprobs and self._logprobs is None and one.reply is not None:
-            self._logprobs = Logprobs(one.reply)
-        sent = frame.text[: len(frame.text) - len(parts.answer) + len(self._growing.sent)]
-        return [*thoughts, ({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
+            return thoughts + [delta for piece in pieces if (delta := self._piece(piece))]
+        return [*thoughts, {"content": new}] if new else thoughts
 
     def finish(self, frame: Frame) -> str:
         finish = requests.FINISH.get(frame.finish or "", "stop")
@@ -114,18 +94,16 @@ class Deltas:
 
 
 def _events(
-    params: ChatRequest, running: requests.ReplyStreams, head: dict[str, Any]
+    params: ChatRequest, running: requests.RunningReply, head: dict[str, Any]
 ) -> AsyncGenerator[str, None]:
-    deltas = [Deltas(params) for _ in running.replies]
+    deltas = Deltas(params)
 
-    def choices(number: int, frame: Frame, first: bool) -> Iterator[dict[str, Any]]:
-        found: list[_Delta] = [({"role": "assistant", "content": "", "refusal": None}, None)] if first else []
-        found += deltas[number].of(frame, running.replies[number])
-        for delta, logprobs in found:
-            yield {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+    def choices(frame: Frame, first: bool) -> Iterator[dict[str, Any]]:
+        found = [{"role": "assistant", "content": "", "refusal": None}] if first else []
+        for delta in [*found, *deltas.of(frame)]:
+            yield {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
         if frame.phase == "done":
-            finish = deltas[number].finish(frame)
-            yield {"index": number, "delta": {}, "logprobs": None, "finish_reason": finish}
+            yield {"index": 0, "delta": {}, "logprobs": None, "finish_reason": deltas.finish(frame)}
 
     head = head | {"object": "chat.completion.chunk"}
     return requests.completion_events(running, head, params.stream_options.include_usage, choices)
@@ -154,17 +132,17 @@ class BlockEvent:
 
 
 async def changes(
-    params: ChatRequest, running: requests.ReplyStreams, *, thoughts: bool
+    params: ChatRequest, running: requests.RunningReply, *, thoughts: bool
 ) -> AsyncGenerator[BlockEvent | str | None, None]:
     """Yield the block events of a streamed reply; first None, last its finish reason. `thoughts`: include thoughts.
-    Raises as ReplyStreams.frames."""
+    Raises as RunningReply.frames."""
     deltas, blocks, begun = Deltas(params), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
-        async for number, frame in frames:
+        async for frame in frames:
             if not begun:
                 begun = True
                 yield None
-            for delta, _ in deltas.of(frame, running.replies[number]):
+            for delta in deltas.of(frame):
                 for change in blocks.of(delta):
                     yield change
             if frame.phase == "done":
@@ -174,14 +152,10 @@ async def changes(
 
 
 async def all_blocks(
-    params: ChatRequest, running: requests.ReplyStreams, *, thoughts: bool
+    params: ChatRequest, running: requests.RunningReply, *, thoughts: bool
 ) -> tuple[list[Block], str]:
     """Return the blocks of a finished reply and its finish reason. `thoughts`: also blocks of thoughts."""
-    async with aclosing(running.frames()) as frames:
-        written = [frame async for _, frame in frames]
-    if not written:
-        raise ApiError(400, "The request was given up.")
-    message, _, finish = whole(params, written[-1], running.replies[0])
+    message, finish = whole(params, await running.last())
     blocks = _Blocks(thoughts)
     events = [*blocks.of(message), *blocks.end()]
     return [event.block for event in events if event.what == "ends"], finish

@@ -131,8 +131,8 @@ class ChatRequest(Sampled):
 
     messages: list[RequestMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    logprobs: bool = False
-    top_logprobs: int = Field(0, ge=0, le=20)
+    logprobs: Literal[False] = False
+    top_logprobs: int = Field(0, ge=0, le=0)
     response_format: ResponseFormat = ResponseFormat()
     tools: list[RequestTool] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
@@ -143,14 +143,10 @@ class ChatRequest(Sampled):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.top_logprobs and not self.logprobs:
-            raise ValueError("top_logprobs needs logprobs: true")
         if self.must_call and self.response_format.type != "text":
             raise ValueError("response_format and a tool_choice that asks for a call exclude each other")
         if self.must_call and not self.callable_tools:
             raise ValueError("tool_choice asks for a tool that is not among tools")
-        if self.logprobs and self.callable_tools:
-            raise ValueError("logprobs and tools cannot be asked for together")
         return self
 
     @property
@@ -211,8 +207,7 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
     def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
         usual = service.sampling_of(served.name)
         room = served.prompts.context_length - len(prompt.ids)
-        logprobs = params.top_logprobs if params.logprobs else None
-        chosen = params.settings(usual, room, params.grammar(served), logprobs)
+        chosen = params.settings(usual, room, params.grammar(served))
         return chosen.model_copy(update={"reasoning": params.reasoning or usual.reasoning})
 
     asked = [message.text for message in messages if message.role == "user"] or [messages[-1].text]

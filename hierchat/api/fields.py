@@ -5,13 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from hierchat.chat.reply_stream import ReplyStream
 from hierchat.config import MOST_TOKENS, GenerationSettings
-from hierchat.engine.sampling.grammar import Grammars, bounded
-from hierchat.engine.verification import TokenLogprob
+from hierchat.engine.sampling.grammar import bounded
 
-MOST_REPLIES = 8
-"""The most that one request may ask for."""
 Stop = Annotated[str, Field(min_length=1)]
 TokenId = Annotated[int, Field(strict=False)]
 """Key of a JSON object, which is a string there."""
@@ -58,7 +54,7 @@ class Sampled(OpenAIRequest):
     """Base of requests for a completion."""
 
     stream_options: StreamOptions = StreamOptions()
-    n: int = Field(1, ge=1, le=MOST_REPLIES)
+    n: int = Field(1, ge=1, le=1)
     repetition_penalty: float | None = Field(None, gt=0, le=10)
     repeat_penalty: float | None = Field(None, gt=0, le=10)
     presence_penalty: float | None = Field(None, ge=-10, le=10)
@@ -75,9 +71,7 @@ class Sampled(OpenAIRequest):
     def most_tokens(self) -> int | None:
         return self.max_tokens
 
-    def settings(
-        self, usual: GenerationSettings, room: int, grammar: str = "", logprobs: int | None = None
-    ) -> GenerationSettings:
+    def settings(self, usual: GenerationSettings, room: int, grammar: str = "") -> GenerationSettings:
         """Return the generation settings: the request's over `usual`, for a context with `room` tokens left."""
         given = {
             "temperature": self.temperature,
@@ -93,57 +87,4 @@ class Sampled(OpenAIRequest):
         chosen = usual.model_dump() | {name: value for name, value in given.items() if value is not None}
         chosen["max_new_tokens"] = min(self.most_tokens or room, room, MOST_TOKENS)
         chosen["seed"] = secrets.randbits(32) if self.seed is None else self.seed % 2**63
-        return GenerationSettings(**chosen | {"grammar": grammar, "logprobs": logprobs})
-
-
-# Probabilities of tokens, as OpenAI's two kinds of completions tell them.
-class Logprobs:
-    """Reads the log probabilities of one reply's tokens, as far as its text was sent."""
-
-    def __init__(self, reply: ReplyStream) -> None:
-        grammars = reply.model.local.grammars
-        assert grammars is not None  # engines of the program have them
-        self._grammars: Grammars = grammars
-        self._statistics = reply.statistics
-        self._next = 0
-        self._bytes = 0
-
-    def up_to(self, text: str) -> list[tuple[int, TokenLogprob, int]]:
-        """Return the tokens since the last call that began before the end of `text`, each with its byte offset."""
-        found, end = [], len(text.encode())
-        known = min(len(self._statistics.tokens), len(self._statistics.logprobs))
-        while self._next < known and self._bytes < end:
-            token = self._statistics.tokens[self._next]
-            size = len(self._grammars.bytes_of(token))
-            if size:
-                found.append((token, self._statistics.logprobs[self._next], self._bytes))
-            self._bytes += size
-            self._next += 1
-        return found
-
-    def chat(self, text: str) -> dict[str, Any]:
-        """Return the log probabilities in the form of a chat completion."""
-        content = [
-            self._token(token, one.logprob)
-            | {"top_logprobs": [self._token(other, value) for other, value in one.likeliest]}
-            for token, one, _ in self.up_to(text)
-        ]
-        return {"content": content, "refusal": None}
-
-    def legacy(self, text: str) -> dict[str, Any]:
-        """Return the log probabilities in the form of a text completion."""
-        found = self.up_to(text)
-        return {
-            "tokens": [self._text(token) for token, _, _ in found],
-            "token_logprobs": [one.logprob for _, one, _ in found],
-            "top_logprobs": [
-                {self._text(other): value for other, value in one.likeliest} for _, one, _ in found
-            ],
-            "text_offset": [len(text.encode()[:at].decode(errors="ignore")) for _, _, at in found],
-        }
-
-    def _token(self, token: int, logprob: float) -> dict[str, Any]:
-        return {"token": self._text(token), "logprob": logprob, "bytes": list(self._grammars.bytes_of(token))}
-
-    def _text(self, token: int) -> str:
-        return self._grammars.bytes_of(token).decode(errors="replace")
+        return GenerationSettings(**chosen | {"grammar": grammar})

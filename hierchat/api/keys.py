@@ -175,12 +175,12 @@ class KeyLimits:
         self._writing: Counter[int] = Counter()
         self._times: defaultdict[int, deque[float]] = defaultdict(deque)
 
-    def enter(self, key: Key, replies: int) -> Callable[[], None]:
-        """Count `replies` as begun; calling the result ends them. Raises ApiError if they exceed a limit of the key."""
+    def enter(self, key: Key) -> Callable[[], None]:
+        """Count a reply as begun; calling the result ends it. Raises ApiError if it exceeds a limit of the key."""
         if key.tokens_per_day is not None and key.today >= key.tokens_per_day:
             used_up = "They are used up until midnight."
             raise _refused(key, f"{key.tokens_per_day:,} tokens a day", used_up, 3600)
-        if key.at_once is not None and self._writing[key.id] + replies > key.at_once:
+        if key.at_once is not None and self._writing[key.id] >= key.at_once:
             raise _refused(key, f"{key.at_once} replies at once", "Wait for one to end.", 5)
         if (most := key.per_minute) is not None:
             times, now = self._times[key.id], self._clock()
@@ -190,10 +190,10 @@ class KeyLimits:
                 wait = math.ceil(times[len(times) - most] + MINUTE - now) if most else 3600
                 raise _refused(key, f"{most} requests a minute", f"Ask again in {wait} seconds.", wait)
             times.append(now)
-        self._writing[key.id] += replies
+        self._writing[key.id] += 1
 
         def leave() -> None:
-            self._writing[key.id] -= replies
+            self._writing[key.id] -= 1
 
         return leave
 

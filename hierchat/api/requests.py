@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -86,12 +86,10 @@ class ReplyRequest:
 class ApiReply:
     """Writes one reply for a caller. If nothing of theirs is kept, only texts that come with hierchat draft it."""
 
-    def __init__(self, service: ChatService, request: ReplyRequest, caller: Caller, number: int = 0) -> None:
-        """Prepare a reply; `number`: which of several to the same request, each with a seed of its own."""
+    def __init__(self, service: ChatService, request: ReplyRequest, caller: Caller) -> None:
         self._service = service
         self.request = request
         self._caller = caller
-        self._number = number
         self.reply: ReplyStream | None = None
         """There once it began."""
         self.load_seconds = 0.0
@@ -109,7 +107,6 @@ class ApiReply:
             raise ApiError(503, why, "model", "model_not_loaded")
         prompt = request.prompt(served)
         settings = request.settings(served, prompt)
-        settings = settings.model_copy(update={"seed": (settings.seed + self._number) % 2**63})
         _require_possible(served, settings)
         keeps = self._caller.keeps
         if not keeps:
@@ -129,8 +126,8 @@ def require_tokens(served: ServedModel) -> None:
 
 def _require_possible(served: ServedModel, settings: GenerationSettings) -> None:
     if not served.is_local:
-        if settings.grammar or settings.logprobs is not None:
-            raise ApiError(400, f"{served.name} is computed elsewhere: no logprobs, no forms of replies.")
+        if settings.grammar:
+            raise ApiError(400, f"{served.name} is computed elsewhere: no forms of replies.")
         return
     most = served.local.runner.vocabulary
     if beyond := [token for token in settings.logit_bias if not 0 <= token < most]:
@@ -142,58 +139,59 @@ def _require_possible(served: ServedModel, settings: GenerationSettings) -> None
 
 FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 """Why a reply ended, as OpenAI calls it."""
-Item = tuple[int, Frame | BaseException | None]
-"""The number of a reply, and its next frame, what it failed with, or None at its end."""
 
 
-class ReplyStreams:
-    """Runs all replies to one request in threads; a client that hangs up stops them. `done` gets their tokens."""
+class RunningReply:
+    """Runs the reply to one request in a thread; a client that hangs up stops it. `done` gets its tokens."""
 
-    def __init__(self, replies: Sequence[ApiReply], receive: Receive, done: Callable[[int], None]) -> None:
-        self.replies = replies
+    def __init__(self, one: ApiReply, receive: Receive, done: Callable[[int], None]) -> None:
+        self._one = one
         self._receive = receive
         self._done = done
         self._stop = threading.Event()
-        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._items: asyncio.Queue[Frame | BaseException | None] = asyncio.Queue()
 
-    async def frames(self) -> AsyncGenerator[tuple[int, Frame], None]:
-        """Yield the frames of all replies as they come, without waiting ones; each ends in phase "done". Leaving
-        stops them. Raises what keeps a reply from beginning, and ApiError if one failed."""
+    async def frames(self) -> AsyncGenerator[Frame, None]:
+        """Yield the frames as they come, without waiting ones; the last one's phase is "done". Leaving stops the reply.
+        Raises what keeps it from beginning, and ApiError if it failed."""
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._watch())
-        for number in range(len(self.replies)):
-            threading.Thread(target=self._write, args=(number, loop), name="endpoint", daemon=True).start()
+        threading.Thread(target=self._write, args=(loop,), name="endpoint", daemon=True).start()
         try:
-            going = len(self.replies)
-            while going:
-                number, item = await self._items.get()
-                if item is None:
-                    going -= 1
-                elif isinstance(item, BaseException):
+            while (item := await self._items.get()) is not None:
+                if isinstance(item, BaseException):
                     raise item
-                elif item.phase == "done" and item.finish in ("error", None):
-                    why = item.notice or "The reply could not be written to its end."
-                    raise ApiError(500, why)
-                elif item.phase != "waiting":
-                    yield number, item
+                if item.phase == "done" and item.finish in ("error", None):
+                    raise ApiError(500, item.notice or "The reply could not be written to its end.")
+                if item.phase != "waiting":
+                    yield item
         finally:
             self._stop.set()
             watching.cancel()
             self._done(sum(self.tokens()))
 
+    async def last(self) -> Frame:
+        """Return the last frame. Raises as `frames`, and ApiError if the client hung up before the first one."""
+        last: Frame | None = None
+        async with aclosing(self.frames()) as frames:
+            async for frame in frames:
+                last = frame
+        if last is None:
+            raise ApiError(400, "The request was given up.")
+        return last
+
+    @property
+    def reply(self) -> ReplyStream | None:
+        """Return the reply; None before it began."""
+        return self._one.reply
+
     @property
     def model(self) -> str:
-        return next((one.reply.model.name for one in self.replies if one.reply is not None), "")
+        return self.reply.model.name if self.reply else ""
 
     def tokens(self) -> tuple[int, int]:
-        """Count the tokens of the prompts, each once however many replies it got, and the tokens of the replies."""
-        begun = [(one.request, one.reply) for one in self.replies if one.reply is not None]
-        prompts = {id(request): reply.prompt_tokens for request, reply in begun}
-        return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
-
-    def thought_tokens(self) -> int:
-        """Count the tokens of the replies that belong to thoughts, not to answers."""
-        return sum(one.reply.statistics.thought_tokens for one in self.replies if one.reply is not None)
+        """Count the tokens of the prompt, and those of the reply."""
+        return (self.reply.prompt_tokens, len(self.reply.statistics.tokens)) if self.reply else (0, 0)
 
     def usage(self) -> dict[str, Any]:
         """Return `usage` in OpenAI's form, with the figures of drafting under `hierchat`."""
@@ -206,30 +204,30 @@ class ReplyStreams:
         }
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of drafting of all replies; speed and speed-up only for a single reply."""
-        statistics = [one.reply.statistics for one in self.replies if one.reply is not None]
-        figures = [one.figures() for one in statistics]
-        forwards, written = sum(one.forwards for one in figures), sum(one.tokens for one in figures)
-        alone = figures[0] if len(figures) == 1 else None
+        """Return the figures of drafting; empty before the reply began."""
+        if self.reply is None:
+            return {}
+        statistics = self.reply.statistics
+        figures = statistics.figures()
         return {
-            "drafted": sum(sum(one.proposed.values()) for one in statistics),
-            "accepted": sum(sum(one.accepted.values()) for one in statistics),
-            "tokens_per_forward": written / forwards if forwards else None,
-            "tokens_per_second": alone and alone.tokens_per_second,
-            "waited_seconds": alone and alone.waited_seconds,
-            "speedup": alone and alone.deserved_speedup,
-            "sources": dict(alone.shares) if alone else {},
-            "seeds": [one.seed for one in figures],
-            "load_seconds": max((one.load_seconds for one in self.replies), default=0.0),
+            "drafted": sum(statistics.proposed.values()),
+            "accepted": sum(statistics.accepted.values()),
+            "tokens_per_forward": figures.tokens_per_forward,
+            "tokens_per_second": figures.tokens_per_second,
+            "waited_seconds": figures.waited_seconds,
+            "speedup": figures.deserved_speedup,
+            "sources": dict(figures.shares),
+            "seed": figures.seed,
+            "load_seconds": self._one.load_seconds,
         }
 
-    def _write(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def _write(self, loop: asyncio.AbstractEventLoop) -> None:
         def tell(item: Frame | BaseException | None) -> None:
             with suppress(RuntimeError):  # the program ends
-                loop.call_soon_threadsafe(self._items.put_nowait, (number, item))
+                loop.call_soon_threadsafe(self._items.put_nowait, item)
 
         try:
-            for frame in self.replies[number].frames(self._stop):
+            for frame in self._one.frames(self._stop):
                 tell(frame)
         except Exception as error:
             tell(error)
@@ -261,24 +259,23 @@ def failure(error: Exception) -> str:
 
 
 async def completion_events(
-    running: ReplyStreams,
+    running: RunningReply,
     head: Mapping[str, Any],
     include_usage: bool,
-    choices: Callable[[int, Frame, bool], Iterable[dict[str, Any]]],
+    choices: Callable[[Frame, bool], Iterable[dict[str, Any]]],
 ) -> AsyncGenerator[str, None]:
-    """Yield the server-sent events of a streamed completion. `choices` makes those of a reply's frame."""
-    begun: set[int] = set()
+    """Yield the server-sent events of a streamed completion. `choices` makes those of a frame."""
+    first = True
     no_usage = {"usage": None} if include_usage else {}
 
     def chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {**head, "model": running.model, "choices": choices}
 
     async with aclosing(running.frames()) as frames:
-        async for number, frame in frames:
-            first = number not in begun
-            begun.add(number)
-            for choice in choices(number, frame, first):
+        async for frame in frames:
+            for choice in choices(frame, first):
                 yield event(chunk([choice]) | no_usage)
+            first = False
     if include_usage:
         yield event(chunk([]) | {"usage": running.usage()})
     yield "data: [DONE]\n\n"
@@ -337,12 +334,11 @@ class Serving:
         self._limits = KeyLimits()
         self._noting: set[asyncio.Future[None]] = set()
 
-    async def begin(self, request: Request, requests: Sequence[ReplyRequest], n: int) -> ReplyStreams:
-        """Begin `n` replies to each of `requests` within the limits of the caller's key. Raises ApiError."""
+    async def begin(self, request: Request, asked: ReplyRequest) -> RunningReply:
+        """Begin a reply within the limits of the caller's key. Raises ApiError."""
         caller: Caller = request.scope[CALLER]
-        await asyncio.to_thread(require_here, self.service, requests[0].model)
-        replies = [ApiReply(self.service, one, caller, number) for one in requests for number in range(n)]
-        leave = self._limits.enter(caller.key, len(replies)) if caller.key else None
+        await asyncio.to_thread(require_here, self.service, asked.model)
+        leave = self._limits.enter(caller.key) if caller.key else None
 
         def done(tokens: int) -> None:
             if leave and caller.key:
@@ -352,4 +348,4 @@ class Serving:
                 self._noting.add(task)  # the loop itself holds tasks weakly
                 task.add_done_callback(self._noting.discard)
 
-        return ReplyStreams(replies, request.receive, done)
+        return RunningReply(ApiReply(self.service, asked, caller), request.receive, done)

@@ -21,7 +21,7 @@ UNDO_SECONDS = 10.0
 LONGEST_TITLE = 200
 """Characters."""
 
-_FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
+_FOR_PROGRAMS = {"logit_bias", "grammar"}
 """Settings that no chat has."""
 USUAL = {"end_loops": True, "tools": False}
 """What a chat has where it says nothing, as those do that were stored by earlier versions; a program has to ask."""

@@ -1,6 +1,5 @@
 """Add up the steps of a reply: its text, its figures, and where its words came from."""
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,7 +11,6 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, Match
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.engine.engine import TARGET, Step
-from hierchat.engine.verification import TokenLogprob
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import LeftOut
@@ -33,7 +31,6 @@ class ReplyStatistics:
         self.sources: list[str] = []
         self.matches: list[Match] = []
         self.chances: list[float | None] = []
-        self.logprobs: list[TokenLogprob] = []
         self.forwards = 0
         self.proposed: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
@@ -127,7 +124,6 @@ class ReplyStatistics:
         self.sources += step.sources
         self.matches += step.matches or [NO_MATCH] * len(step.tokens)
         self.chances += step.chances or [None] * len(step.tokens)
-        self.logprobs += step.logprobs
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return
@@ -157,20 +153,6 @@ class ReplyStatistics:
         parts = split_reasoning(text)
         if self._timed and parts.thought and not self._thought_ended:
             self.thought_ms, self._thought_ended = self.decode_ms, not parts.thinking
-
-    @property
-    def thought_tokens(self) -> int:
-        """Return how many tokens belong to the model's thought, the marks around it included."""
-
-        def ended(at: int) -> bool:
-            said = self._decode(self.tokens[: at + 1]) if self._said is None else self._said[: self._ends[at]]
-            parts = split_reasoning(said)
-            return parts.thought_at > 0 and not parts.thinking
-
-        if not split_reasoning(self.text).thought:
-            return 0
-        total = len(self.tokens)
-        return min(bisect_left(range(total), True, key=ended) + 1, total)
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
         """Set the baseline of the speed-up: plain decoding at `vanilla_ms` per token."""

@@ -13,7 +13,6 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.verification import TokenLogprob
 
 TARGET = "target"
 """The source of a token that no draft proposed."""
@@ -34,8 +33,6 @@ class Step:
     """Match of each committed token, or an empty tuple if nothing is known."""
     chances: tuple[float | None, ...] = ()
     """Estimated probability that each was right, if all before it were; None where nothing was estimated."""
-    logprobs: tuple[TokenLogprob, ...] = ()
-    """Log probabilities of each committed token, or an empty tuple unless `settings.logprobs` asks for them."""
     proposed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Draft nodes verified in this forward, per source."""
     width: int = 0

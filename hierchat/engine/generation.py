@@ -19,7 +19,7 @@ from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts
-from hierchat.engine.verification import Rows, Sampler, logprobs, verify
+from hierchat.engine.verification import Rows, Sampler, verify
 
 # Small models begin to repeat themselves, at temperature 0 above all: found in their tokens alone.
 
@@ -304,8 +304,6 @@ class Generation:
             if self.finish:
                 break
         nodes = found.nodes[: len(kept)]
-        asked = self.settings.logprobs
-        likely = () if asked is None else logprobs(rows, nodes, kept, asked)
         self._see(rows.hidden(nodes) if self._reader else None, len(self.sequence.tokens))
         self.sequence.commit(nodes)
         if drafter:
@@ -323,7 +321,6 @@ class Generation:
             sources=tuple([*(drafts.sources[node] for node in accepted), TARGET][: len(kept)]),
             matches=tuple([*map(drafts.match, accepted), NO_MATCH][: len(kept)]),
             chances=tuple([*map(drafts.chance, accepted), None][: len(kept)]),
-            logprobs=likely,
             proposed=MappingProxyType(
                 {one: drafts.sources.count(one) for one in dict.fromkeys(drafts.sources)}
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,25 +143,3 @@ def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root:
             return Verified(tuple(path), tuple(chosen))
         at = following
         path.append(at + 1)
-
-
-class TokenLogprob(NamedTuple):
-    """Log probabilities (natural) as the model has them: before grammar, penalties, bias and temperature."""
-
-    logprob: float
-    likeliest: tuple[tuple[int, float], ...]
-    """Tokens in order, the likeliest first."""
-
-
-def logprobs(rows: Rows, nodes: Sequence[int], tokens: Sequence[int], count: int) -> tuple[TokenLogprob, ...]:
-    """Compute log probabilities of `tokens`, each chosen behind the node of the same place, with `count` of the
-    likeliest beside each."""
-    found = []
-    for node, token in zip(nodes, tokens, strict=True):
-        row = rows[node].astype(np.float64)
-        best = row.max()
-        total = best + np.log(np.exp(row - best).sum())
-        likeliest = rows.likeliest([node], count)[0].tolist() if count else []
-        pairs = tuple((other, float(row[other] - total)) for other in likeliest if other >= 0)
-        found.append(TokenLogprob(float(row[token] - total), pairs))
-    return tuple(found)

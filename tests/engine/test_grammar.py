@@ -96,25 +96,6 @@ def test_a_row_that_is_longer_than_the_vocabulary() -> None:
     assert row[-1] == 9.0  # the row itself stays as it was
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_probabilities_are_those_of_the_model(engine: LocalEngine, temperature: float) -> None:
-    settings = GenerationSettings(
-        max_new_tokens=30, temperature=temperature, logprobs=4, logit_bias={END: -100.0}
-    )
-    plain = steps(engine, settings)
-    told = [one for step in plain for one in step.logprobs]
-    assert len(told) == len(tokens_of(plain)) == 30
-    for one in told:
-        assert one.logprob < 0
-        values = [value for _, value in one.likeliest]
-        assert values == sorted(values, reverse=True)
-        assert one.logprob <= values[0]
-        assert sum(np.exp(values)) <= 1 + 1e-9
-    drafted = steps(engine, settings, Oracle(tokens_of(plain)))
-    assert [one for step in drafted for one in step.logprobs] == told
-    assert not steps(engine, GenerationSettings(max_new_tokens=3))[-1].logprobs
-
-
 def of_keys(count: int) -> dict[str, object]:
     names = [f"k{number}" for number in range(count)]
     return {

@@ -4,7 +4,6 @@ import pytest
 
 from hierchat.cli.main import main
 from hierchat.models.catalogue import read_catalogue
-from tests.testing.tiny_files import serving_hub
 
 
 @pytest.fixture
@@ -49,23 +48,3 @@ def test_a_model_and_errors_without_traceback(
     (tmp_path / "config" / "models.yaml").write_text("models: [")
     assert main(["models", "list"]) == 1
     assert "models.yaml:1: not YAML" in capsys.readouterr().err
-
-
-def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = {"parameters": {"BF16": 596_049_920}, "total": 596_049_920}
-    files = [{"rfilename": "config.json"}, {"rfilename": "model.safetensors"}, {"rfilename": "a-Q4_0.gguf"}]
-    with serving_hub({}) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.found = [
-            {"id": "Qwen/Qwen3-0.6B", "downloads": 1234, "safetensors": tensors, "siblings": files},
-            {"id": "a/gated", "gated": "auto", "tags": ["license:[red]mit"], "pipeline_tag": "text-to-image"},
-        ]
-        assert main(["models", "search", "qwen3", "gguf"]) == 0
-        assert hub.searches[0]["search"] == ["qwen3 gguf"]
-        assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [
-            ["Qwen/Qwen3-0.6B", "596M", "1.2 GB, 1 GGUF", "1,234", "?", "-"],
-            ["a/gated", "?", "-", "?", "[red]mit", "gated; not to chat with: it is made for text to image"],
-        ]
-        hub.found = []
-        assert main(["models", "search", "none"]) == 0
-        assert "no model whose name holds these words" in capsys.readouterr().out

@@ -107,13 +107,6 @@ class Grammars:
             grammar.take(token)
         return grammar
 
-    def bytes_of(self, token: int) -> bytes:
-        """Return the bytes that a token writes; none if it is a control token."""
-        if not self._tokens.is_special_token(token):
-            return self._tokens.decode_bytes([token])
-        added = self._tokenizer.added_tokens_decoder.get(token)
-        return b"" if added is None or added.special else added.content.encode()
-
     def mark(self, text: str) -> str:
         """Spell a mark such as <tool_call> for Lark; some models have a token for it."""
         token = self._tokenizer.get_vocab().get(text)
