@@ -4,13 +4,13 @@ const textsForm = (to) => find(`.hc-texts-drop[data-to="${to}"]`);
 const tellTexts = (to, sentence) => { if (textsForm(to)) textsForm(to).querySelector('.hc-texts-sending').textContent = sentence; };
 const forAll = (to) => Boolean(textsForm(to)?.querySelector('input[type=checkbox]')?.checked);
 
-function lookAtPath(node) {
+function addPath(node) {
   const { to } = node.closest('.hc-texts-drop').dataset;
-  trigger(`${to}_look`, { id: 0, text: textsForm(to).querySelector('input[type=text]').value, on: forAll(to) });
+  trigger(`${to}_add`, { id: 0, text: textsForm(to).querySelector('input[type=text]').value, on: forAll(to) });
 }
-acts.hc_texts_path = ({ button }) => lookAtPath(button);
+acts.hc_texts_path = ({ button }) => addPath(button);
 on('keydown', (event) => {
-  if (event.key === 'Enter' && event.target.matches('.hc-texts-drop input[type=text]') && !event.isComposing) lookAtPath(event.target);
+  if (event.key === 'Enter' && event.target.matches('.hc-texts-drop input[type=text]') && !event.isComposing) addPath(event.target);
 });
 
 async function sendTexts(to, name, files) {
@@ -76,17 +76,15 @@ on('drop', async (event) => {
   }
 });
 
-// A question, or the choice after a look, takes the focus from the button that made way for it.
-for (const [place, wanted] of [['#hc-texts', '.hc-ask-remove [data-act=hc_texts_keep]'], ['#hc-texts-state', '[data-act=hc_texts_add]']]) {
-  when(place, (part) => {
-    let was = false;
-    changes(part, () => {
-      const next = part.querySelector(wanted);
-      if (next && !was && lost()) next.focus();
-      was = Boolean(next);
-    }, { childList: true, subtree: true });
-  });
-}
+// A question takes the focus from the button that made way for it.
+when('#hc-texts', (part) => {
+  let was = false;
+  changes(part, () => {
+    const next = part.querySelector('.hc-ask-remove [data-act=hc_texts_keep]');
+    if (next && !was && lost()) next.focus();
+    was = Boolean(next);
+  }, { childList: true, subtree: true });
+});
 
 acts.hc_documents_remove = ({ id, text }) => {
   const form = titled(_('Remove {name}?', { name: text }));

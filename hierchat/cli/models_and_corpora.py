@@ -19,7 +19,7 @@ from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, t
 from hierchat.models.progress import BrokenFileError, terminal_progress
 from hierchat.models.runnable import ComputePath
 from hierchat.texts import corpora
-from hierchat.texts.build import PREFIX, Recipe, fetch
+from hierchat.texts.build import Recipe
 from hierchat.texts.corpora import Stored, name_of, require_free_name
 from hierchat.texts.text_files import CorpusError, TextReader, find
 
@@ -122,20 +122,16 @@ def remove_corpus(name: str) -> None:
 @click.option("--name", metavar="NAME", help="by default, as the first path is called")
 @click.option("--replace", is_flag=True, help="in place of the corpus of this name")
 def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, replace: bool) -> int:
-    first = paths[0]
-    given = first.removeprefix(PREFIX) if first.startswith(PREFIX) else Path(first).absolute().name
-    name = name or name_of(given)
+    name = name or name_of(Path(paths[0]).absolute().name)
     entry = read_catalogue().entry(catalogue_name(model))
     passed_over: list[str] = []
     try:
         with terminal_progress() as report:
-            local = [Path(path).expanduser() for path in paths if not path.startswith(PREFIX)]
-            here = find(local, passed_over)
+            files = find([Path(path).expanduser() for path in paths], passed_over)
             tokenizer = load_tokenizer(entry, report)
             require_free_name(name, tokens_sha256(tokenizer), replace)
-            fetched = [fetch(path, report) for path in paths if path.startswith(PREFIX)]
-            reader = TextReader([*here, *find(fetched, passed_over)], passed_over)
-            sources = [path if path.startswith(PREFIX) else str(Path(path).absolute()) for path in paths]
+            reader = TextReader(files, passed_over)
+            sources = [str(Path(path).absolute()) for path in paths]
             recipe = Recipe(name, reader, tokenizer, entry.name, sources)
             made = corpora.add(recipe, report, replace)
     except MemoryError as error:

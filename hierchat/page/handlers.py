@@ -508,7 +508,7 @@ class DocumentHandlers(HandlerGroup):
     def wire(self) -> None:
         documents, settings = self._service.documents, self._parts.settings
         acts: dict[str, Callable[[PageEvent], object]] = {
-            "hc_documents_look": self.add_path,
+            "hc_documents_add": self.add_path,
             "hc_documents_files": self.add_files,
             "hc_project_files": partial(self.add_files, to_project=True),
             "hc_documents_stop": self.stop,

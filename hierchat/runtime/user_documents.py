@@ -1,4 +1,4 @@
-"""Add the user's own texts to draft from: look at them, add them beside the chat, list and remove them."""
+"""Add the user's own texts to draft from, while replies are written; list and remove them."""
 
 import os
 import shutil
@@ -15,12 +15,11 @@ from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer
 from hierchat.models.progress import Progress
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.texts import corpora
-from hierchat.texts.build import PREFIX, Recipe
-from hierchat.texts.previews import Preview, preview
+from hierchat.texts.build import Recipe
 from hierchat.texts.text_files import CorpusError, TextReader, find, named_path
 
-DocumentPhase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
-UNDER_WAY = ("looking", "reading", "sorting", "stopping")
+DocumentPhase = Literal["reading", "sorting", "stopping", "done", "failed"]
+UNDER_WAY = ("reading", "sorting", "stopping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +27,7 @@ class Addition:
     """State of texts that are being added. `done` of `total` bytes while they are read."""
 
     name: str
-    phase: DocumentPhase = "looking"
-    preview: Preview | None = None
-    """From phase "looked" on."""
+    phase: DocumentPhase = "reading"
     done: int = 0
     total: int | None = None
     tokens: int = 0
@@ -68,7 +65,7 @@ class _Cancelled(Exception):
 
 
 class UserDocuments:
-    """Looks at texts and adds them, one at a time, for the loaded model. Raises CorpusError or a ModelError."""
+    """Adds texts, one addition at a time, for the loaded model. Raises CorpusError or a ModelError."""
 
     def __init__(self, slot: ModelSlot, tokenizer_of: Callable[[str], Any] | None = None) -> None:
         self._slot = slot
@@ -102,71 +99,54 @@ class UserDocuments:
         found += [self._row(files.parent.name, []) for files in corpora.unfinished()]
         return sorted(found, key=lambda row: row.name)
 
-    def look(self, said: str) -> None:
-        """Look at what a file or folder of this machine holds, for `addition`."""
+    def add(self, said: str) -> None:
+        """Add what a file or folder of this machine holds; it drafts once it is read."""
         path = named_path(said)
-        name = corpora.free_name(corpora.name_of(path.name))
-        self._begin(Addition(name), [path], None, self._look)
+        self._begin(corpora.free_name(corpora.name_of(path.name)), [path], None)
 
-    def look_at_files(self, folder: Path, name: str) -> None:
-        """Look at all files in a folder that is ours from now on, and is deleted with what is made of them."""
-        named = Addition(corpora.free_name(corpora.name_of(name)))
-        self._begin(named, sorted(folder.iterdir()), folder, self._look)
-
-    def add(self) -> None:
-        """Add the texts that were looked at; they draft once they are read."""
-        with self._lock:
-            if (looked := self.addition) is None or looked.phase != "looked":
-                raise CorpusError("There is nothing to add. Name a file or folder first.")
-            self.addition = replace(looked, phase="reading")
-        self._start(self._add)
+    def add_files(self, folder: Path, name: str) -> None:
+        """Add all files in a folder that is ours from now on, and is deleted with what is made of them."""
+        self._begin(corpora.free_name(corpora.name_of(name)), sorted(folder.iterdir()), folder)
 
     def add_again(self, name: str) -> None:
         """Add the texts of a corpus that was made for other models, for the loaded one, too."""
         row = self._named(name)
         if row is None or not row.possible:
             raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
-        self._begin(Addition(name, "reading"), [Path(source) for source in row.sources], None, self._add)
+        self._begin(name, [Path(source) for source in row.sources], None)
 
     def _named(self, name: str) -> UserDocument | None:
         return next((row for row in self.rows() if row.name == name), None)
 
     def stop(self) -> None:
-        """Stop what is being done, or drop what was looked at: nothing of it stays."""
+        """Stop the addition: nothing of it stays. If none is under way, forget the last one."""
         with self._lock:
             if self.addition and self.addition.under_way:
                 self._unwanted = True
                 self.addition = replace(self.addition, phase="stopping")
                 return
             self.addition = None
-            self._discard()
 
     def remove(self, name: str) -> None:
         """Delete a corpus, for all models. Returns when no reply drafts from it any more."""
         corpora.remove(name)
         self._slot.read_texts()
 
-    def _begin(
-        self, addition: Addition, paths: Iterable[Path], dropped: Path | None, then: Callable[[], Addition]
-    ) -> None:
+    def _begin(self, name: str, paths: Iterable[Path], dropped: Path | None) -> None:
         if not self.model:
             raise CorpusError("Load a model first: texts are kept as the tokens of a model.")
         with self._lock:
             if self.busy:
                 raise CorpusError("Other texts are being read. Wait for them, or stop them first.")
-            self._discard()
             self._unwanted, self._paths, self._dropped = False, tuple(paths), dropped
-            self.addition = addition
-        self._start(then)
+            self.addition = Addition(name)
+        threading.Thread(target=self._run, name="texts", daemon=True).start()
 
-    def _start(self, work: Callable[[], Addition]) -> None:
-        threading.Thread(target=self._run, args=[work], name="texts", daemon=True).start()
-
-    def _run(self, work: Callable[[], Addition]) -> None:
+    def _run(self) -> None:
         assert self.addition
         ended, message = None, ""
         try:
-            ended = work()
+            ended = self._add()
         except _Cancelled:
             pass
         except MemoryError:
@@ -174,16 +154,9 @@ class UserDocuments:
         except Exception as error:  # in a thread of its own nothing else would report it
             message = logs.error_message(error)
         with self._lock:
-            if self._unwanted and ended and ended.phase == "looked":
-                ended = None
             if ended is None:
                 self._discard()
             self.addition = Addition(self.addition.name, "failed", message=message) if message else ended
-
-    def _look(self) -> Addition:
-        assert self.addition
-        found = preview(self._paths, self._tokenizer_of(self.model), self._report)
-        return replace(self.addition, phase="looked", preview=found)
 
     def _add(self) -> Addition:
         assert self.addition
@@ -211,9 +184,8 @@ class UserDocuments:
             if self._unwanted:
                 raise _Cancelled
             assert self.addition
-            if self.addition.phase != "looking":
-                phase: DocumentPhase = "sorting" if progress.phase == "sorting" else "reading"
-                self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
+            phase: DocumentPhase = "sorting" if progress.phase == "sorting" else "reading"
+            self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
 
     def _row(self, name: str, builds: Sequence[corpora.Stored]) -> UserDocument:
         metas = [one.meta for one in builds if one.meta]
@@ -222,7 +194,7 @@ class UserDocuments:
         drafts = any(one.meta and one.meta.tokenizer == tokens and not one.trouble for one in builds)
         dropped = str(corpora.files_of(name))
         sources = metas[-1].sources if metas else (dropped,)
-        there = all(not source.startswith(PREFIX) and os.path.exists(source) for source in sources)
+        there = all(map(os.path.exists, sources))
         return UserDocument(
             name,
             size_of(corpora.corpora_dir() / name),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from array import array
 from bisect import bisect_right
@@ -22,7 +21,6 @@ from pydantic import BaseModel, Field, ValidationError
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models import cache
 from hierchat.models.cache import gigabytes
-from hierchat.models.fetch.hub import fetch_hub
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import Progress, Report
 from hierchat.texts.text_files import CorpusError, TextReader
@@ -257,17 +255,3 @@ def _require_room(tokens: int, target: Path) -> None:
         raise CorpusError(
             "That is more text than fits into memory. Close other programs, or add it in parts."
         )
-
-
-# Datasets of the model hub: 'hub:owner/name', fetched into the cache.
-
-PREFIX = "hub:"
-_LINES = ("*.jsonl", "*.jsonl.gz", "*.ndjson")
-
-
-def fetch(source: str, report: Report) -> Path:
-    """Download the JSON lines of a dataset of the hub; return their folder. Raises CorpusError or a ModelError."""
-    repo = source.removeprefix(PREFIX)
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
-        raise CorpusError(f"{source!r} is no dataset: write {PREFIX}owner/name.")
-    return fetch_hub(repo, "main", report, _LINES, "dataset")

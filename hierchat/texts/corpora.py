@@ -203,9 +203,8 @@ def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
 
 
 def name_of(said: str) -> str:
-    """Derive a corpus's name from its first source: 'replies' for replies.jsonl.gz, 'owner-name' for a dataset."""
-    stem = said if "/" in said else said.split(".")[0]
-    return re.sub(r"[^\w-]+", "-", stem).strip("-")[:_LONGEST] or "corpus"
+    """Derive a corpus's name from that of its first source: 'replies' for replies.jsonl.gz."""
+    return re.sub(r"[^\w-]+", "-", said.split(".")[0]).strip("-")[:_LONGEST] or "corpus"
 
 
 def free_name(wanted: str) -> str:

@@ -8,7 +8,6 @@ import lzma
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,14 +81,13 @@ def named_path(said: str) -> Path:
     return path
 
 
-def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
-    """Return the files that paths name or hold, of known kinds, each once. Unreadable ones go to `passed_over`;
-    others are counted in `left_out` by kind. Raises CorpusError."""
+def find(paths: Iterable[Path], passed_over: list[str]) -> list[Path]:
+    """Return the files that paths name or hold, of known kinds, each once. Unreadable ones go to `passed_over`.
+    Raises CorpusError."""
     found: dict[Path, Path] = {}
-    left_out = Counter() if left_out is None else left_out
     for path in paths:
         if os.path.isdir(path):
-            for file in _walk(path, passed_over, left_out):
+            for file in _walk(path, passed_over):
                 found.setdefault(file.resolve(), file)
         elif os.path.isfile(path):
             found.setdefault(path.resolve(), path)
@@ -105,25 +103,16 @@ def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] |
     return list(found.values())
 
 
-def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Iterator[Path]:
+def _walk(folder: Path, passed_over: list[str]) -> Iterator[Path]:
     def closed(error: OSError) -> None:
         passed_over.append(f"{error.filename}: {error.strerror}")
 
-    def wanted(name: str, kind: str) -> bool:
-        left = "hidden" if name[0] == "." else "of libraries" if name in PASSED_OVER else ""
-        left_out[f"{kind} {left}" if left == "of libraries" else f"{left} {kind}"] += bool(left)
-        return not left
-
     for here, folders, names in os.walk(folder, onerror=closed):
-        folders[:] = sorted(name for name in folders if wanted(name, "folders"))
+        folders[:] = sorted(name for name in folders if name[0] != "." and name not in PASSED_OVER)
         for name in sorted(names):
             file = Path(here, name)
-            if not wanted(name, "files") or not os.path.isfile(file):
-                continue
-            if kind(file) in KNOWN:
+            if name[0] != "." and kind(file) in KNOWN and os.path.isfile(file):
                 yield file
-            else:
-                left_out[f"{kind(file)} files" if kind(file) else "files without a suffix"] += 1
 
 
 @contextmanager

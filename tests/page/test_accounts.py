@@ -135,7 +135,7 @@ def test_two_users_at_once_see_nothing_of_each_other_nor_the_other_what_is_the_o
             """() => {
                 const known = document.querySelector('[data-act]').dataset.key;
                 const button = Object.assign(document.createElement('button'), { textContent: 'Look' });
-                Object.assign(button.dataset, { act: 'hc_texts_look', key: known, text: '/etc' });
+                Object.assign(button.dataset, { act: 'hc_texts_add', key: known, text: '/etc' });
                 document.querySelector('#hc-texts').append(button);
                 button.click();
             }"""

@@ -76,11 +76,11 @@ def test_a_reply_quotes_what_was_dropped_and_all_fits_a_narrow_screen(
 
 def test_what_cannot_be_read_and_a_path(service: FakeService, tmp_path: Path) -> None:
     page = Visitor(service)
-    page.press("hc_documents_look", text="nowhere")
+    page.press("hc_documents_add", text="nowhere")
     assert "Type the whole path of a file or folder" in page.says("hc-documents")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.md").write_bytes(NOTES)
-    page.press("hc_documents_look", text=str(tmp_path / "folder"))
+    page.press("hc_documents_add", text=str(tmp_path / "folder"))
     assert service.documents.readings[service.user].ended.wait(20)
     page.tick()
     assert "· 1 passage" in page.says("hc-documents")
@@ -98,7 +98,7 @@ def test_a_new_chat_of_a_project_lists_the_documents_of_the_project(
     assert "For all chats of the project" not in page.says("hc-documents")
     page.press("hc_project_new", id=garden)
     assert "For all chats of the project" in page.says("hc-documents")
-    page.press("hc_documents_look", text=str(tmp_path / "a.md"), on=True)
+    page.press("hc_documents_add", text=str(tmp_path / "a.md"), on=True)
     assert service.documents.readings[service.user].ended.wait(20)
     page.press("hc_project_new", id=garden)
     assert "· of the project" in page.says("hc-documents")

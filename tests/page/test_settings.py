@@ -57,22 +57,13 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
         assert [c.title for c in store.chats.find(store.users.ensure("local"))] == ["Story"]
 
 
-def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_they_go(
+def test_documents_are_added_and_asked_about_before_they_go(
     service: FakeService,
 ) -> None:
     page = Visitor(service, view="settings")
-    page.press("hc_texts_look", text="~/none")
+    page.press("hc_texts_add", text="~/none")
     assert "There is no file or folder" in page.says("hc-texts-said")
-    page.press("hc_texts_look", text="/home/you/diary")
-    assert "Checking diary…" in page.says("hc-texts-state")
-    service.texts.found()
-    page.press("hc_panel", text="settings")
-    for part in (
-        "14 files, 5 MB, roughly 1,200,000 tokens; how much text 2 files of them hold",
-        "Left out: 12 .png files, 1 hidden folder, 1 folder of libraries.",
-    ):
-        assert part in page.says("hc-texts-state")
-    page.press("hc_texts_add")
+    page.press("hc_texts_add", text="/home/you/diary")
     assert "Reading diary: 2 MB of 5 MB" in page.says("hc-texts-state")
     service.texts.ended(1_190_000)
     page.press("hc_panel", text="settings")
@@ -83,7 +74,7 @@ def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_th
         page.press(answer, text="notes")
         assert "Remove notes?" not in page.says("hc-texts")
     assert "notes drafts no more." in page.says("hc-texts-said")
-    acts = [("look", "~/none"), ("look", "/home/you/diary"), ("add", "diary"), ("remove", "notes")]
+    acts = [("add", "~/none"), ("add", "/home/you/diary"), ("remove", "notes")]
     assert service.texts.asked == acts
 
 
@@ -101,14 +92,14 @@ def test_documents_are_dropped_and_chosen_and_forgetting_everything_asks_twice(
     visitor.press("Notes, code and exported chats of yours")
     expect(page.locator("#hc-texts-form .hc-texts-drop")).to_be_visible()
     visitor.drop("#hc-texts-form .hc-texts-drop", ("letter.txt", b"Dear reader"), ("letter.txt", b"Another"))
-    expect(state).to_contain_text("letter: 2 files, 1 KB, roughly 300 tokens.")
+    expect(state).to_contain_text("Reading letter…")
     assert service.texts.dropped == {"letter.txt": b"Dear reader", "letter (2).txt": b"Another"}
-    visitor.press("Cancel")
+    visitor.press("Stop")
     expect(state).to_have_text("")
     with page.expect_file_chooser() as chooser:
         page.locator("#hc-texts-form").get_by_role("button", name="Choose texts…").click()
     chooser.value.set_files([{"name": "a.md", "mimeType": "text/plain", "buffer": b"# A"}])
-    expect(state).to_contain_text("a: 1 file")
+    expect(state).to_contain_text("Reading a…")
     assert service.texts.dropped == {"a.md": b"# A"}
 
     dialog = page.get_by_role("dialog")

@@ -1,4 +1,4 @@
-"""Texts of one's own beside the chat: looked at, added, listed, removed, without a restart."""
+"""Texts of one's own beside the chat: added, listed, removed, without a restart."""
 
 from __future__ import annotations
 
@@ -34,14 +34,8 @@ def phase(texts: UserDocuments) -> str:
     return texts.addition.phase if texts.addition else "none"
 
 
-def looked(texts: UserDocuments, path: Path) -> None:
-    texts.look(str(path))
-    assert phase(texts) == "looked"
-
-
 def added(texts: UserDocuments, path: Path) -> None:
-    looked(texts, path)
-    texts.add()
+    texts.add(str(path))
     assert phase(texts) == "done"
 
 
@@ -53,21 +47,18 @@ def drafting(slot: ModelSlot) -> list[str]:
 def test_what_is_added_drafts_at_once_and_what_is_removed_not(texts: UserDocuments, tmp_path: Path) -> None:
     slot = texts._slot
     before = slot.model
-    looked(texts, tmp_path / "notes.txt")
-    assert texts.addition.preview.files == 1
-    assert not texts.rows()
-    texts.add()
-    assert phase(texts) == "done"
+    added(texts, tmp_path / "notes.txt")
     assert drafting(slot) == ["notes"]
     assert slot.model.engine is before.engine  # type: ignore[union-attr]
     (row,) = texts.rows()
     assert (row.name, row.models, row.sources) == ("notes", ("tiny",), (str(tmp_path / "notes.txt"),))
     assert (row.drafts, row.possible, row.tokens) == (True, False, texts.addition.tokens)
-    looked(texts, tmp_path / "notes.txt")
+    added(texts, tmp_path / "notes.txt")
     assert texts.addition.name == "notes-2"
     texts.stop()
     assert texts.addition is None
-    texts.remove("notes")
+    for name in ("notes", "notes-2"):
+        texts.remove(name)
     assert drafting(slot) == []
     assert texts.rows() == []
     assert (tmp_path / "notes.txt").exists()
@@ -83,9 +74,7 @@ def dropped(tmp_path: Path) -> Path:
 
 
 def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: UserDocuments, dropped: Path) -> None:
-    texts.look_at_files(dropped, "letters")
-    assert phase(texts) == "looked"
-    texts.add()
+    texts.add_files(dropped, "letters")
     assert phase(texts) == "done"
     assert texts.addition
     assert [reason.rsplit(": ", 1)[1] for reason in texts.addition.unread] == ["binary"]
@@ -98,12 +87,10 @@ def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: UserDocume
 def test_stopped_in_the_middle_nothing_stays(
     texts: UserDocuments, dropped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts.look_at_files(dropped, "letters")
-    assert phase(texts) == "looked"
     _, go_on = held_up(monkeypatch)
-    texts.add()
+    texts.add_files(dropped, "letters")
     with pytest.raises(CorpusError, match="Other texts are being read"):
-        texts.look(str(dropped.parent))  # what was dropped may have been taken in by now
+        texts.add(str(dropped.parent))  # what was dropped may have been taken in by now
     texts.stop()
     go_on.set()
     assert phase(texts) == "none"
@@ -136,16 +123,15 @@ def test_texts_of_another_model_can_be_had_for_this_one(texts: UserDocuments, tm
 def test_a_path_that_is_none_and_a_model_that_was_ejected(texts: UserDocuments, tmp_path: Path) -> None:
     for said, answer in (("", "whole path"), ("notes", "whole path"), ("/none/at/all", "no file or folder")):
         with pytest.raises(CorpusError, match=answer):
-            texts.look(said)
+            texts.add(said)
         assert texts.addition is None
     slot = texts._slot
-    looked(texts, tmp_path / "notes.txt")
     slot.eject()
     wait(lambda: not slot.leaving)
     slot.read_texts()
     assert slot.model is None  # it does not come back
     with pytest.raises(CorpusError, match="Load a model first"):
-        texts.look(str(tmp_path / "notes.txt"))
+        texts.add(str(tmp_path / "notes.txt"))
 
 
 def held_up(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 from hierchat.models.progress import Progress
 from hierchat.runtime.user_documents import Addition, UserDocument
-from hierchat.texts.previews import Preview
 from hierchat.texts.text_files import CorpusError
 
 NOTES = UserDocument("notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False)
 CODE = UserDocument("code", 900_000, 98_000, ("Qwen3 0.6B",), ("/home/you/code",), False, True)
-FOUND = Preview(
-    14,
-    5_200_000,
-    1_234_567,
-    2,
-    {".png files": 12, "hidden folders": 1, "folders of libraries": 1},
-    ("/home/you/diary/closed: Permission denied",),
-)
 
 
 class FakeTexts:
@@ -44,28 +34,21 @@ class FakeTexts:
     def rows(self) -> list[UserDocument]:
         return self.listed
 
-    def look(self, said: str) -> None:
-        self.asked.append(("look", said))
+    def add(self, said: str) -> None:
+        self.asked.append(("add", said))
         if "none" in said:
             raise CorpusError(f"There is no file or folder {said} on this machine. Check the path.")
-        self.addition = Addition(said.rstrip("/").rsplit("/", 1)[-1])
+        self.addition = Addition(said.rstrip("/").rsplit("/", 1)[-1], done=2_100_000, total=5_200_000)
 
-    def look_at_files(self, folder: Path, name: str) -> None:
+    def add_files(self, folder: Path, name: str) -> None:
         self.asked.append(("files", name))
         self.dropped = {file.name: file.read_bytes() for file in folder.iterdir()}
         shutil.rmtree(folder)
-        self.addition = Addition(
-            name.split(".")[0], "looked", Preview(len(self.dropped), 900, 300, 0, {}, ())
-        )
-
-    def add(self) -> None:
-        assert self.addition
-        self.asked.append(("add", self.addition.name))
-        self.addition = replace(self.addition, phase="reading", done=2_100_000, total=5_200_000)
+        self.addition = Addition(name.split(".")[0])
 
     def add_again(self, name: str) -> None:
         self.asked.append(("again", name))
-        self.addition = Addition(name, "reading")
+        self.addition = Addition(name)
 
     def stop(self) -> None:
         self.asked.append(("stop", ""))
@@ -74,11 +57,6 @@ class FakeTexts:
     def remove(self, name: str) -> None:
         self.asked.append(("remove", name))
         self.listed = [row for row in self.listed if row.name != name]
-
-    def found(self) -> None:
-        """The look has ended."""
-        assert self.addition
-        self.addition = replace(self.addition, phase="looked", preview=FOUND)
 
     def ended(self, tokens: int) -> None:
         """All is read."""

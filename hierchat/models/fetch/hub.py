@@ -1,4 +1,4 @@
-"""Fetch models and datasets out of hub repositories into our own cache, and find them there.
+"""Fetch models out of hub repositories into our own cache, and find them there.
 Complete files are used without the network, so a branch stays at the commit that was fetched first."""
 
 import json
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import requests
 
@@ -31,33 +31,28 @@ from hierchat.models.progress import (
 )
 from hierchat.models.runnable import MADE_FOR_ELSE
 
-RepoKind = Literal["model", "dataset"]
 FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "merges.txt", "vocab.txt")
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-def hub_folder(
-    repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES, kind: RepoKind = "model"
-) -> Path | None:
+def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES) -> Path | None:
     """Return the repository's files in the cache, or None where some are missing. Never asks the network."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    if kind == "model" and not repo_folder(repo).is_dir():
+    if not repo_folder(repo).is_dir():
         return None  # at once: the library takes a millisecond to say so, and there are dozens of models
     try:
-        found = _snapshot(repo, revision, patterns, kind)(local_files_only=True)
+        found = _snapshot(repo, revision, patterns)(local_files_only=True)
     except LocalEntryNotFoundError:
         return None
     # The library cannot tell a partial folder whose list of files is lost; what is asked for must be there.
     return Path(found) if _holds(Path(found), patterns) else None
 
 
-def fetch_hub(
-    repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES, kind: RepoKind = "model"
-) -> Path:
+def fetch_hub(repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES) -> Path:
     """Return the folder with the repository's files, downloaded if missing, large ones with their SHA-256 checked.
     Raises GatedError, MissingError, OfflineError, DiskFullError, BrokenFileError."""
-    if found := hub_folder(repo, revision, patterns, kind):
+    if found := hub_folder(repo, revision, patterns):
         return found
     if offline_mode():
         raise _offline(repo)
@@ -66,10 +61,10 @@ def fetch_hub(
     except requests.RequestException as error:
         raise _offline(repo) from error
     lock = _hub_cache() / repo.replace("/", "--")
-    with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision, kind):
-        folder, altered = _download(repo, revision, report, patterns, kind)
+    with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision):
+        folder, altered = _download(repo, revision, report, patterns)
         if altered:
-            folder, altered = _download(repo, revision, report, patterns, kind)
+            folder, altered = _download(repo, revision, report, patterns)
         if altered:
             raise BrokenFileError(f"{altered[0]} of {repo} came altered twice. Try again later.")
     if not _holds(folder, patterns):
@@ -78,10 +73,8 @@ def fetch_hub(
     return folder
 
 
-def _download(
-    repo: str, revision: str, report: Report, patterns: Sequence[str], kind: RepoKind
-) -> tuple[Path, list[str]]:
-    download = partial(_snapshot(repo, revision, patterns, kind), endpoint=endpoint())
+def _download(repo: str, revision: str, report: Report, patterns: Sequence[str]) -> tuple[Path, list[str]]:
+    download = partial(_snapshot(repo, revision, patterns), endpoint=endpoint())
     mute = bar_class(silent, "downloading", repo)
     report(Progress("downloading", 0, None, f"{repo} from the hub"))
     planned = [file for file in download(dry_run=True, tqdm_class=mute) if file.will_download]
@@ -95,15 +88,14 @@ def _download(
     return folder, altered
 
 
-def _snapshot(repo: str, revision: str, patterns: Sequence[str], kind: RepoKind) -> Callable[..., Any]:
+def _snapshot(repo: str, revision: str, patterns: Sequence[str]) -> Callable[..., Any]:
     from huggingface_hub import snapshot_download
 
     # Folders of a model hold the same weights again in other forms, such as onnx/ and meta-llama's original/
-    whole = kind == "dataset" or any("/" in pattern for pattern in patterns)
+    whole = any("/" in pattern for pattern in patterns)
     return partial(
         snapshot_download,
         repo,
-        repo_type=kind,
         revision=revision,
         cache_dir=_hub_cache(),
         allow_patterns=list(patterns),
@@ -157,21 +149,21 @@ def _offline(repo: str) -> OfflineError:
     )
 
 
-def _gated(repo: str, place: str = "", how: str = "gated") -> GatedError:
+def _gated(repo: str, how: str = "gated") -> GatedError:
     return GatedError(
-        f"{repo} is {how}. Accept its licence at {endpoint()}/{place}{repo}, then log in with `hf auth login`."
+        f"{repo} is {how}. Accept its licence at {endpoint()}/{repo}, then log in with `hf auth login`."
     )
 
 
-def _missing(repo: str, what: str = "repository", place: str = "") -> MissingError:
+def _missing(repo: str) -> MissingError:
     return MissingError(
-        f"There is no public {what} {repo} on the hub. Check its name at {endpoint()}/{place}{repo}; "
+        f"There is no public repository {repo} on the hub. Check its name at {endpoint()}/{repo}; "
         "if it is private, log in with `hf auth login`."
     )
 
 
 @contextmanager
-def _hub_errors(repo: str, revision: str, kind: RepoKind) -> Iterator[None]:
+def _hub_errors(repo: str, revision: str) -> Iterator[None]:
     """Raise the hub library's errors as ours, each saying what to do."""
     from httpx2 import HTTPError
     from huggingface_hub import errors
@@ -182,14 +174,13 @@ def _hub_errors(repo: str, revision: str, kind: RepoKind) -> Iterator[None]:
     except (HTTPError, OSError, errors.HFValidationError) as raised:
         # A dry run hides why it failed in its cause.
         error = raised.__cause__ if isinstance(raised, errors.DryRunError) else raised
-        what, place = ("dataset", "datasets/") if kind == "dataset" else ("repository", "")
         if isinstance(error, errors.GatedRepoError):
-            said: FetchError = _gated(repo, place)
+            said: FetchError = _gated(repo)
         elif isinstance(error, errors.RevisionNotFoundError):
-            page = f"{endpoint()}/{place}{repo}/commits/main"
+            page = f"{endpoint()}/{repo}/commits/main"
             said = MissingError(f"{repo} has no revision {revision!r}. See {page}.")
         elif isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
-            said = _missing(repo, what, place)
+            said = _missing(repo)
         elif isinstance(error, errors.HfHubHTTPError):
             status = error.response.status_code
             kind_of = OfflineError if status >= 500 else FetchError

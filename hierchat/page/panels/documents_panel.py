@@ -1,7 +1,7 @@
-"""Draw the user's own texts in the settings: which draft, and a way to add a file or folder, after a look at it."""
+"""Draw the user's own texts in the settings: which draft, and a way to add a file or folder."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,9 +43,8 @@ class DocumentsPart(PanelPart):
 
     def wire(self, page: PageEvents) -> None:
         acts: dict[str, Act] = {
-            "hc_texts_look": lambda event: self._texts.look(event.text),
-            "hc_texts_files": self._look_at_files,
-            "hc_texts_add": lambda event: self._texts.add(),
+            "hc_texts_add": lambda event: self._texts.add(event.text),
+            "hc_texts_files": self._add_files,
             "hc_texts_again": lambda event: self._texts.add_again(event.text),
             "hc_texts_stop": lambda event: self._texts.stop(),
             "hc_texts_remove": self._ask,
@@ -81,10 +80,10 @@ class DocumentsPart(PanelPart):
             return self.show(session, status.error(str(error)))
         return self.show(session, status.notice(said) if said else "", session.removing)
 
-    def _look_at_files(self, event: PageEvent) -> None:
+    def _add_files(self, event: PageEvent) -> None:
         folder = event.folder_of_files()
         try:
-            self._texts.look_at_files(folder, event.text)
+            self._texts.add_files(folder, event.text)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -118,13 +117,7 @@ def _added(now: Addition) -> str:
     )  # fmt: skip
 
 
-def _kinds(left: Mapping[str, int], most: int) -> list[str]:
-    return [f"{count:,} {what if count > 1 else what.replace('files', 'file').replace('folders', 'folder')}"
-            for what, count in list(left.items())[:most]]  # fmt: skip
-
-
 _drawn = Macros(
     "documents.html", KNOWN=KNOWN, MOST_FILES=MOST_FILES, gigabytes=gigabytes, facts_of=_facts, added=_added,
-    kinds=_kinds, two_digits=lambda tokens: round(tokens, -max(len(str(tokens)) - 2, 0)),
 )  # fmt: skip
 listing, progress = _drawn.listing, _drawn.progress

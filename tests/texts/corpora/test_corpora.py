@@ -1,9 +1,8 @@
-"""Corpora: added, listed, previewed, removed, fetched from the hub, and what of them drafts for a model."""
+"""Corpora: added, listed, removed, and what of them drafts for a model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +23,9 @@ from hierchat.runtime.loading import load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import corpora
 from hierchat.texts.build import Recipe
-from hierchat.texts.corpora import add, corpora_dir, listed, require_readable, statistics, stored_for
-from hierchat.texts.previews import preview
+from hierchat.texts.corpora import add, corpora_dir, require_readable, statistics, stored_for
 from hierchat.texts.text_files import CorpusError, TextReader
 from tests.testing import tiny_chat as tiny
-from tests.testing.fake_hub import REPO, FakeHub
-from tests.testing.pdfs import pdf
-from tests.testing.tiny_files import serving_hub
 
 REPLIES = ["The lamp is on.", "The lamp is off.", "Zwölf Boxkämpfer"]
 
@@ -127,7 +122,6 @@ def test_replace_builds_anew(said: Any, replies: Path, tokenizer: Any) -> None:
         (["PICTURES"], "There are no files of text in it. Name the files if their kind is unusual."),
         (["REPLIES", "--name", "seed"], "Give another --name."),
         (["REPLIES", "--model", "othre"], "No model is called 'othre'. Did you mean other?"),
-        (["hub:nobody"], "'hub:nobody' is no dataset: write hub:owner/name."),
     ],
 )
 def test_what_cannot_be_added_is_one_line_and_leaves_nothing(
@@ -237,87 +231,6 @@ def test_a_damaged_corpus_is_said_once_and_can_be_replaced(
     assert f"damaged: {name}" in said("list")[1]
     assert said("add", replies, "--replace")[0] == 0
     assert len(stored_for(tokens_sha256(tokenizer))[0]) == 2
-
-
-LINE = b'{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "an answer"}]}\n'
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    files = {"data/train.jsonl": LINE * 3, "README.md": b"not wanted", "data/train.csv": b"not wanted"}
-    with serving_hub(files) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        yield server
-
-
-def test_a_dataset_is_fetched_and_added(said: Any, hub: FakeHub) -> None:
-    assert said("add", f"hub:{REPO}")[0] == 0
-    (corpus,) = listed()
-    assert (corpus.name, corpus.meta and corpus.meta.texts) == ("org-tiny", 3)
-    assert corpus.meta.sources == (f"hub:{REPO}",)
-    assert not any("README" in path or "csv" in path for method, path, _ in hub.asked if method == "GET")
-    asked = len(hub.asked)
-    assert said("add", f"hub:{REPO}", "--name", "again")[0] == 0
-    assert len(hub.asked) == asked  # what is there needs no network
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("org/other", "There is no public dataset org/other on the hub. Check its name at http"),
-        ("org", "'hub:org' is no dataset: write hub:owner/name."),
-        ("no network", "The hub cannot be reached, so org/tiny cannot be fetched."),
-    ],
-)
-def test_a_dataset_that_is_not_had(
-    said: Any, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
-) -> None:
-    if source == "no network":
-        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    code, text = said("add", f"hub:{REPO if ' ' in source else source}")
-    assert code == 1
-    assert "hierchat: " in text
-    assert reason in text
-    assert listed() == []
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    """A folder of texts, and of other things."""
-    folder = tmp_path / "notes"
-    for inner in ("deep", ".git", "node_modules"):
-        (folder / inner).mkdir(parents=True)
-    (folder / "a.md").write_text("x" * 1000)
-    (folder / "deep" / "b.py").write_text("y" * 3000)
-    (folder / "report.pdf").write_bytes(pdf("All of the report"))
-    for name in ("one.png", "two.png", ".hidden", ".git/config", "node_modules/lib.js", "Makefile"):
-        (folder / name).write_text("not read")
-    return folder
-
-
-def test_what_is_read_and_what_is_not(notes: Path, tokenizer: Any) -> None:
-    found = preview([notes], tokenizer)
-    assert (found.files, found.closed, found.passed_over) == (3, 1, ())
-    assert found.tokens == 4000  # a byte each
-    assert found.size == 4000 + (notes / "report.pdf").stat().st_size
-    assert found.left_out == {
-        ".png files": 2, "hidden folders": 1, "folders of libraries": 1, "hidden files": 1, "files without a suffix": 1,
-    }  # fmt: skip
-    with pytest.raises(CorpusError, match="no such file or folder"):
-        preview([notes / "none"], tokenizer)
-
-
-def test_tokens_are_roughly_those_that_come(tmp_path: Path, tokenizer: Any) -> None:
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"{number}.txt").write_text("wörter " * (100 + number))
-    lines = [json.dumps({"text": "some text " * 20, "id": number}) for number in range(300)]
-    (folder / "chats.jsonl").write_text("\n".join(lines))
-    found = preview([folder], tokenizer)
-    texts = TextReader(sorted(folder.iterdir()))
-    tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
-    assert 0.7 * tokens < found.tokens < 1.4 * tokens
 
 
 @pytest.fixture(autouse=True)
