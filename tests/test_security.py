@@ -96,14 +96,13 @@ def test_tags_and_titles_are_cut(fresh: FakeService) -> None:
     assert (len(kept.tags), len(kept.title)) == (MOST_TAGS, LONGEST_TITLE)
 
 
-def test_one_request_asks_for_few_replies() -> None:
+def test_one_request_asks_for_one_reply() -> None:
     asked = {"messages": [{"role": "user", "content": "?"}]}
-    ChatRequest.model_validate(asked | {"n": 8})
-    CompletionRequest.model_validate({"prompt": ["?"] * 8})
+    ChatRequest.model_validate(asked | {"n": 1})
     for kind, body in (
-        (ChatRequest, asked | {"n": 9}),
-        (CompletionRequest, {"prompt": ["?"] * 9}),
-        (CompletionRequest, {"prompt": ["?"] * 3, "n": 3}),
+        (ChatRequest, asked | {"n": 2}),
+        (CompletionRequest, {"prompt": ["?"]}),
+        (CompletionRequest, {"prompt": "?", "n": 2}),
     ):
         with pytest.raises(ValidationError):
             kind.model_validate(body)
