@@ -303,10 +303,14 @@ async def _hold(entry: ServerEntry, ready: "Future[Client]", faults: list[str]) 
     from mcp import Client, StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
 
+    def give_up(why: str) -> None:
+        faults.append(why)
+        scope.cancel()
+
     mcp.client.stdio.TextReceiveStream = _BoundedLines  # type: ignore[misc]  # it bounds no line itself
-    _faults.set(faults)
+    _give_up.set(give_up)
     try:
-        with open(os.devnull, "w") as nowhere:
+        with anyio.CancelScope() as scope, open(os.devnull, "w") as nowhere:
             over_http = httpx2.AsyncClient(
                 headers=entry.headers, timeout=SECONDS, event_hooks={"response": [_bound]}
             )
@@ -317,13 +321,15 @@ async def _hold(entry: ServerEntry, ready: "Future[Client]", faults: list[str]) 
                 async with Client(way, read_timeout_seconds=SECONDS) as client:
                     ready.set_result(client)
                     await anyio.sleep_forever()
+        raise anyio.BrokenResourceError  # given up
     except BaseException as error:
         if not ready.done():
             ready.set_exception(error)
         raise
 
 
-_faults: ContextVar[list[str]] = ContextVar("faults")
+_give_up: ContextVar[Callable[[str], object]] = ContextVar("give_up")
+"""Ends this connection, and keeps why. Without it `mcp` waits until the server ends or an answer is late."""
 _TOO_LONG = f"it is longer than {_MOST_BYTES >> 20} MB"
 
 
@@ -337,8 +343,8 @@ class _BoundedLines(TextReceiveStream):
         _before, newline, rest = text.rpartition("\n")
         self._length = len(rest) if newline else self._length + len(text)
         if self._length > _MOST_BYTES:
-            _faults.get().append(_TOO_LONG)
-            raise anyio.BrokenResourceError  # by which `mcp` ends the connection
+            _give_up.get()(_TOO_LONG)
+            raise anyio.BrokenResourceError
         return text
 
 

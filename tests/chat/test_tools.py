@@ -289,7 +289,8 @@ def test_a_schema_that_is_too_large_takes_any_arguments(
 def test_a_line_without_end_is_given_up(
     servers: ToolServers, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.chat.tools._MOST_BYTES", 1 << 20)  # of 16 MB a minute goes by
+    monkeypatch.setattr(tools, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(tools, "SECONDS", 10_000.0)  # nobody waits for the server's answer
     writes = "import sys, time; sys.stdin.readline(); print('x' * 3_000_000, flush=True); time.sleep(99)"
     name(folder, files={"command": sys.executable, "args": ["-c", writes]})
     with pytest.raises(ToolError, match="it is longer than 16 MB"):
