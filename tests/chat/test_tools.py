@@ -100,6 +100,7 @@ def test_a_server_that_is_none(
 ) -> None:
     if said == "imed out":
         monkeypatch.setattr(tools, "SECONDS", 2.0)
+        monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 1.0)
     name(folder, bad=entry)
     with pytest.raises(ToolError, match=said):
         servers.tools("bad", NEVER)
