@@ -1,8 +1,6 @@
 """python -m tests: gets a browser where there is none, compiles the kernels once, then runs every test, three files at
 a time. Arguments go to pytest; `-n 0` runs one after the other."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 """What a command in this process sets up for the whole process is undone behind each test. Tests marked `large` run
 only where they are asked for; a failure of one marked `unsteady` is reported and does not fail the run."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

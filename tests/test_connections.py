@@ -1,7 +1,5 @@
 """Each attempt to reach another machine is recorded, with the module that asked; what stays here is not."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Callable

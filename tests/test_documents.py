@@ -1,7 +1,5 @@
 """What documents, docstrings and comments name is there: files, names in modules, headings that links lead to."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """A short form of `python -m tests.fuzz`: what was found, and some inputs of every target."""
 
-from __future__ import annotations
-
 import pytest
 
 from hierchat.config import GenerationSettings

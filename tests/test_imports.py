@@ -1,7 +1,5 @@
 """What a chat on the CPU engine imports: nothing that only other engines, or measurements, need."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

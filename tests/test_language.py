@@ -1,7 +1,5 @@
 """Which language is spoken: chosen by each request, kept through threads and generators, put in where marks stand."""
 
-from __future__ import annotations
-
 import gettext
 import html
 import re

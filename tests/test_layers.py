@@ -1,7 +1,5 @@
 """Imports go downwards only (docs/architecture.md), and the tree of modules has no cycle."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

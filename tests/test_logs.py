@@ -1,7 +1,5 @@
 """What is recorded of errors, and that no text of a conversation is among it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Commands that the documents, the page and messages name are there, with the flags that are named."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

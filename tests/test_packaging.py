@@ -1,7 +1,5 @@
 """The container: its versions, what it copies, its user and its commands. The wheel is end_to_end/test_wheel.py's."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

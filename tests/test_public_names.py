@@ -1,7 +1,5 @@
 """What `import hierchat` offers: the engine in a script of one's own, and proposers of other packages."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """The table of limits in docs/security.md says what the program has, and each limit is held by a test: here, where no
 other test does."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Sentences for users can be translated: each is written down whole, where a command finds it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import symtable

@@ -1,7 +1,5 @@
 """Servers that all tests of this folder share: with a login, and without."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

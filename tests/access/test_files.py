@@ -1,7 +1,5 @@
 """Files on their way in and out: private, for one use by one user, and gone afterwards."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

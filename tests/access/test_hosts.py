@@ -1,7 +1,5 @@
 """Only pages of our own may ask the server for anything, and only under its own names (no DNS rebinding)."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from pathlib import Path

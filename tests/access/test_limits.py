@@ -1,8 +1,6 @@
 """What one client may take: bytes of a request on every route, JSON that can be worked with, requests in work,
 connections, and time in which it does nothing with them."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import socket

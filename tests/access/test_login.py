@@ -1,7 +1,5 @@
 """With a login: nothing but the login page answers a stranger, wrong passwords cost time, and log-out ends it all."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import threading

@@ -1,7 +1,5 @@
 """Attacks over real sockets on a server with a login: whatever is sent, or not read, others are answered meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """Behind nginx, as docs/serving.md has it: TLS, a path of its own, and headers that clients make up."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`hierchat users`, as a user types it."""
 
-from __future__ import annotations
-
 import getpass
 import io
 import time

@@ -1,7 +1,5 @@
 """Models that write what a test says, behind the real service, and the endpoint on a real port."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A hierchat whose model is another hierchat's endpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hierchat.models.catalogue import OpenAI

@@ -1,7 +1,5 @@
 """Anthropic's own client, as it comes from the package index; OpenAI's is a dependency (test_openai.py)."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

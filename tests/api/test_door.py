@@ -1,7 +1,5 @@
 """Who may ask: keys, this machine, other pages; and what a key may use and leaves behind."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """One reply in two forms: chat completions and messages, each whole and as a stream."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

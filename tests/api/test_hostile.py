@@ -1,7 +1,5 @@
 """Every field of every address with what nobody should send: it is refused with 400, or does no harm; never 500."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """What is answered, and what is refused with which status and words."""
 
-from __future__ import annotations
-
 import pytest
 
 from hierchat.engine.scheduler import QueueFull

@@ -1,7 +1,5 @@
 """The command line of the measurements, as a user types it: each measures a tiny model, and says what it cannot do."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

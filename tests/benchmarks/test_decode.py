@@ -1,7 +1,5 @@
 """benchmarks decode and log: who is asked what, in what order, with which history."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`python -m benchmarks gpu`, with the processor in a GPU's place."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import redirect_stdout

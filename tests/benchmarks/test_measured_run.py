@@ -1,7 +1,5 @@
 """Questions that are made here, their sizes, and the file of a run that another one continues."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """benchmarks page and soak: a real browser from the command line to the file, and the visits of a soak."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Other programs as arms: a process that is asked by JSON lines, its environment, and what it runs."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 from pathlib import Path

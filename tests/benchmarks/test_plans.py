@@ -1,7 +1,5 @@
 """Arms of draft models: plans by hand, what was expected of them beside what was measured, plans for GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

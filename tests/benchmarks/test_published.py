@@ -1,7 +1,5 @@
 """Published drafters: what they propose, by hand; and that nothing they propose changes a word."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is released is pinned, listed, and checked before."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

@@ -1,7 +1,5 @@
 """benchmarks record and replay: a replay counts the same forwards as decoding."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

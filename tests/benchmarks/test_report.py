@@ -1,7 +1,5 @@
 """From raw figures to those that are reported: summaries, tables, plots and documents."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """How `benchmarks vllm` installs and starts vLLM."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Arguments of a tool's call that name an address, or hold text of the chat."""
 
-from __future__ import annotations
-
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from typing import Any

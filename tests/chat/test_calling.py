@@ -1,7 +1,5 @@
 """Replies that call tools: asked for each, answered below, bounded, stopped, and nobody else's."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Generator, Iterator

@@ -1,7 +1,5 @@
 """Documents of a chat: read from files of all kinds, quoted with a question, and in the prompt exactly as stored."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Chats that outgrow the context: a summary stands in the prompt in place of the oldest turns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator
 from dataclasses import replace

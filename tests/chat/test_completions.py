@@ -1,7 +1,5 @@
 """Replies without a store, what stands in a prompt (files, system prompts, notes), and models that think."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Chats as the door knows them: what the list holds, deletion with its deadline, change events, settings, projects."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

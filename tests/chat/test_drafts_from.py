@@ -1,7 +1,5 @@
 """What may draft is the user's choice, imported and restored chats among it, and no choice changes a word."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

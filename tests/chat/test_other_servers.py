@@ -1,7 +1,5 @@
 """A tool server that others wrote, as it comes from the package index: its tools are listed, called and refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import venv

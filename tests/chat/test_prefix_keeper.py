@@ -1,7 +1,5 @@
 """A service keeps what its model has read, and the service after a restart does not read it again."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

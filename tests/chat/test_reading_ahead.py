@@ -1,7 +1,5 @@
 """A chat that was opened is read before its next question is asked, and no word changes by that."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Replies of a server with our drafter beside it: figures, deletion, comparison, continuing, where words came from."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Chat over a model that a server computes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

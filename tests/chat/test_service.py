@@ -1,7 +1,5 @@
 """The chat over a real store and a real engine on a tiny model."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import threading

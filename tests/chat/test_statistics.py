@@ -1,7 +1,5 @@
 """A reply's text, spans and figures out of its steps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 

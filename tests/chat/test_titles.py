@@ -1,7 +1,5 @@
 """Titles that the model writes in idle time: what becomes one, when, and that nothing else comes of it."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """Calls of tools in a text, however it comes in pieces."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tools of real servers: over standard input and output, and over HTTP, where one fails, hangs and lies."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

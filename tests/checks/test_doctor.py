@@ -1,7 +1,5 @@
 """The report: complete, and without a word of what is stored."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

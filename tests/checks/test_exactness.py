@@ -1,7 +1,5 @@
 """verify: finds words that drafting changed, and nothing where it changed none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import count

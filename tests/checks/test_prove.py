@@ -1,7 +1,5 @@
 """`hierchat prove` passes as the program is, and each fault makes its own line fail."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Runs over questions: which are asked, in what order, and the file of a run."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hierchat chat` in a process of its own, on a terminal that the test types into."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """`hierchat chat` in scripts, over a scripted server."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

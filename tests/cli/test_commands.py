@@ -1,7 +1,5 @@
 """`hierchat keys`, and a database that is named, as a user types them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`hierchat chat` on a real terminal, over a scripted server."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Replies on standard output."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

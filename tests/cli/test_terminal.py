@@ -1,7 +1,5 @@
 """Talks of the terminal: over a server of OpenAI's protocol, and over a model of this process."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing

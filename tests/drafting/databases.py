@@ -1,7 +1,5 @@
 """Databases small enough to be searched in plain Python, and what the kernels find in them; costs and trees."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What was learned of the sources: kept apart from what was fitted, and stored."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What drafts cost, and what a token is worth."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The drafter: what it proposes, what it observes, and what it learns."""
 
-from __future__ import annotations
-
 import pkgutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the databases know of the next token, against a search in plain Python."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

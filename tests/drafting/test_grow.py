@@ -1,7 +1,5 @@
 """The draft tree: what it holds, in what order, and how large it grows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Whether drafting is worth its time, step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of the target's own next tokens, against a dictionary."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

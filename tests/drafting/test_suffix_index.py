@@ -1,7 +1,5 @@
 """The suffix index against plain sorting and against a search through the whole log."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A day of use in a network without any route: prints, as JSON, what was done and how many packets found no way out."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import signal

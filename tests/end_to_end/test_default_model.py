@@ -1,7 +1,5 @@
 """The default model: the same words with drafting on or off, a start that compiles nothing more, texts that draft."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

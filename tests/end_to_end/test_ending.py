@@ -1,7 +1,5 @@
 """The program ends: killed, told to end once and twice. What it was asked, and what it must leave behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """The program needs no network once its model is there, and sends nothing into one by itself."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

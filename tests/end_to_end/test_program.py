@@ -1,7 +1,5 @@
 """The program as a user runs it: `python app.py`, the default model, a real browser, a real SIGKILL."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sqlite3

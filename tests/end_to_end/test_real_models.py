@@ -3,8 +3,6 @@
 They are gigabytes, and take minutes: `python -m tests -m large`.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What `pip install` brings is the whole program: a wheel in an environment of its own, outside the clone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

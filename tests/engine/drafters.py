@@ -1,7 +1,5 @@
 """Drafters that a test knows: noise, the truth, and the truth among many wrong tokens; and any head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replies in progress that share their forwards: each is the one that it is alone, whatever the others do."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args

@@ -1,8 +1,6 @@
 """The contract of runners and sequences (engine/runner.py), held by every one: the same words with drafting on or off,
 token for token, and the bits behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from itertools import pairwise

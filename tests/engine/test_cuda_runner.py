@@ -1,8 +1,6 @@
 """The CUDA target without a GPU: static slots, blocks, views and parts; plain attention, pretended graphs; which 4-bit
 products are fused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec

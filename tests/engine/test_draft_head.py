@@ -1,7 +1,5 @@
 """Draft heads: in step with the text, changing no word, and dropped when they compute no numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 

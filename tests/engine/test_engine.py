@@ -1,7 +1,5 @@
 """The decode loop: how a reply begins, stops and ends, and what its steps say."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from itertools import count, pairwise

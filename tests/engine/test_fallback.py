@@ -1,8 +1,6 @@
 """Which runner computes a model: every way is tried and proves itself, the first without a fault is taken, and the
 reasons are told."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

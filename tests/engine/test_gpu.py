@@ -1,7 +1,5 @@
 """The same promises on CUDA."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Replies that follow a grammar: the same with drafts and without, and nothing but what the grammar allows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 

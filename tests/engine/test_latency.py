@@ -1,7 +1,5 @@
 """What is learned of a step's cost, from forwards whose cost is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Layers for multi-token prediction that models bring: computed as they are defined, changing no word, read from
 safetensors and GGUF files, and left out with a sentence if they are broken."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from itertools import product

@@ -1,7 +1,5 @@
 """Matrices in blocks on a device: their layout, and the kernel that multiplies by them, interpreted and compiled."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

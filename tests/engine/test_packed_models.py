@@ -1,7 +1,5 @@
 """Models in the blocks of their GGUF file on a device, with torch's processor in a card's place and plain products."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of a forward: fetched from a device once, their likeliest tokens and hidden states told to who asks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The sampler against references written here; test_sampler_distribution.py has its draws."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -3,8 +3,6 @@
 Seeds are fixed, so that a right sampler either always passes or never does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

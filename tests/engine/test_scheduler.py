@@ -1,7 +1,5 @@
 """The queue before the engine."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """The self-test finds every kind of dependence on the block, and its result is kept."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

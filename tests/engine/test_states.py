@@ -1,8 +1,6 @@
 """Layers that keep a running state: what is kept of it, and how it is computed. test_contract.py holds their
 words and bits, tests/fuzz/sequence_machine.py those of texts that are taken back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

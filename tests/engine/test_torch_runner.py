@@ -1,7 +1,5 @@
 """The runner on torch: its logits against transformers, its threads and layouts, memory that runs out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

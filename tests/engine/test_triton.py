@@ -1,7 +1,5 @@
 """The CUDA kernels without a GPU: interpreted against plain torch, and compiled for several devices."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

@@ -5,8 +5,6 @@ Each round runs the service in a process of its own, with users at work, lets so
 moments; what the machine does between is its own. `--rounds` or `--minutes` say for how long.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Looks at what a killed service left: whether all that users were told is there, and what they deleted is not."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sqlite3

@@ -3,8 +3,6 @@
 Runs in a fork of tests.faults, until it is killed. What a user does is noted before and after: what was told is owed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

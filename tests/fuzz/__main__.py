@@ -6,8 +6,6 @@ seed, by which `--seed` makes it again. `--inputs` with `--first` cuts a long ru
 some of each, and the crashes that were found (CRASHES) first.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,8 +1,6 @@
 """Draft trees while texts come and go, replies begin, go on and are taken back: each tree is one, within its limits, of
 texts that are there, and what is committed of it is what is observed."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule

@@ -1,7 +1,5 @@
 """Operations on the index of all suffixes, one by one against a table of all places of every short run of tokens."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random input for what reads a stranger's files and requests. A value may come of it, or one of our own errors."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

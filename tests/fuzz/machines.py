@@ -1,8 +1,6 @@
 """State machines: steps drawn by hypothesis, each checked against a simple model. A failure is shrunk to its fewest
 steps and printed as code."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Replies of several users that queue, share an engine's forwards, are stopped, left, or fail: each is, token for
 token, the one that it is alone, nobody waits for ever, and nobody's reading shortens another one's."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cache

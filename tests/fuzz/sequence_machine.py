@@ -1,8 +1,6 @@
 """Sequences of one runner that read, commit paths of draft trees, roll back and share what they begin with: each is,
 bit for bit, a fresh one that read the same text."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The store against a model of it in Python: users, projects, chats, branches, replies, copies, questions that wait,
 and what is deleted, taken back, incognito, or there again after the file was closed and opened."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What llama.cpp's converter does to the tensors of a checkpoint, family by family."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

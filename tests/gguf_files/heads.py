@@ -1,7 +1,5 @@
 """What heads of files say, family by family: their keys by the names in transformers' configuration, and the rest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@
 
 PYTHON is one in whose environment llama-cpp-python is installed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

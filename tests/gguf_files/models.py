@@ -1,7 +1,5 @@
 """Tiny random models of the families whose GGUF files we read into transformers' modules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

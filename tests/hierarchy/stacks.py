@@ -1,7 +1,5 @@
 """A tiny target with draft models that are the same model with noise in its weights: they agree often, not always."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The promise with draft models: any stack, any plan, any settings, the same words; and what a stack is for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from threading import Event

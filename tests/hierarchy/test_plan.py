@@ -1,7 +1,5 @@
 """Expected latency, against figures worked out before and a simulation; the search, against all plans there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product

@@ -1,7 +1,5 @@
 """What is learned while levels run, how the plan follows it, and that it survives a restart."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Idle generation: what is written, for whom and when; given up at once, and deleted to the byte."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The prompts of the texts that ship."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Two users over one server, and a secret of one of them in every place that can hold one."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

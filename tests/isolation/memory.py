@@ -1,7 +1,5 @@
 """Find a text in the memory of a process and of its children, in every form in which a program may hold it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

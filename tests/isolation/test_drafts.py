@@ -1,7 +1,5 @@
 """Through replies: what drafts them, where that was found, what of the prompt was read already."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

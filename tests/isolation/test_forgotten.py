@@ -1,7 +1,5 @@
 """What is deleted is in no byte of any file: neither its words nor its tokens, in any form in which they are stored."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

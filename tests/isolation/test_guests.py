@@ -1,7 +1,5 @@
 """Guests have a namespace each, and nothing of it is left when their login ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every listener of the page with what no page sends: it is refused in a sentence, or does no harm."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Deleted text is in the memory of no process, but for freed fragments that cannot be overwritten from outside."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

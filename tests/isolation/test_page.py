@@ -1,7 +1,5 @@
 """Through the page: every listener with the ids of another user, another's page, files, the search."""
 
-from __future__ import annotations
-
 import base64
 import json
 import secrets

@@ -1,7 +1,5 @@
 """In the store: every method that takes a user, with the ids of another one; and every table has an owner."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace

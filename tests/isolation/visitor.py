@@ -1,7 +1,5 @@
 """A program that talks to the page as a browser does, and says whatever it likes."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterable

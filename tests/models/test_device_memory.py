@@ -1,7 +1,5 @@
 """What a model takes in memory, told before it is here; and what is refused."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

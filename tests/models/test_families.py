@@ -1,7 +1,5 @@
 """Every kind of text model that transformers knows, tiny and random: it answers, or its reason is a sentence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

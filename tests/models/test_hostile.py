@@ -1,7 +1,5 @@
 """Models made to do harm: whatever their heads say, the check before a load passes or refuses them, in our words."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

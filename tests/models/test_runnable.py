@@ -1,7 +1,5 @@
 """The table of what can be computed says the truth."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One browser and one server over the scripted service for all browser tests; each test gets a fresh visitor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Chats, and measured replies of some weeks, that a test begins with."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from hierchat.store import Store

@@ -1,7 +1,5 @@
 """The page behind a login, in a real browser: in and out, a password, who is connected, guests, what is the owner's."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Files beside the message: chosen, dropped, pasted, refused, sent, shown, kept over a reload."""
 
-from __future__ import annotations
-
 import base64
 import re
 import secrets

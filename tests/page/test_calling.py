@@ -1,7 +1,5 @@
 """A chat with tools in a real browser: a call waits for its user, its result stands folded, and all of it is text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

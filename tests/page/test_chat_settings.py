@@ -1,7 +1,5 @@
 """The settings of a chat and its presets: kept with the chat, chosen, saved, renamed, deleted."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """Colours can be read: contrast of the style sheets, as WCAG counts it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

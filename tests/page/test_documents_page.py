@@ -1,7 +1,5 @@
 """Documents of a chat: dropped in its settings, quoted by a reply, opened from it, removed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The main way through the page in Firefox as distributions ship it, at night: a reply, its sources, a reload."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

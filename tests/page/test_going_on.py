@@ -1,7 +1,5 @@
 """Replies that outlive their page, and several pages of one user, in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Handlers of the page without a browser: what they answer, what they raise, what the server holds of a page."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """Send and a step to another chat or view within a moment: what was pressed last is shown, and nothing is lost."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

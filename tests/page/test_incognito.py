@@ -1,7 +1,5 @@
 """A chat that leaves nothing, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Route, expect
 

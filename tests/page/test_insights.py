@@ -1,7 +1,5 @@
 """The Insights view: what its parts say."""
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 
 from hierchat.language import spoken

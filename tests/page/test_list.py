@@ -1,7 +1,5 @@
 """The list of chats in a real browser: its order, keys, search, tags, what is deleted, and the browser's history."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A reply's Markdown as HTML: what it becomes, never becomes, that nothing is lost, and where its words came from."""
 
-from __future__ import annotations
-
 import html
 import logging
 import re

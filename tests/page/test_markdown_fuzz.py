@@ -1,8 +1,6 @@
 """Thousands of texts drawn in a real browser, with our content security policy and without: nothing runs, nothing is
 fetched, no element, attribute or place but those that a reply may have, and no letter of the text is missing."""
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

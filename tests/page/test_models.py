@@ -1,7 +1,5 @@
 """The Models panel: its order, fetching, loading, removing, draft models, adding, and the search of a small hub."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A chat in a real browser: a reply from the first word to its figures, its versions, keys, models, what fails."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

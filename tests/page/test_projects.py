@@ -1,7 +1,5 @@
 """Projects in a real browser: made, filled, begun with, deleted and brought back; and notes about the user."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the page draws, without a browser."""
 
-from __future__ import annotations
-
 import html
 import re
 import time

@@ -1,7 +1,5 @@
 """Following what is written, and keeping the place of whoever scrolls away, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """The page over a model that a server computes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The Settings view: what is kept, documents, idle generation, forgetting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event

@@ -1,7 +1,5 @@
 """The stream that sends what a page shows: nothing else writes HTML there."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

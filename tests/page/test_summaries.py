@@ -1,7 +1,5 @@
 """A chat that outgrows the context, summarised in a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

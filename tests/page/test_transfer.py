@@ -1,7 +1,5 @@
 """Chats in and out of the page."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """What goes wrong on the page ends in a sentence, nothing typed is lost, and the page stays usable."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

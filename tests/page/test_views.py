@@ -5,8 +5,6 @@ At night in every width and theme. HIERCHAT_SHOTS names a folder of pictures the
 of its pixels from the night before is kept as NAME.before.png beside the new one, and fails.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Messages that wait: for the reply in their own chat, and for that of another, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Locator, expect
 

@@ -1,7 +1,5 @@
 """What tests of the Models view share: speeds without a store, and patience."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

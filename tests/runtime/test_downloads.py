@@ -1,7 +1,5 @@
 """Fetching beside the model that answers, a search of the hub, and a closer look at what was found."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The draft models below a model: which are loaded or left out and why, what is kept; what texts would bring."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable

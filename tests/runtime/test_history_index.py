@@ -1,7 +1,5 @@
 """What replies leave behind: whose it is, how long it lives, and when it goes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kernels compiled beside the program: what happens when that ends early, and what is compiled at all."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Loading where a GPU fails: the processor computes the model, and the user is told."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import threading

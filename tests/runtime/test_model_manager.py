@@ -1,7 +1,5 @@
 """What the Models view shows, and does, over a real slot, a fake hub and files of this machine."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The model that answers: loading, failing, replacing."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

@@ -1,7 +1,5 @@
 """From messages to prompt tokens."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import suppress
 

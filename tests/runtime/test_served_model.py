@@ -1,7 +1,5 @@
 """What replies teach: kept over a restart, written seldom, never in a reply's way, gone with a conversation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

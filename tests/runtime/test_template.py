@@ -1,7 +1,5 @@
 """Chat templates in a process of their own: the same text as transformers', and hostile ones are stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

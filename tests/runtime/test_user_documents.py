@@ -1,7 +1,5 @@
 """Texts of one's own beside the chat: added, listed, removed, without a restart."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

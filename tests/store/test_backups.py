@@ -1,7 +1,5 @@
 """Backups that are made by themselves: when, how many, what is not in them; and one that is put back."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Conversations: list, search, tags, titles, copies; what is hidden or incognito goes to the byte."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

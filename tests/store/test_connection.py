@@ -1,7 +1,5 @@
 """The file: opened, refused, locked, full, copied, folded, closed; each failure is a sentence that says what to do."""
 
-from __future__ import annotations
-
 import lzma
 import os
 import resource

@@ -1,7 +1,5 @@
 """One contract for every part of the store: what its methods do with a file that is closed, in use or read-only."""
 
-from __future__ import annotations
-
 import inspect
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What is deleted is gone: from every table, from the index, from the bytes of the files."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

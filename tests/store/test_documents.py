@@ -1,7 +1,5 @@
 """Documents and their passages: found by words, by their own user and chat alone, and gone to the byte."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

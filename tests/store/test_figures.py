@@ -1,7 +1,5 @@
 """Figures by day and by model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Generated texts: whose they are, from which questions, and that nothing is left when they are deleted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What drafts are made from: stored orders of suffixes and learned values, under damage and deletion."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Messages: a tree against a dictionary of parents, edited replies, attachments, questions that wait."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

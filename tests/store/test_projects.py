@@ -1,7 +1,5 @@
 """Projects, presets, what a chat sets for its replies, and notes about the user."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

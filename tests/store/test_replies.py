@@ -1,7 +1,5 @@
 """Replies as they are written, what is known of them afterwards, and what a killed writer leaves."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

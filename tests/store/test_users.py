@@ -1,8 +1,6 @@
 # ruff: noqa: RUF001
 """Accounts: who may log in, who the owner is; guests, of whom nothing is left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tiny random models of every architecture that the CPU engine computes, in transformers and as GGUF files."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

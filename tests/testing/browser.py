@@ -1,7 +1,5 @@
 """Driving the page in a real browser: start a server, open the page, send, wait. For every browser test."""
 
-from __future__ import annotations
-
 import atexit
 import base64
 import time

@@ -1,7 +1,5 @@
 """A chat goes for good, by the way that the page takes: hidden first, deleted when nobody took it back."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

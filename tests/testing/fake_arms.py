@@ -1,7 +1,5 @@
 """Arms and peers that a test knows, and a run over them; questions.py has what they are asked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

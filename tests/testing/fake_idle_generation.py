@@ -1,7 +1,5 @@
 """Scripted writing while idle: what a test sets, and what was asked of it. What is kept lies in the real store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hierchat.chat.idle_generation import IdleState

@@ -1,7 +1,5 @@
 """A scripted ChatService over a real store: no model, no torch, and a pace that a test can set."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

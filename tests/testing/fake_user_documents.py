@@ -1,7 +1,5 @@
 """Scripted texts of one's own: what a test sets, and what was asked of them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

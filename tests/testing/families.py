@@ -1,7 +1,5 @@
 """Every kind of text model that transformers can generate with, tiny and random."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

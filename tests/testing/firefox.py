@@ -1,7 +1,5 @@
 """A Firefox as distributions ship it, driven by Playwright over WebDriver BiDi. For browser tests."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -6,8 +6,6 @@ what Firefox does not know counts as done.
 `firefox_between.py FIREFOX [its arguments]` behaves as Firefox itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

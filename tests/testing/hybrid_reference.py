@@ -1,7 +1,5 @@
 """A hybrid's BlockModel computed token after token in numpy: what its matrices and vectors mean, without any kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

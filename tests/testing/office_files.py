@@ -1,7 +1,5 @@
 """Word documents and EPUB books, whole and hostile, made by hand."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Mapping

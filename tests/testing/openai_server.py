@@ -1,7 +1,5 @@
 """A server that speaks as much of OpenAI's protocol as a test needs, from a script."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

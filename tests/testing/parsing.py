@@ -1,7 +1,5 @@
 """Python files as trees, for tests that look at the code itself."""
 
-from __future__ import annotations
-
 import ast
 
 

@@ -1,7 +1,5 @@
 """PDF files, whole and hostile, made by hand."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """A language that is made up: English with an accent on each letter, and longer. A word without accents on the page is
 one that cannot be translated."""
 
-from __future__ import annotations
-
 import gettext
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Questions for a tiny model, and the model with draft models below it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests as an attacker would write them: every header by hand, Host too."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from dataclasses import dataclass

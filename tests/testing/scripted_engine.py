@@ -1,7 +1,5 @@
 """An engine elsewhere that writes what a test says: the contract's properties and `generate`, no more."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 from typing import Any

@@ -1,7 +1,5 @@
 """A secret word of one user in every place of the store that can hold text, and all rows that are theirs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Databases and what stands in them: an empty one within milliseconds, a question with its reply in one line."""
 
-from __future__ import annotations
-
 import os
 import signal
 import traceback

@@ -1,7 +1,5 @@
 """Tiny tokenizers with the marks and the chat templates of families that think, written by hand and short."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

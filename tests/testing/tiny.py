@@ -1,7 +1,5 @@
 """Tiny random models and engines over them: a millisecond per forward, and a vocabulary so small that drafts hit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import Any, Literal

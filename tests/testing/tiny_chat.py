@@ -1,7 +1,5 @@
 """A tiny random Llama with a trained byte-level tokenizer, behind the real engine and slot."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache

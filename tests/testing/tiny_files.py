@@ -1,7 +1,5 @@
 """A tiny random Llama with its own tokenizer, as a folder, as a GGUF file and on a hub; entries of the catalogue."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A tool server over standard input and output, as people write them: it reads files of one folder, and misbehaves."""
 
-from __future__ import annotations
-
 import base64
 import os
 import sys

@@ -1,7 +1,5 @@
 """The page without a browser: what its script would send is given to the handlers, and what they draw is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import json

@@ -1,7 +1,5 @@
 """Attached files, Word documents and books: as people send them, and as somebody might who wishes the program ill."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

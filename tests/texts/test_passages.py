@@ -1,7 +1,5 @@
 """Passages: cut by headings and paragraphs, none longer than they may be, nothing of the text lost; and which fit."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """An engine of vLLM's kind without vLLM: its package is a name and a version here."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ check_stop: rows keep their place until a request is gone, a finished request le
 what the runner samples behind an end token is cut by the scheduler alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace

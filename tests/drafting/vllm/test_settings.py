@@ -1,7 +1,5 @@
 """Environment variables, corpora and requests: what is wrong gets a sentence that names it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

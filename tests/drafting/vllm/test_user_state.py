@@ -1,7 +1,5 @@
 """Histories: bounded, put away and read again, in the order in which they were written."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path

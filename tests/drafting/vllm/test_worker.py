@@ -1,7 +1,5 @@
 """What the worker classes do beside vLLM's own: they introduce the runner, and mend sampling on CPUs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace

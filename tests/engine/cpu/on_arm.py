@@ -1,8 +1,6 @@
 """What on_arm.sh runs: what test_products.py asks of each block type, for this processor, and, where no types are
 named, the self-test of forwards. Ends with an error where one fails."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """What was read is kept on disk with the same bits, for its user alone, and nothing there can change a word."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """The products against float64, for every block type, any number of rows and every set of instructions; and whole
 forwards of one set against those of another."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

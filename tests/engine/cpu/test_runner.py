@@ -1,8 +1,6 @@
 """The CPU engine: threads, memory, configurations, routed experts; its logits, and with them its rotary tables, are
 compared where models are loaded, in tests/models/load/test_architectures.py."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

@@ -1,8 +1,6 @@
 """Several texts of one runner: those that begin alike hold the same pages, and none ever sees what another writes, as
 tests/fuzz/sequence_machine.py tries in any order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

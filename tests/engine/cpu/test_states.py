@@ -1,7 +1,5 @@
 """Layers with a running state: the same numbers as a reference without kernels, and the same bits in every forward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """A drafter's side channel, from a script."""
 
-from __future__ import annotations
-
 import json
 import socketserver
 import threading

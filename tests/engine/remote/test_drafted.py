@@ -1,7 +1,5 @@
 """vLLM with our drafter: what it tells of forwards, and what it is told."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 """A model of a server that speaks OpenAI's protocol: replies as the contract has them, and how much it thinks.
 tests/chat/test_server_model.py has one that is gone."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A small hub on localhost: what is fetched through the hub's library; what a search finds; what either may be told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

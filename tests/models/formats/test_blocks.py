@@ -1,7 +1,5 @@
 """Block types of GGUF files against the gguf library's own reading of them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """GGUF files of families that neither our kernels compute nor transformers' own reader reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The head of a GGUF file, against gguf's own reader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tokenizer and configuration of a GGUF file, against what transformers makes of the same file and leaves out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hybrids as models of blocks: from GGUF files, and from safetensors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

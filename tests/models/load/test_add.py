@@ -1,7 +1,5 @@
 """Models that the user names: a folder, a GGUF file, a repository of the hub."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every architecture, as safetensors and as a GGUF file, loaded as users load it: the logits of transformers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A model that cannot run is refused in plain words, before its weights are fetched, unpacked or read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The catalogue against a hub: what differs is said, and no weights are fetched."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A folder of safetensors, loaded through transformers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

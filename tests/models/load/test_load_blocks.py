@@ -1,7 +1,5 @@
 """Models for the CPU engine: out of GGUF files, out of safetensors, and through the cache."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Models in several GGUF files: they are what they would be in one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

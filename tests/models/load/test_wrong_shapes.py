@@ -1,8 +1,6 @@
 """Files whose tensors are not as their configuration says: each is refused in a sentence that names the tensor or the
 key, before a kernel, which checks no bounds, gets any of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A tiny model of one's own in the catalogue, and folders of each test's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

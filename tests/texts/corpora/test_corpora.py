@@ -1,7 +1,5 @@
 """Corpora: added, listed, removed, and what of them drafts for a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Files of every kind, whole and broken, and what of a JSON value is text."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.store.conftest import path, store
 
 __all__ = ["path", "store"]

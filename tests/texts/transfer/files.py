@@ -1,7 +1,5 @@
 """Files as the programs write them, with what hierchat reads and some of what it does not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

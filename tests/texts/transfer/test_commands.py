@@ -1,7 +1,5 @@
 """import, export, backup and forget, as a user types them."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

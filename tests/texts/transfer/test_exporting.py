@@ -1,7 +1,5 @@
 """What is written out: everything as JSON, which comes in again as it was; the open branch as Markdown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

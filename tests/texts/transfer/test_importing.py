@@ -1,7 +1,5 @@
 """One contract for every reader of chats; nothing twice, only what is new; files made to do harm."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 import zipfile
