@@ -13,21 +13,21 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHELL = "chromium-headless-shell"
 CHROMIUM = (SHELL, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FIREFOX = ("firefox-esr", "firefox")
 INSTALLED = (
     # The shell lacks the window's own parts, and so takes a fifth less time; not every Debian has it.
     ("HIERCHAT_CHROMIUM", (SHELL,), SHELL),
     ("HIERCHAT_CHROMIUM", CHROMIUM, "chromium"),
-    ("HIERCHAT_FIREFOX", FIREFOX, "firefox-esr"),
 )
 """Variable, names and Debian's package."""
+NIGHTLY = ("HIERCHAT_FIREFOX", ("firefox-esr", "firefox"), "firefox-esr")
+"""What tests marked `large` need, too."""
 
 
-def get_browsers() -> None:
-    """Debian's Chromium and Firefox where we may install them, else Playwright's own Chromium; tests that lack one say
-    so and skip."""
+def get_browsers(marks: str) -> None:
+    """Debian's Chromium where we may install it, else Playwright's, and Firefox for tests marked `large`; tests that
+    lack one say so and skip."""
     if shutil.which("apt-get") and os.geteuid() == 0:
-        for variable, names, package in INSTALLED:
+        for variable, names, package in [*INSTALLED, *[NIGHTLY] * ("large" in marks)]:
             if not is_there(variable, names):
                 updated()
                 apt("install", "-y", "-q", "--no-install-recommends", package, "fonts-dejavu-core")
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     os.chdir(ROOT)
     keep_bytecode()
     compiling = compile_kernels()
-    get_browsers()
+    get_browsers(" ".join(sys.argv[1:]))
     for process in compiling:
         process.wait()
     # Three: on two cores, two left a quarter of the time unused, waiting for servers, browsers and timeouts. In

@@ -51,16 +51,9 @@ def test_the_container_gets_what_it_copies_and_runs_as_a_user() -> None:
 def test_the_commands_of_the_containers_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(instruction("ENTRYPOINT")[0]) == ["hierchat"]
     default = json.loads(instruction("CMD")[0])
-    assert set(COMPOSE["services"]) == {"hierchat", "cuda"}
-    for name, service in COMPOSE["services"].items():
-        assert service.get("profiles", []) == ([] if name == "hierchat" else [name])
+    for service in COMPOSE["services"].values():
         assert service["ports"] == ["127.0.0.1:7860:7860"]  # nobody else, but where one says so
-        assert {mount.partition(":")[0] for mount in service["volumes"]} == set(COMPOSE["volumes"])
         assert {mount.partition(":")[2] for mount in service["volumes"]} == set(
             json.loads(instruction("VOLUME")[0])
         )
-        args = {arg.partition("=")[0] for arg in instruction("ARG")} if name != "hierchat" else set()
-        # By whatever rule a reader of YAML merges two of one name
-        assert set(service["build"].get("args", {})) == args
-        assert service["build"]["context"] == "."
         assert main([*service.get("command", default), "--help"]) == 0

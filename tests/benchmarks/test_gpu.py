@@ -15,7 +15,6 @@ from benchmarks import gpu, gpu_parts
 from benchmarks.__main__ import main
 from benchmarks.gpu import try_one
 from benchmarks.report import write
-from hierchat.checks.doctor import computed
 from hierchat.checks.runs import RequestError
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
@@ -46,16 +45,7 @@ FOUND: dict[str, Any] = {
     **PLAIN, "implementation": "slots", "quantum": 4, "way": "", "verify": {"tokens": 432, "mismatches": 0},
     "plain": 50.0, "drafted": 75.04, "per_forward": 1.5, "forward_ms": {"1": 20.0, "2": 21.0},
 }  # fmt: skip
-UNDRAFTED = {
-    "implementation": "plain",
-    "backend": "float32",
-    "exact": True,
-    "quantum": 1,
-    "way": "pieces",
-    "note": "",
-    "plain": 10.0,
-    "forward_ms": {"1": 100.0},
-}
+UNDRAFTED = {**PLAIN, "implementation": "plain", "forward_ms": {"1": 100.0}}
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
@@ -113,13 +103,8 @@ def test_the_block_has_every_way_and_the_chosen_model() -> None:
     code, said, asked = tried({"slots": FOUND, "plain": UNDRAFTED, "any": FOUND}, "other")
     assert code == 0
     assert asked == [("tiny", "slots", "cpu"), ("tiny", "plain", "cpu"), ("other", "any", "cpu")]
-    for row in (
-        "| tiny, float32 | PyTorch's own operations | exact, multiples of 4 | 432 tokens, 0 replies differ | 50.0 | "
-        "75.0 | 1.50 | 20.00, 21.00 |",
-        "| tiny, float32 | transformers alone, without drafts | pieces | no drafts | 10.0 |  |  | 100.00 |",
-    ):
-        assert row in said.splitlines()
-    assert f"torch {torch.__version__}" in said
+    for figures in ("| 50.0 | 75.0 | 1.50 | 20.00, 21.00 |", "| 10.0 |  |  | 100.00 |"):
+        assert figures in said
     assert attempt_records() == []  # all is well: what an earlier start gave up is tried again
 
 
@@ -140,16 +125,6 @@ def test_each_way_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert gpu.in_process("tiny", "slots", "cpu")["failed"] == "the program ended with 1: it said nothing"
-
-
-def test_doctor_says_what_computed_a_model_and_what_failed() -> None:
-    assert computed()[0].text == "no model was computed by transformers yet"
-    log = AttemptLog(AttemptRecord(model="tiny, nf4", device="NVIDIA Z9", made_with="any"), "key")
-    log.end("rows", {"graphs": "RuntimeError: no"})
-    (line,) = computed()
-    failed = "CUDA graphs failed: RuntimeError: no"
-    assert line.text == f"tiny, nf4, on NVIDIA Z9: our GPU kernels without graphs; {failed}"
-    assert "benchmarks gpu" in line.advice
 
 
 # Everything that needs a card, over tiny shapes on the processor.

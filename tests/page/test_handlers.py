@@ -11,11 +11,7 @@ import pytest
 from gradio.state_holder import SessionState
 
 from benchmarks.page.tab import Tab
-from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.reading_ahead import NextQuestion
-from hierchat.page import status
-from hierchat.page.conversation import line
 from hierchat.page.guard import Page, PageEvents
 from hierchat.page.page_app import build_app, login
 from hierchat.page.page_sessions import Sessions, Stale
@@ -23,7 +19,7 @@ from hierchat.page.templates import script
 from hierchat.store.records import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
-from tests.testing.visitor import Visitor, done, visible
+from tests.testing.visitor import Visitor, done
 from tests.testing.waiting import until
 
 
@@ -229,19 +225,6 @@ def test_a_chat_that_the_model_cannot_read_whole_says_so_when_it_is_opened(servi
     assert "The summary repeated itself." in visitor.says("hc-live")
     visitor.press("hc_open", id=chat)
     assert "The summary repeated itself." not in visitor.says("hc-live")
-
-
-def test_a_summary_says_that_it_is_one_while_it_is_written(service: FakeService) -> None:
-    reading = Frame("summarising", prompt_read=40, prompt_tokens=90)
-    writing = Frame("summarising", figures=Figures(tokens=7), prompt_read=90, prompt_tokens=90)
-    said = [visible(status.summarising_line(frame)) for frame in (Frame("summarising"), reading, writing)]
-    assert said == [
-        "Summarising the oldest turns…",
-        "Summarising the oldest turns: 40 of 90 tokens read",
-        "Summarising the oldest turns: 7 tokens written",
-    ]
-    reply = ReplyInProgress(service.user, 1, latest=reading)
-    assert visible(line(reply, service.slot.status, loaded=True)) == said[1]
 
 
 def test_what_was_read_ahead_is_forgotten_as_incognito_is_switched_on(service: FakeService) -> None:

@@ -28,20 +28,9 @@ def over(days: dict[date, DraftingFigures], whole: DraftingFigures | None = None
     return OverTimeFigures(whole or (figures() if days else NONE), days)
 
 
-def test_tiles_say_over_how_many_replies_and_claim_nothing_that_was_not_measured() -> None:
-    for measured, parts in (
-        (
-            figures(),
-            ("2.0\u00d7 faster", "median of 2 replies", "saved by drafts measured in 2 of 3 replies"),
-        ),
-        (
-            figures(0.8, saved_seconds=-100.0),
-            ("1.2\u00d7 slower than without drafts", "2 min lost by drafts"),
-        ),
-        (figures(1.02), ("As fast as without drafts", "45 % of the tokens came from drafts")),
-    ):
-        said = visible(insights_panel.tiles(measured))
-        assert [part for part in parts if part not in said] == []
+def test_tiles_claim_nothing_that_was_not_measured() -> None:
+    for speedup, said in ((2.0, "2.0\u00d7 faster"), (0.8, "1.2\u00d7 slower"), (1.02, "As fast as")):
+        assert said in visible(insights_panel.tiles(figures(speedup)))
     with spoken("de"):
         assert "1.234.567" in visible(insights_panel.tiles(figures(tokens=1_234_567)))
     unmeasured = visible(insights_panel.tiles(figures(None)))

@@ -4,7 +4,6 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +57,6 @@ def test_what_helps_stands_first_and_each_head_sorts_by_its_column(service: Fake
     assert set(in_order(rows, "-use")[:5]) == {"present", "begun", "large", "mine", "coming"}
 
 
-def test_a_measured_speed_says_when_it_was_measured_and_whether_the_machine_was_busy() -> None:
-    at = datetime(2026, 11, 27, 21, 46).timestamp()
-
-    def drawn(speed: Speed, disturbed: Speed | None = None) -> str:
-        one = replace(row("any", 4), speed=speed, disturbed=disturbed)
-        return visible(models([one], Present(None, SlotStatus("", "none"), True)))
-
-    assert "up to 28 tokens a second in its last 5 replies (27 Nov, 21:46)" in drawn(Speed(28.0, 5, at))
-    busy = Speed(6.8, 1, at, busy=True)
-    said = "6.8 tokens a second in its last reply (27 Nov, 21:46, while other programs used the processor)"
-    for found in (drawn(busy), drawn(Speed(30.0), busy)):
-        assert said in found
-        assert "(6.8 when busy)" in found
-    assert "≈ 30.0 tok/s" in drawn(Speed(30.0), busy)
-
-
 def test_a_better_model_than_the_tiny_one_is_offered_by_one_click() -> None:
     assert MODELS.offer(None) == ""
     best = replace(row("best", 3_000_000_000, good_for=("chat", "code"), sees=True), speed=Speed(15.0))
@@ -82,23 +65,13 @@ def test_a_better_model_than_the_tiny_one_is_offered_by_one_click() -> None:
         drawn = str(MODELS.offer(offer, download))
         return [visible(card) for card in drawn.split("<section")[1:]]
 
-    start, get = cards(Offer("small", False, True, best))
-    assert "small is small. It shows how this works, but it knows little. It is loading" in start
-    for said in (
-        "Get best",
-        "1.8 GB to download",
-        "about 15 tokens a second expected",
-        "good for chat, code",
-    ):
-        assert said in get
-    measuring = cards(Offer("small", True, True, None))
-    assert "It is loading" not in measuring[0]
-    assert "Measuring this machine" in measuring[1]
+    _start, get = cards(Offer("small", False, True, best))
+    assert "Get best" in get
+    assert len(cards(Offer("small", True, True, None))) == 2
     (alone,) = cards(Offer("small", True, False, best))  # something was written: no need to say how to start
     assert "Get best" in alone
     fetching = Download("best", "downloading", 1_000_000, 2_000_000)
     offer = Offer("small", True, False, best)
-    assert "small answers meanwhile. best takes over when it is ready." in cards(offer, fetching)[0]
     drawn = MODELS.offer(offer, fetching)
     assert "<progress" in drawn
     assert 'data-act="hc_model_stop"' in drawn
@@ -109,22 +82,15 @@ def test_a_better_model_than_the_tiny_one_is_offered_by_one_click() -> None:
     assert "Load best" in cards(replace(offer, best=replace(best, state="here")))[0]
 
 
-def test_what_a_model_is_good_for_and_only_a_misfit_is_said() -> None:
-    full = Fit("full", "Needs 3 GB of 2 GB available. Close other programs to load it.")
-    tight = Fit("tight", "Needs 2 GB of 2.5 GB available.")
-
-    def drawn(fit: Fit, state: str = "absent") -> str:
-        one = row("any", 4, state, fit=fit, good_for=("chat", "reasoning"), sees=True)
-        return models([one], Present(None, SlotStatus("", "none"), True))
-
-    easy = drawn(Fit("yes", "Needs 1.4 GB of 14.9 GB available."))
-    assert "chat, reasoning, sees pictures elsewhere" in visible(easy)
-    assert "Fits" not in visible(easy)
-    assert "Tight fit" in visible(drawn(tight))
-    assert "Too little free memory" in visible(drawn(full))
+def test_what_does_not_fit_is_not_offered() -> None:
+    full, tight = (
+        Fit("full", "Needs 3 GB of 2 GB available."),
+        Fit("tight", "Needs 2 GB of 2.5 GB available."),
+    )
     for fit, offered in ((tight, True), (full, False), (NO, False)):
         for state in ("absent", "partly"):
-            assert ('data-act="hc_model_fetch"' in drawn(fit, state)) == offered
+            drawn = models([row("any", 4, state, fit=fit)], Present(None, SlotStatus("", "none"), True))
+            assert ('data-act="hc_model_fetch"' in drawn) == offered
 
 
 def model(page: Visitor, name: str) -> str:
@@ -135,15 +101,12 @@ def model(page: Visitor, name: str) -> str:
 
 def test_a_model_says_what_it_is_and_lets_others_draft(service: FakeService) -> None:
     page = Visitor(service, view="models")
-    for name, *said in (
-        ("SmolLM2 135M", "Running", "81 MB", "61.2 tok/s", "61 tokens a second in its last 20 replies"),
-        ("Qwen3 0.6B", "about 48 tokens a second expected", "≈ 48.0 tok/s"),
-        ("Qwen3 32B", "Does not run here. Needs 21 GB"),
-        ("Llama 3.2 3B", "642 MB of 1.9 GB here"),
-        ("Qwen3 1.7B", "Recommended", "Needs 1.4 GB", "cannot draft, has other tokens"),
+    for name, said in (
+        ("SmolLM2 135M", "Running"),
+        ("Qwen3 0.6B", "≈ 48.0 tok/s"),
+        ("Qwen3 1.7B", "Recommended"),
     ):
-        for part in said:
-            assert part in model(page, name)
+        assert said in model(page, name)
     assert 'text="Qwen3 32B"' not in page.html("hc-models-list")
     pair = "Qwen3 1.7B|Qwen3 0.6B"
     page.press("hc_model_draft", text=pair)
