@@ -85,7 +85,10 @@ def test_the_switch_is_of_the_chat_that_the_page_goes_to(chat: Chat) -> None:
     expect(switch).to_be_checked()
 
 
-def test_it_goes_with_its_page(second: Chat, service: FakeService, chat: Chat) -> None:
+def test_it_goes_with_its_page(
+    second: Chat, service: FakeService, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.5)
     second.open()
     for leave in (lambda: second.view("Settings"), second.page.reload, second.page.close):
         second.new()

@@ -120,9 +120,10 @@ def test_what_another_page_does_comes_by_itself(fresh: FakeService) -> None:
 
 @pytest.mark.browser
 def test_a_page_that_nobody_sees_lets_its_stream_go_and_shows_what_came_meanwhile(
-    chat: Chat, service: FakeService
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With seven open pages a browser has no connection left for what is pressed."""
+    monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.5)
     streams: list[str] = []
     chat.page.on("requestfinished", lambda request: streams.append(request.url))
     chat.page.on("requestfailed", lambda request: streams.append(request.url))
@@ -134,7 +135,7 @@ def test_a_page_that_nobody_sees_lets_its_stream_go_and_shows_what_came_meanwhil
     chat.until(lambda: any("/gradio_api/page/" in url for url in streams))
     stored_chat(service.store, "Meanwhile", 1)
     service.changes.notify(service.user)
-    chat.page.wait_for_timeout(6_000)  # a page that was closed would be forgotten by now
+    chat.page.wait_for_timeout(1_500)  # a page that was closed would be forgotten by now
     assert "Meanwhile" not in chat.titles.all_inner_texts()
     chat.page.evaluate(see, "visible")
     expect(chat.titles.first).to_have_text("Meanwhile")
