@@ -16,7 +16,7 @@ from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList, own_sampling, reply_settings
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import LevelView, PlanView, SourceRun
-from hierchat.config import GenerationSettings, Reasoning
+from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.language import spoken
 from hierchat.page import chat_settings, conversation, sidebar, status, templates
 from hierchat.page.compare import verdict_line
@@ -28,12 +28,7 @@ from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence
 from hierchat.reasoning import join_reasoning
 from hierchat.runtime.drafters import LeftOut
-from hierchat.store.records import (
-    AttachmentHead,
-    Conversation,
-    Message,
-    NewTurn,
-)
+from hierchat.store.records import AttachmentHead, Conversation, Message, NewTurn
 from tests.testing.fake_service import SlotStatus
 from tests.testing.visitor import visible
 
@@ -263,7 +258,7 @@ def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
     ("field", "value", "label"),
     [
         ("max_new_tokens", 0, "Longest reply"),
-        ("max_new_tokens", 2e7, "Longest reply"),
+        ("max_new_tokens", MOST_TOKENS + 1, "Longest reply"),
         ("max_new_tokens", 1.5, "Longest reply"),
         ("seed", "x", "Seed"),
         ("temperature", None, "Temperature"),
