@@ -298,18 +298,19 @@ def _awaited(future: Future[T], stop: threading.Event) -> T:
 
 async def _hold(entry: ServerEntry, ready: "Future[Client]", faults: list[str]) -> None:
     """Keep one connection to a server open until it is cancelled."""
-    import httpx2
-    import mcp.client.stdio
-    from mcp import Client, StdioServerParameters, stdio_client
-    from mcp.client.streamable_http import streamable_http_client
 
     def give_up(why: str) -> None:
         faults.append(why)
         scope.cancel()
 
-    mcp.client.stdio.TextReceiveStream = _BoundedLines  # type: ignore[misc]  # it bounds no line itself
     _give_up.set(give_up)
     try:
+        import httpx2
+        from mcp import Client, StdioServerParameters, stdio_client
+        from mcp.client import stdio
+        from mcp.client.streamable_http import streamable_http_client
+
+        stdio.TextReceiveStream = _BoundedLines  # type: ignore[misc]  # it bounds no line itself
         with anyio.CancelScope() as scope, open(os.devnull, "w") as nowhere:
             over_http = httpx2.AsyncClient(
                 headers=entry.headers, timeout=SECONDS, event_hooks={"response": [_bound]}

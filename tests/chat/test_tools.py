@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from mcp.client import session
 
 from hierchat.chat import tools
 from hierchat.chat.completions import grammar_of_calls
@@ -98,7 +99,7 @@ def test_a_server_that_is_none(
 ) -> None:
     if said == "imed out":
         monkeypatch.setattr(tools, "SECONDS", 2.0)
-        monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 1.0)
+        monkeypatch.setattr(session, "DISCOVER_TIMEOUT_SECONDS", 1.0)
     name(folder, bad=entry)
     with pytest.raises(ToolError, match=said):
         servers.tools("bad", NEVER)
