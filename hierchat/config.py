@@ -1,6 +1,8 @@
 """Define the settings of one reply, and where hierchat keeps its files. Everything may import it."""
 
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Literal
@@ -56,19 +58,25 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
 
-def _directory(variable: str, default: str) -> Path:
+def _directory(variable: str, default: Callable[[str], str]) -> Path:
     moved = os.environ.get(variable)
-    return Path(moved).expanduser().absolute() if moved else Path(default)
+    return Path(moved).expanduser().absolute() if moved else _default(default)
+
+
+@cache
+def _default(directory: Callable[[str], str]) -> Path:
+    """Ask platformdirs once: a page that lists models needs these folders hundreds of times."""
+    return Path(directory(APP))
 
 
 def cache_dir() -> Path:
     """Return where fetched and converted models lie; HIERCHAT_CACHE moves it. Safe to delete, not created here."""
-    return _directory("HIERCHAT_CACHE", platformdirs.user_cache_dir(APP))
+    return _directory("HIERCHAT_CACHE", platformdirs.user_cache_dir)
 
 
 def data_dir() -> Path:
     """Return where the database lies; HIERCHAT_DATA moves it. Not created here."""
-    return _directory("HIERCHAT_DATA", platformdirs.user_data_dir(APP))
+    return _directory("HIERCHAT_DATA", platformdirs.user_data_dir)
 
 
 def prefix_bytes() -> int:
@@ -96,7 +104,7 @@ def models_dir() -> Path:
 
 def config_dir() -> Path:
     """Return where the user's own models.yaml lies; HIERCHAT_CONFIG moves it. Not created here."""
-    return _directory("HIERCHAT_CONFIG", platformdirs.user_config_dir(APP))
+    return _directory("HIERCHAT_CONFIG", platformdirs.user_config_dir)
 
 
 def process_environment() -> dict[str, str]:

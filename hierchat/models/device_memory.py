@@ -93,10 +93,15 @@ def free_memory(device: str) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
+@cache
+def _machine_memory() -> int:
+    return psutil.virtual_memory().total
+
+
 def total_memory(device: str) -> int:
     """Return the bytes of memory of the machine, or the GPU, whatever else uses them now."""
     if not device.startswith("cuda"):
-        return psutil.virtual_memory().total
+        return _machine_memory()
     import torch
 
     return torch.cuda.mem_get_info(device)[1]

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -152,26 +152,28 @@ class ModelManager:
         bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
         models = self._slot.catalogue.models
         here = {name for name, entry in models.items() if is_fetched(entry, self._device)}
+        tokens = {name: known_tokens(entry) for name, entry in models.items()}
         rows: list[ModelRow] = []
         for entry in models.values():
             have = fetched_size(entry, self._device)
             served = self._slot.model
             partly = have and not entry.source_on(self._device).folder
-            found = self._fit(entry, have)
+            weights = weight_bytes(entry, self._device)
+            found = self._fit(entry, have, weights)
             step = expected_step(entry, self._device, self._slot.backend)
-            expected = expected_speed(entry, self._device, bandwidth, step, self._slot.backend)
+            expected = expected_speed(entry, self._device, bandwidth, step, self._slot.backend, weights)
             speed, disturbed = _told(speeds.get(entry.name), expected)
             place = entry.source.hub or entry.source.gguf
             row = ModelRow(
                 entry.name,
                 entry.licence,
                 entry.size.parameters if entry.size else None,
-                weight_bytes(entry, self._device),
+                weights,
                 have,
                 "here" if entry.name in here else "partly" if partly else "absent",
                 found,
                 speed,
-                self._drafts(entry, here),
+                self._drafts(entry, here, tokens),
                 self.downloads.of(entry.name),
                 loaded=bool(served and served.name == entry.name),
                 default=entry.name == self._slot.catalogue.default,
@@ -180,7 +182,7 @@ class ModelManager:
                 step=step,
                 maker=entry.maker or (place.repo or "" if place else "").partition("/")[0],
                 activations=entry.activations if step == "kernels" else "",
-                merit=self._merit(entry, found, expected),
+                merit=self._merit(entry, found, expected, weights),
                 good_for=entry.good_for,
                 sees=entry.sees,
                 mtp=entry.mtp,
@@ -349,17 +351,19 @@ class ModelManager:
         set_drafts(name, sorted(drafts, key=lambda one: -_parameters(catalogue.entry(one))))
         self._slot.catalogue = read_catalogue()
 
-    def _fit(self, entry: ModelEntry, have: int) -> Fit:
+    def _fit(self, entry: ModelEntry, have: int, weights: int | None) -> Fit:
         key = (entry.model_dump_json(), have)
         if key not in self._refused:
             self._refused[key] = refusal(entry, self._device, self._slot.backend)
         if self._refused[key]:
             return Fit("no", self._refused[key])
-        return fit(entry, self._device, self._slot.backend, self._held)
+        return fit(entry, self._device, self._slot.backend, self._held, weights)
 
-    def _merit(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> Merit | None:
+    def _merit(
+        self, entry: ModelEntry, found: Fit, expected: Speed | None, weights: int | None
+    ) -> Merit | None:
         """Return a model's merit on this machine, None if unsuitable; independent of load and measured speeds."""
-        size, files = entry.size, weight_bytes(entry, self._device) or 0
+        size, files = entry.size, weights or 0
         if entry.draft_only or not size or not fits_every_day(found, self._device):
             return None
         on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast
@@ -370,7 +374,10 @@ class ModelManager:
         alike = round(math.log2(size.effective))  # to half and to twice as much, the newer is better
         return packed, bool(entry.released), alike, entry.released, size.parameters
 
-    def _drafts(self, entry: ModelEntry, fetched: set[str]) -> tuple[Draft, ...]:
+    def _drafts(
+        self, entry: ModelEntry, fetched: set[str], known: Mapping[str, str | None]
+    ) -> tuple[Draft, ...]:
+        """Return the models that draft for one, or could. `known`: the tokens_sha256 of each, if known."""
         served, catalogue = self._slot.model, self._slot.catalogue
         said: dict[str, Draft] = {}
         if served and served.name == entry.name and served.levels:
@@ -388,12 +395,12 @@ class ModelManager:
             here = name in fetched
             why = later("drafts when this model is loaded") if here else later("not on this machine yet")
             said.setdefault(name, Draft(name, True, why, True))
-        tokens, here = known_tokens(entry), entry.name in fetched
+        tokens, here = known[entry.name], entry.name in fetched
         for other in catalogue.models.values():
             smaller = 0 < _parameters(other) < _parameters(entry)
             if other.name in said or not smaller or other.name not in fetched:
                 continue
-            others = known_tokens(other)
+            others = known[other.name]
             if tokens and others:
                 same = tokens == others
                 why = later("has the same tokens") if same else later("has other tokens")
