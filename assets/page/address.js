@@ -50,6 +50,7 @@ const wayToPanel = (name) => [...document.querySelectorAll('#hc-links button')].
 onWord.stage = (name) => {
   for (const part of document.querySelectorAll('#hc-empty, #hc-chat, #hc-versus, .hc-panel')) {
     part.classList.toggle('hc-off', part.id !== `hc-${name}`);
+    if (part.id !== 'hc-empty') part.tabIndex = 0; // keys scroll it, even where nothing in it can be focused
   }
 };
 
