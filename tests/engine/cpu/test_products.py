@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from hierchat.engine.cpu.dot import ARGUMENTS, BYTE_SUMS, GROUP, SUMS, build, takes_int8
 from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.machine_code import compiled, product_address, target_machine
-from hierchat.engine.cpu.memory import INT8, INT16, Shape, Work, make_work
-from hierchat.engine.cpu.rows import ORDER, quantise
-from hierchat.engine.cpu.trial import multiplied as through_work
-from hierchat.engine.cpu.trial import random_rows
-from hierchat.engine.cpu.unpacking import ISAS, Isa
+from hierchat.engine.cpu.memory import FORM, INT8, INT16, Shape, Work, make_work
+from hierchat.engine.cpu.rows import ORDER, product, quantise, record
+from hierchat.engine.cpu.unpacking import ISAS, POWERS, Isa
 from hierchat.jit import INSTRUCTION_SETS, INSTRUCTIONS, supported
 from hierchat.models.catalogue import Activations
-from hierchat.models.formats.blocks import from_file
+from hierchat.models.formats.blocks import Blocks, from_file
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN, WIDE, interleave
 
 HERE = supported()
@@ -55,6 +54,43 @@ def _over(cases: list[tuple[Isa, str]]) -> pytest.MarkDecorator:
 
 
 BYTES = [(isa, name) for isa, name in CASES if takes_int8(name, isa, "int8")]
+
+
+def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: float = 0.1) -> NDArray[np.uint8]:
+    """Make random rows of a file in a block type, uint8 [rows, bytes of a row], with scales up to `largest`."""
+    random = np.random.default_rng(seed)
+    layout = LAYOUTS[name]
+    if layout.source == PLAIN:
+        floats = random.standard_normal((rows, columns)).astype(np.float32)
+        if name == "F16":
+            return floats.astype(np.float16).view(np.uint8)
+        raw = floats.view(np.uint8)
+        if name == "BF16":
+            raw = np.ascontiguousarray(raw.reshape(rows, columns, 4)[..., 2:]).reshape(rows, -1)
+        return raw
+    raw = random.integers(0, 256, (rows, columns // layout.weights, layout.size), dtype=np.uint8)
+    if name == POWERS:
+        raw[..., 0] = random.integers(-6, 1, raw.shape[:2]) + int(np.log2(largest)) + 128
+    scales = [field.offset for field in layout.head if field.size == 2]
+    for offset in scales:
+        halves = random.uniform(0.01 * largest, largest, (*raw.shape[:2], 1)).astype(np.float16)
+        raw[..., offset : offset + 2] = halves.view(np.uint8)
+    return raw.reshape(rows, -1)
+
+
+def through_work(
+    matrix: Blocks, x: NDArray[np.float32], activations: Activations = "int16"
+) -> NDArray[np.float32]:
+    """Multiply the matrix with rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
+    size = matrix.columns
+    work = make_work((Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0),), len(x), 1)
+    work.input.plain[: x.size] = x.reshape(-1)
+    entry = np.array(record(matrix, activations))
+    for number, row in enumerate(x):
+        quantise(row, entry[FORM], 0, number, len(x), work.input)
+    out = np.full((len(work.x), matrix.rows), np.nan, np.float32)
+    product(entry, 0, 0, matrix.rows, 0, len(x), work.input, out.ctypes.data, out.strides[0])
+    return out[: len(x)]
 
 
 def sums_of(numbers: np.ndarray) -> np.ndarray:
