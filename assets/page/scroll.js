@@ -31,7 +31,6 @@ function scroller(element, end) {
     }
     seen();
   }, { passive: true });
-  element.tabIndex = 0;
   const sizes = new ResizeObserver(self.settle);
   sizes.observe(element);
   for (const child of element.children) sizes.observe(child);
