@@ -175,7 +175,7 @@ def _prove(model: str | None, out: Path | None) -> int:
 @click.command("doctor", cls=Command)
 @database_option
 def doctor_command(db: Path | None) -> int:
-    """Print a report of machine, versions, kernels, models and database; return 1 where something is wrong."""
+    """Print a report of machine, versions, kernels and database; return 1 where something is wrong."""
     from hierchat.checks.doctor import print_report
 
     return print_report(db)
