@@ -48,6 +48,7 @@ const wayToChat = (id) => find(`#hc-list .hc-title[data-act=hc_open][data-id="${
 const wayToPanel = (name) => [...document.querySelectorAll('#hc-links button')].find((way) => way.dataset.text === name);
 
 onWord.stage = (name) => {
+  document.body.toggleAttribute('data-hc-panel', name.startsWith('panel-')); // `:has` would be looked up at each word of a reply
   for (const part of document.querySelectorAll('#hc-empty, #hc-chat, #hc-versus, .hc-panel')) {
     part.classList.toggle('hc-off', part.id !== `hc-${name}`);
     if (part.id !== 'hc-empty') part.tabIndex = 0; // keys scroll it, even where nothing in it can be focused

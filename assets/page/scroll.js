@@ -8,7 +8,8 @@ function scroller(element, end) {
   const seen = () => {
     self.last = { top: element.scrollTop, height: element.scrollHeight, view: element.clientHeight };
     const away = scrollers.some((one) => !one.following && Math.abs(one.end() - one.element.scrollTop) > NEAR);
-    find('#hc-end button').hidden = !away;
+    const button = find('#hc-end button');
+    if (button.hidden === away) button.hidden = !away; // the browser computes its style anew even for the same value
   };
   self.end = end;
   self.settle = () => {
