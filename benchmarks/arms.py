@@ -59,8 +59,8 @@ class Arm(Protocol):
         """Answer a prompt. An arm that raises is out, and the others go on."""
         ...
 
-    def learn(self, reply: Sequence[int]) -> None:
-        """Add a finished reply to the history."""
+    def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
+        """Add a finished reply to the history, and the last LEAD tokens of its prompt."""
         ...
 
     def forget(self) -> None:
@@ -216,9 +216,9 @@ class Carried:
         """Return how estimated chances compare with what was accepted, by source; empty where nothing estimates."""
         return self._memory.acceptance.calibration()
 
-    def learn(self, reply: Sequence[int]) -> None:
-        """Add a finished reply to the history."""
-        self._memory.history[0].add(reply)
+    def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
+        """Add a finished reply to the history, and the last LEAD tokens of its prompt."""
+        self._memory.history[0].add([*lead, *reply])
         if self._published:
             self._published.learn(reply)
 
@@ -318,8 +318,8 @@ class OwnArm:
             held = self._held.get(id(sequence), ())
             sequence.rollback(min(common_prefix(sequence.tokens, prompt), common_prefix(held, prompt)))
 
-    def learn(self, reply: Sequence[int]) -> None:
-        self._carried.learn(reply)
+    def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
+        self._carried.learn(reply, lead)
 
     def forget(self) -> None:
         self._carried.forget()

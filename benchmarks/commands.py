@@ -52,6 +52,7 @@ from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import ModelError, terminal_progress
+from hierchat.runtime.prompt import control_tokens
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import statistics
 
@@ -180,9 +181,10 @@ def _replay(args: argparse.Namespace) -> int:
     traces = read_traces(args.traces)[: args.limit]
     entry = read_catalogue().entry(args.model or traces[0].model)
     with terminal_progress() as report:
-        texts = statistics(entry, load_tokenizer(entry, report), args.corpus, stored=False, report=report)
+        tokenizer = load_tokenizer(entry, report)
+        texts = statistics(entry, tokenizer, args.corpus, stored=False, report=report)
     costs = replay.GivenCosts(*args.cost) if args.cost else None
-    served = replay.without_model(costs, texts)
+    served = replay.without_model(costs, texts, control_tokens(tokenizer))
     carried = [Carried(name, served, args.width) for name in names]
     said = {"file": args.traces.name, "file_sha256": sha256(args.traces)}
     said |= {key: getattr(args, key) for key in ("limit", "width", "cost", "carry")}

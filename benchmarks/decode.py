@@ -17,6 +17,7 @@ from benchmarks.summary import Row, merged_repeats, summarise
 from hierchat.checks import runs
 from hierchat.checks.runs import Dialogue, Question, RequestError, Tell
 from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import LEAD
 from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.served_model import ServedModel
@@ -123,10 +124,11 @@ def _ask(
     talk = Dialogue(served, settings.max_new_tokens)
     answers = []
     for text in turns:
-        answer = arm.answer(talk.ask(text), settings)
+        prompt = talk.ask(text)
+        answer, lead = arm.answer(prompt, settings), list(prompt[-LEAD:])
         talk.answered(answer.reply)
-        arm.learn(answer.reply)
-        answers.append(asdict(answer))
+        arm.learn(answer.reply, lead)
+        answers.append(asdict(answer) | {"lead": lead})
     return answers
 
 
@@ -135,7 +137,7 @@ def _restart(arm: Arm, rows: Sequence[Row]) -> None:
     arm.forget()
     for row in rows:
         for turn in row["arms"].get(arm.name, ()):
-            arm.learn(turn["reply"])
+            arm.learn(turn["reply"], turn["lead"])
 
 
 def row_of(question: Question) -> Row:

@@ -19,6 +19,7 @@ from benchmarks.peers.arm import PeerArm
 from benchmarks.peers.environment import ArmError
 from hierchat.checks.runs import Dialogue, Question, Tell
 from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import LEAD
 from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.served_model import ServedModel
 
@@ -141,7 +142,7 @@ def _answer(
         if step.tokens:
             first = first or time.perf_counter()
     ended = time.perf_counter()
-    carried.learn(reply)
+    carried.learn(reply, prompt[-LEAD:])
     return Served(len(reply), first - asked, ended - asked), reply
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from types import MappingProxyType, SimpleNamespace
@@ -22,6 +22,7 @@ from benchmarks.decode import Measured, row_of
 from benchmarks.record import Trace
 from hierchat.checks.runs import Tell
 from hierchat.drafting.acceptance import Calibration
+from hierchat.drafting.drafter import LEAD
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.runtime.served_model import ServedModel
@@ -96,14 +97,17 @@ class Replayed(Measured):
         return said
 
 
-def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> ServedModel:
-    """Make a stand-in for a loaded model: what its steps cost, and the corpora."""
+def without_model(
+    costs: GivenCosts | None, statistics: Sequence[object] = (), control: Collection[int] = ()
+) -> ServedModel:
+    """Make a stand-in for a loaded model: what its steps cost, the corpora, and its control tokens."""
     standing_in = SimpleNamespace(
         local=SimpleNamespace(latency=costs),
         statistics=tuple(statistics),
         levels=None,
         proposers=(),
         mtp=None,
+        prompts=SimpleNamespace(control_tokens=control),
     )
     return cast(ServedModel, standing_in)
 
@@ -132,7 +136,7 @@ def replay(
             answers = []
             for trace in turns:
                 answers.append(asdict(_answer(arm.drafter(trace.settings), trace, costs)))
-                arm.learn(trace.reply)
+                arm.learn(trace.reply, trace.prompt[-LEAD:])
             row["arms"][arm.name] = answers
         result.rows.append(row)
         tell("", 1)

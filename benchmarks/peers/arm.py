@@ -105,7 +105,7 @@ class PeerArm:
         lines = [line.strip() for line in self._errors if line.strip()]
         return f"ended with code {self._process.returncode}" + (f": {lines[-1]}" if lines else "")
 
-    def learn(self, reply: Sequence[int]) -> None:
+    def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
         pass
 
     def forget(self) -> None:

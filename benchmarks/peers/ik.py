@@ -74,7 +74,7 @@ class IkArm:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise ArmError(f"{PROGRAM} ended with code {done.returncode}" + "".join(f": {line}" for line in last))
 
-    def learn(self, reply: Sequence[int]) -> None:
+    def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
         pass
 
     def forget(self) -> None:

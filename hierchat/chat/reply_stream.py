@@ -15,6 +15,7 @@ from hierchat.chat.frames import DESERVED_TOKENS, Frame, ReplyPhase
 from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.statistics import ReplyStatistics, plan_of
 from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import LEAD
 from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import Compares, GenerationRequest, LearnsElsewhere
@@ -302,7 +303,9 @@ class ReplyRecorder:
             self.system_prompt,
             reply.model.activations or None,
         )
-        return self.store.replies.begin(self.user_id, self.conversation_id, self.question, turn)
+        return self.store.replies.begin(
+            self.user_id, self.conversation_id, self.question, turn, self.reply.prompt_ids[-LEAD:]
+        )
 
     def _tell(self, message_id: int | None) -> Elsewhere:
         """Return the names by which an engine elsewhere may draft and keep this reply; empty while deletions are

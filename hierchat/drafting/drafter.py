@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FORGET, RATE, RECENT_RATE, Acceptance, chosen
 from hierchat.drafting.draft_cost import DraftCost, FreeRows, Latency
 from hierchat.drafting.draft_tree import DOCUMENTS, DraftTree, Match
+from hierchat.drafting.growing.evidence import occurs
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.kept import Kept, addresses, grow_kept, teach_kept
 from hierchat.drafting.growing.kernel_arrays import (
@@ -36,12 +37,17 @@ RECENT_PRIOR = 0.3
 LOOKUP_MS = 0.01
 """Assumed milliseconds of one look into the databases, until they are measured."""
 LOOKUP_RATE = 0.02
+LEAD = 16
+"""Last tokens of a prompt that the history keeps before its reply, and by which it finds the reply again."""
+HEADER = 8
+"""Tokens at most that a chat's template writes before a reply."""
 _NO_SUCCESSORS = (np.empty((0, TOP), np.int32), np.empty(0, np.int64), np.empty((0, TOP), np.int32))
 
 
 class Drafter(Proposer):
     """Drafts from the context and any other databases. `successors`, if given, learn the target's next tokens.
-    The tree's size follows `latency` and `acceptance`; `width` fixes the positions per forward instead."""
+    The tree's size follows `latency` and `acceptance`; `width` fixes the positions per forward instead.
+    `control`: tokens that a chat's template writes between messages."""
 
     def __init__(
         self,
@@ -51,7 +57,9 @@ class Drafter(Proposer):
         width: int | None = None,
         successors: Successors | None = None,
         settings: GenerationSettings | None = None,
+        control: Collection[int] = (),
     ) -> None:
+        self._control = control
         self.acceptance = acceptance or Acceptance()
         self.cost = DraftCost(latency if latency and not width else FreeRows(width or WIDTH))
         self.top = TOP if successors is not None else 0
@@ -72,9 +80,26 @@ class Drafter(Proposer):
     def begin(self, prompt: Sequence[int]) -> None:
         self._context = Context(prompt)
         self._quoted = quoted((one for one in self._sources if one.origin == DOCUMENTS), self._context.tokens)
+        self._from = 0 if self._repeats(prompt[-LEAD:]) else self._header(prompt)
         self._grown, self._alone = False, True
         self._recent[:] = RECENT_PRIOR
         self.cost.begin(len(prompt))
+
+    def _repeats(self, end: Sequence[int]) -> bool:
+        """Return whether a prompt that ended so was answered before."""
+        last = np.array(end, np.int32)
+        if last.size < LEAD:
+            return False
+        with self._held():
+            found = occurs(self._runs, last)
+        return bool(found) or self._context.repeats(last.size)
+
+    def _header(self, prompt: Sequence[int]) -> int:
+        """Return from where on matches count: what a template writes before every reply says nothing of this one."""
+        for place in range(len(prompt) - 1, max(len(prompt) - HEADER, 0) - 1, -1):
+            if prompt[place] in self._control:
+                return min(place + 1, len(prompt) - 1)
+        return 0
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """Return a tree of at most `limit` nodes that continues what was observed."""
@@ -115,14 +140,7 @@ class Drafter(Proposer):
         budget = most if limit is None else min(most, limit)
         if budget <= 0 or not self._context.length:
             return DraftTree()
-        with ExitStack() as held:
-            for source in self._sources:
-                held.enter_context(source.index.lock)
-            arrays = [source.index.arrays for source in self._sources]
-            if self._arrays is None or any(map(operator.is_not, arrays, self._arrays)):
-                self._arrays, self._runs = arrays, runs_of(self._sources)
-                owners = [number for number, source in enumerate(self._sources) for _ in source.runs()]
-                self._owners = np.array([*owners, -1])
+        with self._held():
             if len(self._runs) != self._growth.places.bounds.shape[1]:
                 self._make_room(len(self._runs))
             known = databases(self._runs, self._context, self._successors)
@@ -132,7 +150,7 @@ class Drafter(Proposer):
                 np.add(model.none, chosen.none, out=scoring.none)
             prices = Prices(budget, cost.extra, cost.onward, cost.token_ms, self._lookup_ms)
             began = time.perf_counter()
-            tail = self._context.tokens[-TAIL:]
+            tail = self._context.tokens[max(self._from, self._context.length - TAIL) :]
             self._nodes, looked = grow_kept(self._addresses, chosen.noise.key, known, prices, tail)
         took = (time.perf_counter() - began) * 1e3 / looked
         self._lookup_ms += LOOKUP_RATE * (min(took, 2 * self._lookup_ms) - self._lookup_ms)
@@ -156,6 +174,19 @@ class Drafter(Proposer):
             tuple(tree.paths[:kept].tolist()),
             matches=matches,
         )
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the sources' locks, with `_runs` as they are now."""
+        with ExitStack() as held:
+            for source in self._sources:
+                held.enter_context(source.index.lock)
+            arrays = [source.index.arrays for source in self._sources]
+            if self._arrays is None or any(map(operator.is_not, arrays, self._arrays)):
+                self._arrays, self._runs = arrays, runs_of(self._sources)
+                owners = [number for number, source in enumerate(self._sources) for _ in source.runs()]
+                self._owners = np.array([*owners, -1])
+            yield
 
     def _is_quoted(self, match: Match) -> bool:
         """Return whether a draft was found in a passage of a document, wherever that is."""

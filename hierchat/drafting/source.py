@@ -109,6 +109,10 @@ class Context:
         _chain(new, self.length, self._tokens, self._previous, self.newest)
         self.length = end
 
+    def repeats(self, count: int) -> bool:
+        """Return whether the last `count` tokens occur earlier, too."""
+        return bool(_repeats(self.tokens, self._previous, count))
+
     def rollback(self, length: int) -> None:
         """Keep only the first `length` tokens."""
         if length < self.length:
@@ -132,6 +136,20 @@ def _chain(new, length, tokens, previous, newest):  # type: ignore[no-untyped-de
         tokens[length + i] = token
         previous[length + i] = newest[token]
         newest[token] = length + i
+
+
+@kernel
+def _repeats(tokens, previous, count):  # type: ignore[no-untyped-def]
+    end = len(tokens)
+    at = previous[end - 1]
+    while at >= count - 1:
+        size = 1
+        while size < count and tokens[at - size] == tokens[end - 1 - size]:
+            size += 1
+        if size == count:
+            return True
+        at = previous[at]
+    return False
 
 
 @kernel

@@ -244,7 +244,8 @@ def default_drafter(
 ) -> Drafter:
     """Make a drafter over all databases: this conversation, the history, the statistics loaded with the model."""
     sources, latency = all_sources(served, memory), served.local.latency
-    return Drafter(sources, memory.acceptance, latency, width, memory.successors, settings)
+    control = served.prompts.control_tokens
+    return Drafter(sources, memory.acceptance, latency, width, memory.successors, settings, control)
 
 
 def reply_drafter(
@@ -282,7 +283,8 @@ def with_models(
     for one in levels.models:
         model = CachedDraftModel(one.name, one.sequence, one.latency, reply, one.original)
         acceptance = memory.levels.setdefault(one.name, Acceptance())
-        below = Drafter(sources, acceptance, one.latency, None, memory.successors, settings)
+        control = served.prompts.control_tokens
+        below = Drafter(sources, acceptance, one.latency, None, memory.successors, settings, control)
         stacked.append((model, below))
     above = default_drafter(served, memory, settings=settings) if retrieval else None
     return HierarchicalDrafter(levels.hierarchy, above, stacked, Ending(served.end_ids, stop), plan)

@@ -34,7 +34,8 @@ class IndexedTexts:
         self._key = (user_id, model_key, kind)
         self._deletions = store.users.deletions(user_id)
         texts, self._mark = store.history.texts(*self._key, Mark())
-        log = dict(texts)
+        log = {text.id: text.tokens for text in texts}
+        self._leads = {text.id: text.lead for text in texts}
         parts: list[bytes] = []
         ids: list[int] = []
         holes: list[int] = []
@@ -72,9 +73,10 @@ class IndexedTexts:
         return len(self._places)
 
     def text_at(self, position: int) -> tuple[int, int]:
-        """Find the message at a position of the log, and how many of its tokens stand before."""
+        """Find the message at a position of the log, and how many of its tokens come before; none in its lead."""
         number = bisect_right(self._starts, position) - 1
-        return self._ids[number], position - self._starts[number]
+        id = self._ids[number]
+        return id, max(position - self._starts[number] - self._leads.get(id, 0), 0)
 
     def follow(self) -> None:
         """Remove from the index what was deleted, and add what is new or came back."""
@@ -90,7 +92,8 @@ class IndexedTexts:
             if there - self._places.keys():  # the mark may lie behind what came back: read all once more
                 self._mark = Mark()
         texts, self._mark = self._store.history.texts(*self._key, self._mark)
-        found = {id: np.frombuffer(ids, _TOKEN) for id, ids in texts}
+        found = {text.id: np.frombuffer(text.tokens, _TOKEN) for text in texts}
+        self._leads |= {text.id: text.lead for text in texts}
         new = {id: ids for id, ids in found.items() if self._places.get(id, (0, -1))[1] != ids.size}
         if grown := self._places.keys() & new.keys():  # a reply that was continued
             self.index.remove([self._places.pop(id) for id in grown])

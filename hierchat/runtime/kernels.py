@@ -84,7 +84,7 @@ class Compiling:
 
 def draft_once(drafter: Drafter) -> None:
     """Draft once over a few tokens, so that what drafting compiles at its first use is compiled, or read, now."""
-    drafter.begin([1, 2, 3, 1, 2])
+    drafter.begin([1, 2, 3, 1, 2] * 4)
     drafter.propose()
     top = top_tokens(np.zeros(2 * TOP, np.float32), TOP)
     drafter.observe([3, 1], np.array([top, top]))

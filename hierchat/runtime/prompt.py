@@ -63,6 +63,11 @@ class MessageTooLong(PromptError):
     """The last message alone does not fit the context window."""
 
 
+def control_tokens(tokenizer: Any) -> frozenset[int]:
+    """Return the tokens that no text holds, such as those that a template writes between messages."""
+    return frozenset(id for id, token in tokenizer.added_tokens_decoder.items() if token.special)
+
+
 class PromptBuilder:
     """Builds prompts for one model's tokenizer and context window. Replies keep their tokens, so that slots stay valid.
     Control tokens that a user types are plain text."""
@@ -81,6 +86,7 @@ class PromptBuilder:
         model_of = getattr(getattr(tokenizer, "_tokenizer", None), "model", None)
         if resize := getattr(model_of, "_resize_cache", None):
             resize(0)  # each thread would keep words of deleted texts, and no other thread can take them out
+        self.control_tokens = control_tokens(tokenizer)
         self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
 
     def tokens(self, text: str) -> list[int]:

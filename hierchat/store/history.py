@@ -5,7 +5,7 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ TextKind = Literal["written", "asked", "self"]
 """Written by models; asked or edited by the user; generated for itself, with separate numbers instead of messages."""
 
 _TEXTS = """
-    SELECT message_id, ids
+    SELECT message_id, ids, lead
     FROM turns
     JOIN token_log USING (message_id)
     JOIN messages ON messages.id = message_id
@@ -114,7 +114,7 @@ _TEXTS = """
     WHERE :kind = 'written' AND model_key = :model AND message_id > :message
         AND user_id = :user AND state <> 'writing' AND length(ids) > 0 AND hidden_by IS NULL AND copy_of IS NULL
     UNION ALL
-    SELECT message_id, ids
+    SELECT message_id, ids, x'' AS lead
     FROM message_tokens
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
@@ -122,14 +122,24 @@ _TEXTS = """
         AND iif(role = 'user' OR edited, 'asked', 'written') = :kind
         AND length(ids) > 0 AND hidden_by IS NULL
     UNION ALL
-    SELECT self_texts.id, ids
+    SELECT self_texts.id, ids, x'' AS lead
     FROM self_texts
     LEFT JOIN messages ON messages.id = origin_id
     LEFT JOIN conversations ON conversations.id = conversation_id
     WHERE :kind = 'self' AND self_texts.id > :message AND model_key = :model AND self_texts.user_id = :user
         AND done AND length(ids) > 0 AND hidden_by IS NULL
 """
-"""Name and tokens of all texts of a kind since a mark."""
+"""Name and tokens of all texts of a kind since a mark, and what came before them in their prompts."""
+
+
+class DraftText(NamedTuple):
+    """A text that drafts: `tokens` (dtype TOKEN) of its id, of which the first `lead` are the end of its prompt."""
+
+    id: int
+    tokens: bytes
+    lead: int
+
+
 _WITHOUT_TOKENS = """
     SELECT messages.id, text
     FROM messages
@@ -156,11 +166,14 @@ class History(Repository):
 
     def texts(
         self, user_id: int, model_key: str, kind: TextKind, since: Mark
-    ) -> tuple[list[tuple[int, bytes]], Mark]:
-        """Return id and tokens (dtype TOKEN) of every text since a mark, and the next mark; some may come again."""
+    ) -> tuple[list[DraftText], Mark]:
+        """Return every text since a mark, and the next mark; some may come again."""
         values = _values(user_id, model_key, kind, since)
         with self._connection.read() as db:
-            texts = db.execute(_TEXTS, values).fetchall()
+            texts = [
+                DraftText(id, lead + ids, len(lead) // TOKEN.itemsize)
+                for id, ids, lead in db.execute(_TEXTS, values).fetchall()
+            ]
             (message,) = db.execute(
                 "SELECT ifnull(max(id), 0) FROM self_texts"
                 if kind == "self"
@@ -168,7 +181,7 @@ class History(Repository):
                 " FROM messages"
             ).fetchone()
             (tokenised,) = db.execute("SELECT ifnull(max(id), 0) FROM message_tokens").fetchone()
-        texts.sort(key=lambda text: text[0])
+        texts.sort(key=lambda text: text.id)
         return texts, Mark(message, tokenised)
 
     def ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:

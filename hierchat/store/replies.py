@@ -71,9 +71,17 @@ class Replies(Repository):
         super().__init__(connection)
         self._writing: set[int] = set()  # replies that this store began and has not finished
 
-    def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: records.NewTurn) -> int:
+    def begin(
+        self,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int,
+        turn: records.NewTurn,
+        lead: Sequence[int] = (),
+    ) -> int:
         """Add an empty reply in state 'writing' below `parent_id`, make its branch current, and return its id.
-        Only this store may append to it; closing the store interrupts it. Raises NotFound."""
+        `lead`: the last tokens of its prompt. Only this store may append to it; closing the store interrupts it.
+        Raises NotFound."""
         with self._connection.write() as db:
             reply = records.NewMessage(parent_id, "", "assistant")
             message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
@@ -83,7 +91,10 @@ class Replies(Repository):
                 | {"message_id": message_id, "writer_pid": pid, "writer_started": started}
                 | {"settings": json.dumps(dict(turn.settings))}
             )
-            db.execute("INSERT INTO token_log (message_id, ids) VALUES (?, x'')", [message_id])
+            before = np.asarray(lead, dtype=TOKEN).tobytes()
+            db.execute(
+                "INSERT INTO token_log (message_id, ids, lead) VALUES (?, x'', ?)", [message_id, before]
+            )
         self._writing.add(message_id)
         return message_id
 

@@ -11,6 +11,7 @@ from benchmarks.arms import Carried, OwnArm
 from benchmarks.record import CHOICE, Trace, earlier, read_traces, record
 from benchmarks.replay import Replayed, replay, without_model
 from hierchat.checks.runs import Question, RequestError
+from hierchat.drafting.drafter import LEAD
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS, questions, questions_file, tell
@@ -52,7 +53,8 @@ def test_as_many_forwards_as_with_the_model(served: ServedModel, tmp_path: Path)
     traces = recorded(served, tmp_path / "t", asked, temperature=temperature)
     names = ["vanilla", "context", "context+history", "hierchat", *QUICK]
     out = Replayed(tmp_path / "out.json", {}, names)
-    arms = [Carried(name, without_model(None), WIDTH) for name in names]
+    standing_in = without_model(None, control=served.prompts.control_tokens)
+    arms = [Carried(name, standing_in, WIDTH) for name in names]
     replay(arms, traces, None, out, tell, carry=True)
     settings = SETTINGS.model_copy(update={"temperature": temperature})
     for name in names:
@@ -60,7 +62,7 @@ def test_as_many_forwards_as_with_the_model(served: ServedModel, tmp_path: Path)
         for trace in traces:
             answer = arm.answer(trace.prompt, settings)
             assert answer.reply == trace.reply
-            arm.learn(answer.reply)
+            arm.learn(answer.reply, trace.prompt[-LEAD:])
             live.append((answer.forwards, answer.sources))
         found = [turn for row in out.rows for turn in row["arms"][name]]
         assert [(turn["forwards"], turn["sources"]) for turn in found] == live, name

@@ -20,6 +20,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import NotBegun
 from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import LEAD
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.generation import is_looping
 from hierchat.models.progress import FetchError, Report
@@ -123,7 +124,7 @@ def test_a_drafted_reply_tells_its_figures_and_which_reply_its_runs_came_from(ta
         origin, place = span.origin, span.origin.place
         assert (origin.slot, origin.origin_id) == ("history", first.message_id)
         assert mine[span.start : span.start + span.length] == written[place : place + span.length]
-        assert origin.matched <= place
+        assert origin.matched <= place + LEAD  # the end of the prompt matched, too
         begin = max(span.start - origin.matched, 0)
         assert mine[begin : span.start] == written[place - (span.start - begin) : place]
         assert 0 <= origin.chance <= 1

@@ -101,7 +101,7 @@ def test_a_new_chat_gets_a_title_once_and_nothing_else_comes_of_it(talk: Talk, s
     assert [message.role for message in talk.messages()] == ["user", "assistant"]
     assert talk.store.figures.totals(talk.user) == totals
     texts, _ = talk.store.history.texts(talk.user, talk.model.model_key, "written", Mark())
-    assert [id for id, _ in texts] == [talk.messages()[-1].id]
+    assert [one.id for one in texts] == [talk.messages()[-1].id]
     talk.send("And now?", talk.messages()[-1].id)
     talk.service.titles.wait()
     assert (title(talk), talk.model.engine.titles_asked) == (shown, 1)

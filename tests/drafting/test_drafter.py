@@ -19,7 +19,7 @@ from hierchat.drafting import suffix_index
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_cost import DraftCost, FreeRows
 from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, DraftTree, Match, merge
-from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.drafter import LEAD, Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, PROMPTS, SUCCESSORS
 from hierchat.drafting.payoff import PAUSE, TRIALS, TRIALS_AGAIN, Payoff
 from hierchat.drafting.proposer import JointDrafter, Proposer
@@ -51,6 +51,34 @@ def test_width_and_limit_are_kept(
         assert BREAK not in tree.tokens
         assert all(-1 <= parent < node for node, parent in enumerate(tree.parents))
         drafter.observe(observed)
+
+
+HEAD = [90, 91, 92]
+"""What a template writes before a reply; 90 is a control token."""
+
+
+@pytest.mark.parametrize("where", ["history", "context"])
+def test_what_is_asked_again_is_drafted_from_its_first_token(where: str) -> None:
+    question, reply = list(range(10, 30)), list(range(30, 40))
+    before = [*question, *HEAD]
+    told = [[*before[-LEAD:], *reply]] if where == "history" else []
+    prompt = [*before, *reply, *before] if where == "context" else [1, 2, 3, *before]
+    drafter = Drafter([Source.of(told)], width=32, control={90})
+    drafter.begin(prompt)
+    tree = drafter.propose()
+    assert [tree.tokens[node] for node in tree.path(reply)] == reply
+    assert tree.matches[0].length >= LEAD
+    drafter.begin([*prompt[:-4], 99, *HEAD])  # another question, which ends otherwise
+    assert drafter.propose().matches[0].length == 2  # the end of the header
+
+
+def test_a_templates_header_is_no_match() -> None:
+    turns = [[*range(at, at + 8), *HEAD, 50, 51] for at in (10, 20, 30)]
+    drafter = Drafter(width=8, control={90})
+    drafter.begin([token for turn in turns for token in turn] + [1, *HEAD])
+    assert drafter.propose().matches[0].length == 2
+    drafter.begin([*HEAD, *range(10, 30), *range(10, 20)])  # the text goes on: no header before it
+    assert drafter.propose().matches[0].length == 10
 
 
 def test_costs_decide_how_much_is_drafted() -> None:

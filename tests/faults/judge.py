@@ -206,7 +206,7 @@ def _index(store: Store) -> Iterator[tuple[str, Any]]:
             yield "problem", f"an order of {kind} is damaged"
             continue
         there = store.history.texts(user, model, kind, Mark())[0]
-        texts = {id: np.frombuffer(ids, TOKEN) for id, ids in there}
+        texts = {one.id: np.frombuffer(one.tokens, TOKEN) for one in there}
         if strangers := set(run.texts[:, 0].tolist()) - texts.keys():
             yield "problem", f"an order of {kind} covers {strangers}, which are not there"
             continue

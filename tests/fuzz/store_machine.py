@@ -545,8 +545,8 @@ class StoreMachine(Machine):
             projects = {one.id: one.name for one in store.projects.all(user)}
             assert projects == {id: name for id, (whose, name) in self.projects.items() if whose == user}
             drafting = {
-                (id, tuple(np.frombuffer(ids, TOKEN).tolist()))
-                for id, ids in store.history.texts(user, KEY, "written", Mark())[0]
+                (one.id, tuple(np.frombuffer(one.tokens, TOKEN).tolist()))
+                for one in store.history.texts(user, KEY, "written", Mark())[0]
             }
             assert drafting == set(self.drafting(own))
         for id in self.touched & set(self.usable()):

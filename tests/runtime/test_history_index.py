@@ -8,7 +8,7 @@ import pytest
 
 from hierchat.drafting import suffix_index
 from hierchat.drafting.draft_tree import NO_MATCH, Match
-from hierchat.drafting.drafter import Drafter, in_order
+from hierchat.drafting.drafter import LEAD, Drafter, in_order
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SEED, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK, suffix_order
@@ -53,9 +53,10 @@ class Chats:
         said = " ".join(map(str, tokens))
         return self.store.messages.add(self.user, conversation, NewMessage(None, said, role))  # type: ignore[arg-type]
 
-    def reply(self, conversation: int, tokens: Sequence[int]) -> int:
+    def reply(self, conversation: int, tokens: Sequence[int], lead: Sequence[int] = ()) -> int:
         question = self.ask(conversation, [5])
-        id = self.store.replies.begin(self.user, conversation, question, NewTurn("m", KEY, {}, 0, True))
+        turn = NewTurn("m", KEY, {}, 0, True)
+        id = self.store.replies.begin(self.user, conversation, question, turn, lead)
         self.store.replies.append(id, "reply", tokens, ["target"] * len(tokens))
         self.store.replies.finish(id, "reply", "complete", TurnFigures())
         return id
@@ -84,7 +85,9 @@ def chats(tmp_path: Path) -> Iterator[Chats]:
 def check(texts: IndexedTexts) -> None:
     """Every run is in order, and every position known by its text."""
     for id, (start, length) in texts._places.items():
-        assert [texts.text_at(start + at) for at in range(length)] == [(id, at) for at in range(length)]
+        lead = texts._leads[id]
+        places = [(id, max(at - lead, 0)) for at in range(length)]
+        assert [texts.text_at(start + at) for at in range(length)] == places
     log, order, starts, sizes = texts.index.arrays
     bounds = [*starts.tolist(), log.size]
     for first, end, size in zip(bounds, bounds[1:], sizes.tolist(), strict=False):
@@ -116,7 +119,9 @@ def test_replies_and_questions_come_into_the_databases_of_their_user_and_model(t
     found = held(talk, histories)
     question, reply = talk.messages()
     assert content(found.asked) == [talk.model.prompts.tokens("hello")]
-    assert content(found.written) == [talk.store.replies.tokens(talk.user, reply.id)]
+    assert [text[LEAD:] for text in content(found.written)] == [
+        talk.store.replies.tokens(talk.user, reply.id)
+    ]
     assert question.id in found.asked._places
     bob = held(talk.other("bob"), histories)
     assert len(bob.written) == len(bob.asked) == 0
@@ -286,3 +291,16 @@ def test_each_database_tells_what_it_knows() -> None:
     assert origins.of(Match(SUCCESSORS, 2, -1, -1), 0.5) == Origin("successors", 2, 0.5)
     assert origins.of(Match(SEED, 4, 2, 12), 0.5) == Origin("seed", 4, 0.5)
     assert origins.of(Match(CORPUS, 4, 3, 12), 0.5) == Origin("corpus", 4, 0.5, corpus="notes 12", place=12)
+
+
+def test_a_reply_is_found_by_the_end_of_its_prompt(chats: Chats) -> None:
+    lead, reply = chats.text(LEAD), chats.text(8)
+    chat = chats.begin()
+    id = chats.reply(chat, reply, lead)
+    for found in (chats.held(), chats.restart()):
+        assert content(found.written) == [lead + reply]
+        assert found.written.text_at(LEAD + 3) == (id, 3)
+        assert set(reply) <= drafts(found, [1, *lead])
+    assert chats.store.history.count_tokens(chats.user, KEY) == len(reply) + 1  # and the question
+    delete_for_good(chats.store, chats.user, chat)
+    assert not content(chats.held().written)

@@ -26,7 +26,7 @@ def keep(
 
 
 def texts(store: Store, user: int, model: str = MODEL) -> list[bytes]:
-    return [ids for _, ids in store.history.texts(user, model, "self", Mark())[0]]
+    return [one.tokens for one in store.history.texts(user, model, "self", Mark())[0]]
 
 
 def test_what_is_asked_for_is_kept(store: Store, user: int) -> None:
@@ -51,8 +51,8 @@ def test_finished_replies_draft_for_one_user_and_model(store: Store, user: int) 
     assert keep(store, user, "a")
     assert store.generated.texts(user, MODEL, "a") == [GeneratedText(0, IDS, True)]
     new, mark = store.history.texts(user, MODEL, "self", mark)
-    assert [ids for _, ids in new] == [BYTES]
-    assert store.history.ids(user, MODEL, "self") == {id for id, _ in new}
+    assert [one.tokens for one in new] == [BYTES]
+    assert store.history.ids(user, MODEL, "self") == {one.id for one in new}
     assert store.history.texts(user, MODEL, "self", mark)[0] == []
     assert texts(store, other) == texts(store, user, "another") == []
     assert store.history.texts(user, MODEL, "written", Mark())[0] == []
@@ -83,7 +83,7 @@ def test_a_deleted_chat_takes_along_what_was_made_from_it(store: Store, user: in
     chat, question = asked(store, user)
     keep(store, user, "made", question)
     keep(store, user, "shipped", ids=(1, 2, 3))
-    names = dict(store.history.texts(user, MODEL, "self", Mark())[0])
+    names = {one.id: one.tokens for one in store.history.texts(user, MODEL, "self", Mark())[0]}
     lengths = np.array([[name, len(ids) // 4] for name, ids in names.items()], np.int64)
     order = np.array([*range(40), 41, 42, 43], np.int32)
     run = SuffixRun(lengths, order)

@@ -181,11 +181,11 @@ def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None
     store.history.keep_tokens(KEY, [(asked, [1]), (imported, [2]), (10**6, [3])])
     assert store.history.without_tokens(user, KEY, 0, None, 10) == unknown[2:]
     written, mark = store.history.texts(user, KEY, "written", Mark())
-    assert [(id, np.frombuffer(ids, TOKEN).tolist()) for id, ids in written] == [
+    assert [(one.id, np.frombuffer(one.tokens, TOKEN).tolist()) for one in written] == [
         (imported, [2]),
         (own, [7, 8]),
     ]
-    assert [id for id, _ in store.history.texts(user, KEY, "asked", Mark())[0]] == [asked]
+    assert [one.id for one in store.history.texts(user, KEY, "asked", Mark())[0]] == [asked]
     assert store.history.texts(user, KEY, "written", mark)[0] == []
     assert store.history.ids(user, KEY, "written") == {imported, own}
     assert store.history.ids(user, "another", "written") == set()
@@ -198,7 +198,7 @@ def test_a_reply_that_is_overtaken_comes_when_it_is_finished(store: Store, user:
     reply(store, user, conversation, [2])
     _, mark = store.history.texts(user, KEY, "written", Mark())
     store.replies.finish(slow, "s", "complete", TurnFigures())
-    assert slow in [id for id, _ in store.history.texts(user, KEY, "written", mark)[0]]
+    assert slow in [one.id for one in store.history.texts(user, KEY, "written", mark)[0]]
 
 
 def test_each_user_model_and_kind_has_its_own(store: Store, user: int, path: Path) -> None:

@@ -28,7 +28,7 @@ class FakeArm:
         self.prompts.append(list(prompt))
         return Answer([5, 6, 7], 0.5, 0.25, 2, 1.0, {"target": 2, "history": 1})
 
-    def learn(self, reply: Sequence[int]) -> None:
+    def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
         self.history.append(list(reply))
 
     def forget(self) -> None:

@@ -83,7 +83,7 @@ def chat_of(store: Store, user: int, message: int) -> int:
 
 def drafting(store: Store, user: int, kind: Literal["written", "asked", "self"] = "written") -> list[int]:
     """Return the messages whose texts draft."""
-    return [id for id, _ in store.history.texts(user, "k", kind, Mark())[0]]
+    return [one.id for one in store.history.texts(user, "k", kind, Mark())[0]]
 
 
 @dataclass

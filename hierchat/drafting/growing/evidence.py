@@ -87,6 +87,16 @@ def occurrences(run, low, high, suffix, known):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def occurs(runs, tokens):  # type: ignore[no-untyped-def]
+    """Return whether some tokens occur, one after the other, in any of the runs."""
+    for run in range(len(runs)):
+        first, end = occurrences(runs[run], 0, runs[run, Run.SIZE], tokens, 0)
+        if first < end:
+            return True
+    return False
+
+
+@kernel
 def matched(run, position, text, known):  # type: ignore[no-untyped-def]
     """Count the tokens before `position` in a run's log that equal the last ones of `text`; `known` do."""
     size = known

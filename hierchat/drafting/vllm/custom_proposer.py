@@ -171,7 +171,7 @@ class HierchatProposer:
         """Without a history; how often drafts are right is learned for all such requests."""
         self._batch = Batch(self._costs, self._most, model.get_vocab_size())
         drafter = Drafter([Source.of([[1, 2, 3, 1, 2], [2, 3]])])  # compiles what drafting needs
-        drafter.begin([1, 2, 3, 1, 2])
+        drafter.begin([1, 2, 3, 1, 2] * 4)
         drafter.propose()
         drafter.learn([3, 1])
         self._users = user_state.UserStates(
