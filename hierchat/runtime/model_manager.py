@@ -2,17 +2,16 @@
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from hierchat.language import later
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch import bring
 from hierchat.models.fetch.bring import fetched_size, is_fetched, weight_bytes
-from hierchat.models.load.add import Described, add, add_described, own_names, remove_model, set_drafts
+from hierchat.models.load.add import Described, add, add_described, own_names, remove_model
 from hierchat.models.load.check import (
     FLOAT_BYTES,
     Fit,
@@ -23,7 +22,6 @@ from hierchat.models.load.check import (
     on_card,
     refusal,
 )
-from hierchat.models.load.tokenizer_files import known_tokens
 from hierchat.models.progress import CatalogueError, ModelError
 from hierchat.models.runnable import ComputePath
 from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measure_bandwidth
@@ -45,16 +43,6 @@ ORDINARY = 8_000_000_000
 """Bytes that a recommended model's files have at most, unless a GPU computes it: GPUs read none of the packed ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """Draft model that could be used for another. `why`: part of a sentence; `chosen`: None if no choice."""
-
-    name: str
-    fits: bool
-    why: str
-    chosen: bool | None = None
-
-
 Merit = tuple[bool, bool, int, str, int]
 """Order of models to recommend: packed files first, then today's models, the larger ones, of these the newest."""
 
@@ -71,7 +59,8 @@ class ModelRow:
     state: Presence
     fit: Fit
     speed: Speed | None
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[str, ...] = ()
+    """Names of the draft models that models.yaml gives it."""
     download: Download | None = None
     loaded: bool = False
     default: bool = False
@@ -152,7 +141,6 @@ class ModelManager:
         bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
         models = self._slot.catalogue.models
         here = {name for name, entry in models.items() if is_fetched(entry, self._device)}
-        tokens = {name: known_tokens(entry) for name, entry in models.items()}
         rows: list[ModelRow] = []
         for entry in models.values():
             have = fetched_size(entry, self._device)
@@ -173,7 +161,7 @@ class ModelManager:
                 "here" if entry.name in here else "partly" if partly else "absent",
                 found,
                 speed,
-                self._drafts(entry, here, tokens),
+                entry.drafts,
                 self.downloads.of(entry.name),
                 loaded=bool(served and served.name == entry.name),
                 default=entry.name == self._slot.catalogue.default,
@@ -294,7 +282,7 @@ class ModelManager:
         drafts = [one.name for one in self._slot.catalogue.models.values() if name in one.drafts]
         if drafts and name in own_names():
             raise CatalogueError(
-                f"{min(drafts)} names {name} as its draft model. Let it draft no more for that one first."
+                f"{min(drafts)} names {name} as its draft model. Take it out of `drafts:` in models.yaml first."
             )
         bring.remove(entry, self._device)
         self.downloads.forget(name)
@@ -339,18 +327,6 @@ class ModelManager:
     def _held(self) -> int:
         return held_memory(self._device) if self._slot.model else 0
 
-    def let_draft(self, name: str, draft: str, wanted: bool) -> None:
-        """Note in the user's models.yaml whether one model drafts for another one, from its next load on."""
-        catalogue = self._slot.catalogue
-        entry = catalogue.entry(name)
-        drafts = [one for one in entry.drafts if one != draft]
-        if wanted:
-            if known_tokens(entry) is None or known_tokens(entry) != known_tokens(catalogue.entry(draft)):
-                raise ModelError(f"{draft} cannot draft for {name}: it is not known to have the same tokens.")
-            drafts.append(draft)
-        set_drafts(name, sorted(drafts, key=lambda one: -_parameters(catalogue.entry(one))))
-        self._slot.catalogue = read_catalogue()
-
     def _fit(self, entry: ModelEntry, have: int, weights: int | None) -> Fit:
         key = (entry.model_dump_json(), have)
         if key not in self._refused:
@@ -373,43 +349,6 @@ class ModelManager:
         packed = on_gpu or bool(source.gguf or source.wheel)
         alike = round(math.log2(size.effective))  # to half and to twice as much, the newer is better
         return packed, bool(entry.released), alike, entry.released, size.parameters
-
-    def _drafts(
-        self, entry: ModelEntry, fetched: set[str], known: Mapping[str, str | None]
-    ) -> tuple[Draft, ...]:
-        """Return the models that draft for one, or could. `known`: the tokens_sha256 of each, if known."""
-        served, catalogue = self._slot.model, self._slot.catalogue
-        said: dict[str, Draft] = {}
-        if served and served.name == entry.name and served.levels:
-            for name in served.levels.hierarchy.names[:-1]:
-                chosen = name in entry.drafts if name in catalogue.models else None
-                why = later("in use")
-                if chosen not in (True, None):
-                    why = later("in use until this model is loaded again")
-                said[name] = Draft(name, True, why, chosen)
-            for one in served.levels.left_out:
-                said[one.name] = Draft(one.name, False, one.reason, one.name in entry.drafts or None)
-        if served and served.name == entry.name and served.mtp:
-            said["MTP"] = Draft("MTP", True, later("in use: a layer that the model brings"))
-        for name in entry.drafts:
-            here = name in fetched
-            why = later("drafts when this model is loaded") if here else later("not on this machine yet")
-            said.setdefault(name, Draft(name, True, why, True))
-        tokens, here = known[entry.name], entry.name in fetched
-        for other in catalogue.models.values():
-            smaller = 0 < _parameters(other) < _parameters(entry)
-            if other.name in said or not smaller or other.name not in fetched:
-                continue
-            others = known[other.name]
-            if tokens and others:
-                same = tokens == others
-                why = later("has the same tokens") if same else later("has other tokens")
-                said[other.name] = Draft(other.name, same, why, False if same else None)
-            elif here:
-                unknown = entry.name if others else other.name
-                why = later(f"its tokens are compared once {unknown} was loaded")
-                said[other.name] = Draft(other.name, False, why)
-        return tuple(said.values())
 
 
 def _told(measured: ModelSpeed | None, expected: Speed | None) -> tuple[Speed | None, Speed | None]:

@@ -84,7 +84,7 @@ THEIRS = ", ".join((
     "style", ".hc-model th > span:first-child",
     ".hc-found h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",
     # What lower layers say, or said when it was stored.
-    ".hc-fit", ".hc-draft-models li", ".hc-plan ul", "#hc-verdict", ".hc-verdict",
+    ".hc-fit", ".hc-plan ul", "#hc-verdict", ".hc-verdict",
     ".hc-snippet", ".hc-error",
     ".hc-against", ".hc-chart svg",
 ))  # fmt: skip

@@ -385,36 +385,13 @@ def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None
     assert (folder / "config.json").exists()
 
 
-def test_a_draft_model_is_chosen_and_taken_away(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models that cannot draft are named with the reason."""
-    tokens = {"large": "a", "small": "a", "other": "b", "larger": "a"}
-    monkeypatch.setattr("hierchat.runtime.model_manager.known_tokens", lambda entry: tokens.get(entry.name))
-    sizes = {"large": 900, "small": 90, "other": 80, "larger": 9000, "new": 70}
+def test_a_draft_model_is_named_and_stays_while_it_is(tiny_gguf: Path) -> None:
     config = Path(os.environ["HIERCHAT_CONFIG"])
     config.mkdir()
-    entries = (
-        f"  {name}:\n    source: {{gguf: {{path: {tiny_gguf}}}}}\n    size: {{parameters: {size}}}\n"
-        for name, size in sizes.items()
-    )
-    (config / "models.yaml").write_text("models:\n" + "".join(entries))
+    source = f"source: {{gguf: {{path: {tiny_gguf}}}}}"
+    entries = f"  large: {{{source}, drafts: [small]}}\n  small: {{{source}}}\n"
+    (config / "models.yaml").write_text("models:\n" + entries)
     manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
-
-    def drafts() -> dict[str, tuple[bool, str, bool | None]]:
-        return {one.name: (one.fits, one.why, one.chosen) for one in row(manager, "large").drafts}
-
-    found = drafts()
-    assert {name: found[name] for name in sizes if name in found} == {
-        "small": (True, "has the same tokens", False),
-        "other": (False, "has other tokens", None),
-        "new": (False, "its tokens are compared once new was loaded", None),
-    }
-    manager.let_draft("large", "small", True)
-    assert drafts()["small"] == (True, "drafts when this model is loaded", True)
+    assert row(manager, "large").drafts == ("small",)
     with pytest.raises(CatalogueError, match="large names small as its draft model"):
         manager.remove("small")
-    assert read_catalogue().entry("large").drafts == ("small",)
-    with pytest.raises(ModelError, match="other cannot draft for large"):
-        manager.let_draft("large", "other", True)
-    manager.let_draft("large", "small", False)
-    assert read_catalogue().entry("large").drafts == ()
-    manager.remove("small")

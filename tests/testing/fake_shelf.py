@@ -11,7 +11,7 @@ from hierchat.models.load.check import Fit
 from hierchat.models.progress import ModelError
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, HubSearch, Judged
-from hierchat.runtime.model_manager import Draft, Failures, ModelRow, Offer
+from hierchat.runtime.model_manager import Failures, ModelRow, Offer
 
 EASY = Fit("yes", "Needs 1.4 GB of 14.9 GB available.", 1_400_000_000)
 
@@ -28,12 +28,10 @@ def rows() -> list[ModelRow]:
     large = Fit(
         "no", "Needs 21 GB of memory; this machine has 14.9 GB. Choose a smaller model.", 21_000_000_000
     )
-    draft = Draft("Qwen3 0.6B", True, "has the same tokens", False)
-    other = Draft("SmolLM2 135M", False, "has other tokens")
     return [
         replace(row("SmolLM2 135M", 135_000_000, "here", loaded=True, default=True), speed=Speed(61.2, 20)),
         replace(row("Qwen3 0.6B", 596_000_000, "here"), speed=Speed(48.0)),
-        replace(row("Qwen3 1.7B", 1_720_000_000, drafts=(draft, other)), speed=Speed(17.3)),
+        replace(row("Qwen3 1.7B", 1_720_000_000, drafts=("Qwen3 0.6B",)), speed=Speed(17.3)),
         row("Llama 3.2 3B", 3_210_000_000, "partly", own=True),
         row("Qwen3 32B", 32_800_000_000, fit=large),
     ]
@@ -145,12 +143,6 @@ class FakeModelManager:
 
     def name_of(self, described: Described) -> str:
         return self.taken
-
-    def let_draft(self, name: str, draft: str, wanted: bool) -> None:
-        self._do("draft" if wanted else "undraft", f"{name}|{draft}")
-        row = next(row for row in self.listed if row.name == name)
-        drafts = tuple(replace(one, chosen=wanted) if one.name == draft else one for one in row.drafts)
-        self.change(name, drafts=drafts)
 
     def change(self, name: str, **fields: Any) -> None:
         """Set something of a model."""

@@ -327,34 +327,6 @@ def remove_model(name: str) -> None:
     _write_own("".join(lines))
 
 
-def set_drafts(name: str, drafts: Sequence[str]) -> None:
-    """Set which models draft for one of any file. Raises CatalogueError where that cannot be written."""
-    file = Lined(own_file()) if own_file().exists() else None
-    models = _models_in(file) if file else {}
-    if not file or name not in models:
-        return add_model(name, {"drafts": list(drafts)})
-    lines = own_file().read_text(encoding="utf-8").splitlines(keepends=True)
-    begin = file.lines["models", name]
-    fields = sorted(file.lines["models", name, field] for field in models[name])
-    others = sorted(file.lines["models", other] for other in models)
-    if not fields or begin in fields:
-        raise CatalogueError(
-            f"{own_file()}:{begin}: {name} stands on one line with its fields. Change its drafts there by hand."
-        )
-    indent = re.match(r" *", lines[fields[0] - 1])
-    said = f"{indent[0] if indent else ''}drafts: {yaml.safe_dump(list(drafts), default_flow_style=True)}"
-    at = end = _end(lines, begin, others)
-    if "drafts" in models[name]:
-        at = file.lines["models", name, "drafts"]
-        end = _end(lines, at, sorted([*fields, *others]))
-    while not lines[end - 2].strip():  # what stood there may go, the room below it stays
-        at, end = (end - 1 if at == end else at), end - 1
-    if at > 1 and not lines[at - 2].endswith("\n"):
-        lines[at - 2] += "\n"
-    lines[at - 1 : end - 1] = [said]
-    _write_own("".join(lines))
-
-
 def _end(lines: Sequence[str], begin: int, begins: Sequence[int]) -> int:
     """Return the line behind an entry that begins at `begin`. A comment belongs to what follows."""
     end = next((line for line in begins if line > begin), len(lines) + 1)

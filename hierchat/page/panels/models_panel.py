@@ -22,7 +22,7 @@ from hierchat.models.runnable import STEPS
 from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import MORE
-from hierchat.page.event_data import Foreign, PageEvent
+from hierchat.page.event_data import PageEvent
 from hierchat.page.guard import PageEvents, Remark
 from hierchat.page.page_sessions import UNKNOWN, Session
 from hierchat.page.panels.panel import Panel, still
@@ -189,8 +189,6 @@ class ModelsPanel(Panel):
             "hc_hub_less": lambda said: self._manager.hub.leave(look=True),
             "hc_hub_leave": lambda said: self._manager.hub.leave(),
             "hc_hub_take": lambda said: self._manager.add_and_load(),
-            "hc_model_draft": partial(self._let_draft, wanted=True),
-            "hc_model_undraft": partial(self._let_draft, wanted=False),
         }
 
     def _asking(self) -> dict[str, ModelAct]:
@@ -327,13 +325,3 @@ class ModelsPanel(Panel):
     def _look(self, said: str) -> None:
         repo, named, file = said.partition("|")
         self._manager.hub.look(repo, file if named else None)
-
-    def _let_draft(self, names: str, *, wanted: bool) -> str:
-        name, between, draft = names.partition("|")
-        if not between:
-            raise Foreign
-        self._manager.let_draft(name, draft, wanted)
-        said = _("{draft} no longer drafts for {name} from the next time that {name} is loaded.")
-        if wanted:
-            said = _("{draft} drafts for {name} from the next time that {name} is loaded.")
-        return status.notice(said.format(draft=draft, name=name))

@@ -16,7 +16,6 @@ from hierchat.models.load.add import (
     own_file,
     own_names,
     remove_model,
-    set_drafts,
 )
 from hierchat.models.load.check import expected_step, fit, refusal, require_worth_fetching
 from hierchat.models.progress import (
@@ -240,49 +239,15 @@ def test_names_are_free_and_plain() -> None:
     assert free == ["qwen3-0.6b-q8_0", "qwen3-0.6b-2", "ein-modell-1", "model"]
 
 
-DRAFTS = """models:
-  one:
-    source: {folder: {path: one}}
-    # which draft
-    drafts:
-      - two
-    licence: MIT
-
-  # the second
-  two:
-    source: {folder: {path: two}}
-  three: {source: {folder: {path: three}}}
-"""
-
-
-def test_draft_models_are_noted_and_all_else_stays() -> None:
-    write(DRAFTS)
-    set_drafts("one", ["three", "two"])
-    assert own_file().read_text() == DRAFTS.replace("drafts:\n      - two", "drafts: [three, two]")
-    set_drafts("one", [])
-    assert read_catalogue().entry("one").drafts == ()
-    set_drafts("two", ["three"])
-    written = "  two:\n    source: {folder: {path: two}}\n    drafts: [three]\n  three:"
-    assert written in own_file().read_text()
-    with pytest.raises(CatalogueError, match="three stands on one line with its fields"):
-        set_drafts("three", ["two"])
-    with pytest.raises(CatalogueError, match=r"left as it is.*no model is called 'four'"):
-        set_drafts("one", ["four"])
-    assert read_catalogue().entry("two").drafts == ("three",)
-    write("models:\n  one:\n    source: {folder: {path: one}}\n  two:\n    source: {folder: {path: two}}")
-    set_drafts("two", ["one"])  # at the end of a file without a line break
-    assert read_catalogue().entry("two").drafts == ("one",)
-
-
 def test_a_model_that_ships_gets_draft_models_and_is_nobodys_own() -> None:
     name = read_catalogue().default
     add_model("small", FIELDS)
-    set_drafts(name, ["small"])
+    add_model(name, {"drafts": ["small"]})
     assert read_catalogue().entry(name).drafts == ("small",)
     assert read_catalogue().entry(name).source.wheel
     assert own_names() == {"small"}
     with pytest.raises(CatalogueError, match="no model is called 'small'"):
         remove_model("small")
-    set_drafts(name, [])
+    remove_model(name)
     remove_model("small")
     assert own_names() == set()
