@@ -161,8 +161,8 @@ def test_what_was_formed_in_english_is_formed_anew_in_every_sentence(code: str) 
 
 def test_a_sentence_inside_of_another_is_translated_and_what_nobody_wrote_stays() -> None:
     with spoken("de"):
-        assert error_words("other tokens: the target has 5 tokens and the draft model 6") == (
-            "andere Token: das Zielmodell hat 5 Token und das Entwurfsmodell 6"
+        assert error_words("cannot be read: a PDF file of more than 20 MB; split it") == (
+            "kann nicht gelesen werden: eine PDF-Datei mit mehr als 20 MB; aufteilen"
         )
         assert error_words("notes.pdf: a PDF file of more than 20 MB; split it") == (
             "notes.pdf: eine PDF-Datei mit mehr als 20 MB; aufteilen"

@@ -335,10 +335,6 @@ class ChatService:
         if served is not None and served.is_local:
             yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)
 
-    def plan(self) -> statistics.PlanView | None:
-        """Return the plan of draft models in force; None if the model has no draft models."""
-        return statistics.plan_view(self.slot.model)
-
     def left_out(self, user_id: int, conversation_id: int) -> int:
         """Return how many of the oldest turns the next prompt would leave out; 0 if unknown."""
         served, path = self.slot.model, self.store.messages.path(user_id, conversation_id)

@@ -13,8 +13,6 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.drafters import LeftOut
-from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store, records
 
 Decode = Callable[[Sequence[int]], str]
@@ -367,56 +365,6 @@ def _pieces(texts: Sequence[str], text: str) -> list[str]:
         pieces.append(text[at:ends])
         at, shared = ends, one.endswith(_PART)
     return pieces if at == len(text) else []
-
-
-CONTEXT = 1_000
-"""Context length, in tokens, for which costs are reported."""
-
-
-# What the page shows of a hierarchy: the levels that draft now, and why the others do not.
-@dataclass(frozen=True, slots=True)
-class LevelView:
-    """Level of the plan, as a view shows it. `length`: tokens of a draft that it writes; None for the target."""
-
-    name: str
-    length: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlanView:
-    """Plan of draft models in force, from the lowest level to the target."""
-
-    levels: tuple[LevelView, ...]
-    retrieval: bool
-    """Whether the databases draft for the lowest level."""
-    expected_ms: float
-    """Per token."""
-    measured_ms: float | None
-    left_out: tuple[LeftOut, ...]
-
-
-def plan_view(served: ServedModel | None) -> PlanView | None:
-    """Return the plan at a context of CONTEXT tokens; None if the model has no draft models, left out ones neither."""
-    if served is None or served.levels is None or not (served.levels.sequences or served.levels.left_out):
-        return None
-    hierarchy, context = served.levels.hierarchy, min(CONTEXT, served.local.context_length)
-    found = hierarchy.found(context)
-    plan = found.plan
-    lengths: tuple[int | None, ...] = (*plan.lengths, None)
-    unused = [level for level in range(hierarchy.target) if level not in plan.levels]
-    return PlanView(
-        tuple(
-            LevelView(hierarchy.names[level], length)
-            for level, length in zip(plan.levels, lengths, strict=True)
-        ),
-        plan.retrieval,
-        found.ms,
-        hierarchy.measured_ms(plan),
-        (
-            *(LeftOut(hierarchy.names[level], hierarchy.without(level, context)) for level in unused),
-            *served.levels.left_out,
-        ),
-    )
 
 
 def plan_of(drafter: Proposer | None) -> tuple[tuple[str, int], ...]:

@@ -215,8 +215,7 @@ class HierarchicalDrafter(Proposer):
         self.reply_ms += ms
         if self._tree and not wrote:
             self.hierarchy.tree_brought(self._tree, (len(tokens), ms))
-        assert self.plan
-        self.hierarchy.step(self.plan, len(tokens), ms)
+        self.hierarchy.step(len(tokens))
 
     @property
     def _models_read_ms(self) -> float:

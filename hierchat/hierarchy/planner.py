@@ -22,7 +22,6 @@ from hierchat.hierarchy.plan import (
     best_plan,
     by_renewal,
 )
-from hierchat.language import later
 
 KINDS: tuple[Provenance, ...] = get_args(Provenance)
 FORGET = 1 / 1500
@@ -169,9 +168,9 @@ class Hierarchy:
         self._reply_tokens, self._reply = REPLY, 0
         self.replies = 0
         """Replies that have begun; the latest one has the draft models."""
-        self._broken = set[int]()
+        self.broken = set[int]()
+        """Draft models that computed no numbers in a reply."""
         self._found: dict[int, Found] = {}
-        self._measured: dict[Plan, tuple[float, float]] = {}
         self._steps = 0
 
     @property
@@ -250,7 +249,7 @@ class Hierarchy:
     def stack(self, context: int) -> LevelStack:
         """Return the costs and acceptance of all levels behind so many tokens."""
         costs = [latency.step_ms(context) for latency in self._latencies]
-        for level in self._broken:
+        for level in self.broken:
             costs[level] = [LARGE] * len(costs[level])
         levels = range(len(self.names))
         acceptance: list[list[TokenAcceptance]] = [
@@ -285,36 +284,13 @@ class Hierarchy:
 
     def leave_out(self, level: int) -> None:
         """Plan without a draft model from now on: it computed no numbers."""
-        self._broken.add(level)
+        self.broken.add(level)
         self._found.clear()
 
-    def step(self, plan: Plan, tokens: int, ms: float) -> None:
-        """Note how many tokens a step of a plan brought in `ms`, drafting, forward and verification together."""
+    def step(self, tokens: int) -> None:
+        """Note how many tokens a step of the plan brought."""
         self._steps += 1
         self._reply += tokens
-        before = self._measured.get(plan, (0.0, 0.0))
-        keep = 1.0 - AVERAGED
-        self._measured[plan] = (keep * before[0] + ms, keep * before[1] + tokens)
-
-    def measured_ms(self, plan: Plan) -> float | None:
-        """Return the milliseconds per token that a plan took of late; None if it was not followed yet."""
-        ms, tokens = self._measured.get(plan, (0.0, 0.0))
-        return ms / tokens if tokens else None
-
-    def without(self, level: int, context: int) -> str:
-        if level in self._broken:
-            return later("it computed no numbers in a reply: its files may be damaged")
-        stack, found = self.stack(context), self.found(context)
-        costs = stack.forward_ms
-        if costs[level][0] >= costs[self.target][0]:
-            return later(f"no faster than the model itself: {costs[level][0]:.1f} ms each time it runs")
-        lengths = range(1, self._most + 1)
-        best = min(by_renewal(stack, Plan((level, self.target), (length,))) for length in lengths)
-        accepted = stack.acceptance[level][self.target].overall
-        return later(
-            f"{costs[level][0]:.1f} ms each time it runs, {accepted:.0%} of its tokens accepted: "
-            f"{best:.1f} ms a token with it, {found.ms:.1f} as it is now"
-        )
 
     def state(self) -> bytes:
         said: dict[str, Any] = {

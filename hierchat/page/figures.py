@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures
-from hierchat.chat.statistics import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.engine.engine import TARGET
@@ -140,19 +139,11 @@ def _sampling(settings: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def plan_picture(view: PlanView | None) -> Markup:
-    """Draw the hierarchy of draft models; empty if there is none."""
-    if view is None:
-        return Markup()
-    names = [_("earlier texts")] if view.retrieval else []
-    return _drawn.plan(view, names + [wording.model_words(level.name) for level in view.levels])
-
-
-_drawn = Macros("figures.html", model_words=wording.model_words, rate=wording.number)
+_drawn = Macros("figures.html", rate=wording.number)
 details = Macros(
     "details.html", against_plain=wording.against_plain, escaped=escaped, in_order=wording.in_order,
     label_of=lambda source: style_of(source).label, written=written,
-    bar=lambda figures: _drawn.bar(_shares(figures)),
+    bar=lambda figures: _drawn.bar(_shares(figures)), model_words=wording.model_words,
     percent=wording.percent, rate_of=wording.rate, sampling=_sampling, seconds_words=wording.seconds_words,
     time_words=wording.time_words,
 ).details  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -29,7 +30,6 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
-from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import has_blocks, status
 from hierchat.models.load.load_model import LoadedModel, load
@@ -43,6 +43,7 @@ from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
+_log = logging.getLogger(__name__)
 SAMPLES, SAMPLE = 4, 96
 """Texts, and tokens of each, over which models are compared after loading."""
 TEXT = (
@@ -148,7 +149,7 @@ def load_levels(
         latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
         measure_costs(latency, sequence, *key, costs)
         if (ms := latency.step_ms(0)[0]) >= target_ms:
-            slow = later(f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}")
+            slow = f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}"
             raise UnsupportedModel(f"no faster than the model itself: {slow}")
         copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
         found.append(LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None))
@@ -157,7 +158,9 @@ def load_levels(
         try:
             load_level(name, candidate, backend)
         except (ModelError, UnsupportedModel, SafetensorError, OSError, MemoryError, RuntimeError) as error:
-            left_out.append(LeftOut(name, str(error) or later("memory ran out")))
+            reason = str(error) or "memory ran out"
+            left_out.append(LeftOut(name, reason))
+            _log.info("%s does not draft for %s: %s", name, entry.name, reason)
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
     hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency])
@@ -174,7 +177,7 @@ def load_levels(
 def _over_all_tokens(sequence: CachedSequence, loaded: LoadedModel, vocabulary: int) -> CachedSequence:
     target, draft = len(loaded.tokenizer), sequence.vocabulary
     if draft < target:
-        reason = later(f"the target has {target} tokens and the draft model {draft}")
+        reason = f"the target has {target} tokens and the draft model {draft}"
         raise UnsupportedModel(f"other tokens: {reason}")
     return sequence if sequence.vocabulary == vocabulary else PaddedTokens(sequence, vocabulary)
 

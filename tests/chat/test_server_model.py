@@ -65,7 +65,6 @@ def test_of_an_engine_that_is_known_by_its_contract_alone_nothing_is_claimed(sto
     assert figures.speedup is figures.baseline is figures.baseline_tokens_per_second is None
     assert WORDS.startswith(last.text)
     assert talk.service.figures(talk.user, last.message_id).speedup is None
-    assert talk.service.plan() is None
     with pytest.raises(CannotCompare, match="tiny drafts by itself or not at all"):
         list(talk.comparing("hello"))
     assert len(talk.messages()) == 2

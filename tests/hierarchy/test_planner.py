@@ -20,7 +20,7 @@ def accepted(known: Hierarchy, level: int, above: int, share: float, times: int 
 
 def search_again(known: Hierarchy) -> Plan:
     for _ in range(EVERY):
-        known.step(Plan((len(known.names) - 1,)), 1, 20.0)
+        known.step(1)
     return known.found(0).plan
 
 
@@ -73,7 +73,7 @@ def test_a_copy_has_its_plan_before_it_is_over() -> None:
     usual = known.found(0).plan
     accepted(known, 0, 1, 1.0, times=100)
     for _ in range(8):
-        known.step(usual, 5, 20.0)
+        known.step(5)
     assert known.found(0).plan.lengths[0] > usual.lengths[0]
 
 

@@ -66,4 +66,3 @@ def test_the_last_30_days_of_one_user_are_drawn(service: FakeService) -> None:
     measured_reply(service.store, user, 90, speedup=1.0)
     page = Visitor(service, view="insights")
     assert page.says("hc-insights-replies").startswith("Last 30 days Speed 2.5\u00d7 faster")
-    assert "Draft models" in page.says("hc-insights-machine")

@@ -15,19 +15,18 @@ from markupsafe import Markup
 from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList, own_sampling, reply_settings
 from hierchat.chat.frames import Figures
-from hierchat.chat.statistics import LevelView, PlanView, SourceRun
+from hierchat.chat.statistics import SourceRun
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.language import spoken
 from hierchat.page import chat_settings, conversation, sidebar, status, templates
 from hierchat.page.compare import verdict_line
 from hierchat.page.components import heading
 from hierchat.page.conversation import GrowingReply, ShownMessage, marked, thread, user_message
-from hierchat.page.figures import details, figures_line, foot_line, plan_picture
+from hierchat.page.figures import details, figures_line, foot_line
 from hierchat.page.markdown.drawing import render
 from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence
 from hierchat.reasoning import join_reasoning
-from hierchat.runtime.drafters import LeftOut
 from hierchat.store.records import AttachmentHead, Conversation, Message, NewTurn
 from tests.testing.fake_service import SlotStatus
 from tests.testing.visitor import visible
@@ -41,9 +40,6 @@ FIGURES = Figures(
     written=NewTurn("SmolLM2 135M", "", SETTINGS, 7, True), speedup=2.312, baseline_tokens_per_second=26.4,
     baseline="measured", shares={"target": 0.41, "history": 0.22, "context": 0.31, "statistics": 0.06},
 )  # fmt: skip
-AWAY = LeftOut("tiny & small", "not on this machine; `python -m hierchat models get tiny` fetches it")
-LEVELS = (LevelView("smollm2-135m:blocks", 12), LevelView("smollm2-135m", None))
-PLAN = PlanView(LEVELS, retrieval=True, expected_ms=5.43, measured_ms=5.61, left_out=(AWAY,))
 
 
 THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
@@ -358,14 +354,6 @@ def test_the_same_words_are_claimed_as_far_as_the_self_test_found() -> None:
     assert "hc-proof" not in verdict_line(Verdict(True, 9, 2.0, "Identical."))
     unpadded = verdict_line(Verdict(False, 3, 2.0, "First difference at token 4.", True))
     assert "without padding" in unpadded
-
-
-def test_the_plan_claims_nothing_that_was_not_measured() -> None:
-    assert "5.4 ms a token expected, 5.6 measured" in visible(plan_picture(PLAN))
-    assert "tiny & small not on this machine" in visible(plan_picture(PLAN))
-    shown = visible(plan_picture(replace(PLAN, measured_ms=None, left_out=(), retrieval=False)))
-    assert shown.endswith("5.4 ms a token expected")
-    assert "earlier texts" not in shown
 
 
 def test_a_thought_is_folded_above_the_answer() -> None:

@@ -19,7 +19,6 @@ from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.page.stored import RICH, stored_chat, weeks
-from tests.page.test_rendering import PLAN
 from tests.testing import browser as driving
 from tests.testing import pseudo
 from tests.testing.browser import Chat
@@ -84,7 +83,7 @@ THEIRS = ", ".join((
     "style", ".hc-model th > span:first-child",
     ".hc-found h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",
     # What lower layers say, or said when it was stored.
-    ".hc-fit", ".hc-plan ul", "#hc-verdict", ".hc-verdict",
+    ".hc-fit", "#hc-verdict", ".hc-verdict",
     ".hc-snippet", ".hc-error",
     ".hc-against", ".hc-chart svg",
 ))  # fmt: skip
@@ -121,7 +120,7 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
     expect(page.locator("dialog[open]")).to_be_visible()
     yield "help"
     page.keyboard.press("Escape")
-    script.reply, script.plan = RICH, PLAN
+    script.reply = RICH
     script.hold()
     chat.send("How")
     expect(chat.words.last).to_contain_text("Here is")

@@ -17,7 +17,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
-from hierchat.chat.statistics import PlanView, SourceRun
+from hierchat.chat.statistics import SourceRun
 from hierchat.chat.summaries import NotSummarised
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
@@ -96,7 +96,6 @@ class Script:
     fail: str | None = None
     raises: Exception | None = None
     finish: str = "end"
-    plan: PlanView | None = None
     origin: int | None = None
     """The message that history drafts the next replies from."""
     window: int = 8192
@@ -274,9 +273,6 @@ class FakeService(ChatService):
     def read_in(self, user_id: int) -> Iterator[int]:
         if self.slot.model is not None:
             yield from (0, 1234)
-
-    def plan(self) -> PlanView | None:
-        return self.script.plan
 
     def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
         """Those of history are of the message that the script names. None while another model is loaded."""

@@ -10,7 +10,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hierchat.config import cache_dir, process_environment
-from hierchat.language import later
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import bring
@@ -124,7 +123,7 @@ def same_tokens(target_tokenizer: Any, draft_tokenizer: Any) -> str | None:
         return None
     target, draft = target_tokenizer.get_vocab(), draft_tokenizer.get_vocab()
     if len(target) != len(draft):
-        return later(f"the target has {len(target)} tokens and the draft model {len(draft)}")
+        return f"the target has {len(target)} tokens and the draft model {len(draft)}"
     token, number = min(
         (item for item in target.items() if draft.get(item[0]) != item[1]), key=lambda item: item[1]
     )

@@ -1,4 +1,4 @@
-"""Draw Insights: how drafting has fared during the last days, and the plan of the draft models."""
+"""Draw Insights: how drafting has fared during the last days."""
 
 from datetime import date
 from typing import Any
@@ -9,7 +9,7 @@ from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
 from hierchat.language import _, later
 from hierchat.language import number as written
 from hierchat.page import charts, sidebar
-from hierchat.page.figures import DASH, plan_picture, style_of
+from hierchat.page.figures import DASH, style_of
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros
@@ -92,9 +92,6 @@ def _shares(day: DraftingFigures) -> dict[str, float]:
     return {name: count.accepted / day.tokens for name, count in day.sources.items()}
 
 
-_PLAN = later("Which smaller models draft for the loaded one, how far ahead, and why others do not.")
-
-
 _drawn = Macros(
     "insights.html",
     DASH=DASH,
@@ -107,21 +104,16 @@ tiles = _drawn.tiles
 
 
 class InsightsPanel(Panel):
-    """Panel of insights: a user's own figures, and the plan of the loaded model."""
+    """Panel of insights: a user's own figures."""
 
     name = "insights"
     title = later("Insights")
 
     def build(self) -> None:
-        self._replies, self._machine = still("hc-insights-replies"), still("hc-insights-machine")
-        self.outputs = [self._replies, self._machine]
+        self._replies = still("hc-insights-replies")
+        self.outputs = [self._replies]
 
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw all figures as they are now."""
-        plan = plan_picture(self._service.plan())
-        drawn = plan or charts.nothing(_(_PLAN), _("The loaded model has none."))
         found = self._service.data.over_time(session.user, DAYS)
-        return {
-            self._replies: replies_page(found, date.today()),
-            self._machine: _drawn.grid([charts.card(_("Draft models"), drawn)]),
-        }
+        return {self._replies: replies_page(found, date.today())}
