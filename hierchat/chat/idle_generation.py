@@ -21,7 +21,6 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import GeneratedText, Store
-from hierchat.store.records import IdleSettings
 
 STREAMS = 8
 """Conversations at once, where all of their rows are computed within GIVE_WAY_MS."""
@@ -31,6 +30,10 @@ MOST_TOKENS = 256
 """Tokens after which a generated reply is cut."""
 KEEP_SECONDS = 5.0
 """So much of half replies is lost where the process is killed."""
+BEGIN_SECONDS = 600.0
+"""So long nobody must have asked for a reply before it begins; assets/templates/idle.html says it."""
+MOST_WRITTEN = 500_000
+"""Tokens that are generated at most for a user and a model."""
 
 
 @dataclass(eq=False, slots=True)
@@ -215,7 +218,6 @@ class IdleState:
     """State of idle generation for one user. Tokens are counted in those of the loaded model."""
 
     phase: IdlePhase
-    chosen: IdleSettings
     tokens: int = 0
     """That there are, what is being written with them."""
     written: int = 0
@@ -243,9 +245,10 @@ class IdleGeneration:
         self._thread = SpareTimeThread("learning", POLL_SECONDS, self._look, self._failed)
         self.wake = self._thread.wake
 
-    def choose(self, user_id: int, chosen: IdleSettings) -> None:
-        self._store.users.set_idle_settings(user_id, chosen)
-        if chosen.on:
+    def allow(self, user_id: int, *, on: bool) -> None:
+        """Set whether texts are generated for a user; those that were stay."""
+        self._store.users.choose(user_id, learns=on)
+        if on:
             self.wake()
         else:
             self.end()
@@ -256,7 +259,7 @@ class IdleGeneration:
         self._stop.set()
 
     def end(self) -> None:
-        """End what is being written and keep it. It begins again after as long without requests as was chosen."""
+        """End what is being written and keep it. It begins again after BEGIN_SECONDS without requests."""
         with self._ended():
             pass
 
@@ -266,22 +269,22 @@ class IdleGeneration:
             return self._store.generated.delete(user_id)
 
     def state(self, user_id: int) -> IdleState:
-        chosen, served, writer = self._store.users.idle_settings(user_id), self._slot.model, self._writer
+        served, writer = self._slot.model, self._writer
         local = served is not None and served.is_local
         tokens = self._store.generated.size(user_id, served.model_key).tokens if served and local else 0
-        if not chosen.on:
-            return IdleState("off", chosen, tokens)
+        if not self._store.users.chosen(user_id, "learns", False):
+            return IdleState("off", tokens)
         if self._store.users.drafts_from(user_id) != "all":
-            return IdleState("refused", chosen, tokens)
+            return IdleState("refused", tokens)
         if not local:
-            return IdleState("no model", chosen)
+            return IdleState("no model")
         if writer is not None and self._user == user_id:
-            return IdleState("writing", chosen, tokens, writer.tokens, writer.streams)
-        if tokens >= chosen.most_tokens:
-            return IdleState("full", chosen, tokens)
+            return IdleState("writing", tokens, writer.tokens, writer.streams)
+        if tokens >= MOST_WRITTEN:
+            return IdleState("full", tokens)
         if self._trouble:
-            return IdleState("not now", chosen, tokens, reason=self._trouble)
-        return IdleState("waiting", chosen, tokens)
+            return IdleState("not now", tokens, reason=self._trouble)
+        return IdleState("waiting", tokens)
 
     def close(self) -> None:
         """Stop the thread; what it has written is kept."""
@@ -320,12 +323,10 @@ class IdleGeneration:
 
     def _is_due(self, user: int, served: ServedModel) -> bool:
         idle = min(self._slot.scheduler.idle_seconds, time.monotonic() - self._touched)
-        waits = self._store.users.idle_settings(user).after_minutes * 60
-        return idle >= waits and self._room(user, served) > 0
+        return idle >= BEGIN_SECONDS and self._room(user, served) > 0
 
     def _room(self, user: int, served: ServedModel) -> int:
-        most = self._store.users.idle_settings(user).most_tokens
-        return most - self._store.generated.size(user, served.model_key).tokens
+        return MOST_WRITTEN - self._store.generated.size(user, served.model_key).tokens
 
     def _is_calm(self) -> bool:
         self._trouble = self._machine.trouble()

@@ -363,12 +363,3 @@ class OverTimeFigures:
     whole: DraftingFigures
     days: Mapping[date, DraftingFigures]
     """Oldest first; days without a measured reply are left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdleSettings:
-    """Settings of idle generation: allowed, after how many minutes, up to how many tokens for each model."""
-
-    on: bool = False
-    after_minutes: float = 10.0
-    most_tokens: int = 500_000

@@ -14,7 +14,7 @@ from sqlite_utils import Database
 from hierchat.store.connection import Connection, add_row, drop_words
 from hierchat.store.errors import StoreError
 from hierchat.store.processes import is_running, this_process
-from hierchat.store.records import DraftsFrom, IdleSettings
+from hierchat.store.records import DraftsFrom
 from hierchat.store.repository import Repository, owned_conversation
 from hierchat.store.stored_text import storable
 
@@ -92,17 +92,6 @@ class Users(Repository):
             return "chat" if incognito else "all"
         return chosen
 
-    def idle_settings(self, user_id: int) -> IdleSettings:
-        for on, *rest in self._rows(
-            "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
-        ):
-            return IdleSettings(bool(on), *rest)
-        return IdleSettings()
-
-    def set_idle_settings(self, user_id: int, idle: IdleSettings) -> None:
-        """Set whether idle generation is allowed, when and how much; texts that were generated stay."""
-        self.choose(user_id, learns=idle.on, learns_after=idle.after_minutes, learns_most=idle.most_tokens)
-
     def with_idle_generation(self) -> list[int]:
         """Return the users who allow idle generation and whose earlier texts may draft; no guests."""
         return [id for (id,) in self._rows(_LEARNERS)]
@@ -128,7 +117,8 @@ class Users(Repository):
 
     def chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
         """Return what a user chose, by column; `otherwise` if the user was deleted. `model_titles`: name new chats;
-        `keep_writing`: write on after the last page closed; `compacts`: summarise oldest turns; `reads_ahead`."""
+        `keep_writing`: write on after the last page closed; `learns`: generate texts in idle time; `compacts`:
+        summarise oldest turns; `reads_ahead`."""
         chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
         return chosen[0][0] if chosen else otherwise
 

@@ -28,7 +28,6 @@ from hierchat.models.formats.blocks import pack
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
-from hierchat.store.records import IdleSettings
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny import block_model
 from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, Steady, model, ready_slot, spy, tokenizer
@@ -117,12 +116,12 @@ def writing(store: Store) -> Writing:
     return Writing(store)
 
 
-AT_ONCE = IdleSettings(True, 0.0, 500_000)
 DONE = {one.key: len(one.turns) for one in ASKED if one.key != "k3"}  # the long one does not fit
 
 
 @pytest.fixture
-def service(store: Store) -> Iterator[ChatService]:
+def service(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatService]:
+    monkeypatch.setattr(idle_generation, "BEGIN_SECONDS", 0.0)
     made = ChatService(store, ready_slot(lambda name, report: make_served(name)))
     yield made
     made.close()
@@ -141,29 +140,33 @@ def ask(service: ChatService, user: int, text: str = "Where does it end?", **set
     return chat, list(asked)[-1]
 
 
-def test_off_until_it_is_allowed(service: ChatService, store: Store) -> None:
+def test_off_until_it_is_allowed(service: ChatService, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     user = store.users.ensure("ann")
     assert service.idle.state(user).phase == "off"
     assert written(service, user) == {}
-    service.idle.choose(user, IdleSettings(True, 60.0, 500_000))
+    monkeypatch.setattr(idle_generation, "BEGIN_SECONDS", 3600.0)
+    service.idle.allow(user, on=True)
     assert service.idle.state(user).phase == "waiting"
-    service.idle.choose(user, IdleSettings(True, 0.0, 30))
+    monkeypatch.setattr(idle_generation, "MOST_WRITTEN", 30)
+    monkeypatch.setattr(idle_generation, "BEGIN_SECONDS", 0.0)
+    service.idle.allow(user, on=True)
     until(lambda: service.idle.state(user).phase == "full")
     assert 30 <= store.generated.size(user).tokens < 40
-    service.idle.choose(user, AT_ONCE)
+    monkeypatch.setattr(idle_generation, "MOST_WRITTEN", 500_000)
+    service.idle.allow(user, on=True)
     until(lambda: written(service, user) == DONE)
     assert store.chats.find(user) == []
-    off, size = IdleSettings(False), store.generated.size(user).tokens
-    service.idle.choose(user, off)
-    assert service.idle.state(user) == IdleState("off", off, size)
+    size = store.generated.size(user).tokens
+    service.idle.allow(user, on=False)
+    assert service.idle.state(user) == IdleState("off", size)
 
 
 def test_it_drafts_for_that_user_and_says_so(service: ChatService, store: Store) -> None:
     """The same question gives the same greedy reply, which was written before: nearly all of it is drafted."""
     ann, ben = store.users.ensure("ann"), store.users.ensure("ben")
-    service.idle.choose(ann, AT_ONCE)
+    service.idle.allow(ann, on=True)
     until(lambda: written(service, ann) == DONE)
-    service.idle.choose(ann, IdleSettings(False))
+    service.idle.allow(ann, on=False)
 
     def asked(user: int) -> tuple[Any, int]:
         """The reply, and how many of its tokens idle generation drafted."""
@@ -183,9 +186,9 @@ def test_it_drafts_for_that_user_and_says_so(service: ChatService, store: Store)
 def test_questions_of_the_user_are_asked_again(service: ChatService, store: Store) -> None:
     user = store.users.ensure("ann")
     chat, _ = ask(service, user, "Where does the river end?")
-    service.idle.choose(user, AT_ONCE)
+    service.idle.allow(user, on=True)
     until(lambda: len(written(service, user)) > len(DONE) + 3)
-    service.idle.choose(user, IdleSettings(False))
+    service.idle.allow(user, on=False)
     assert set(DONE) <= set(written(service, user))
     delete_for_good(store, user, chat)
     assert set(written(service, user)) == set(DONE)
@@ -239,7 +242,7 @@ def asked_meanwhile(service: ChatService, order: Order, user: int, now: Callable
             asked_at.append(len(order.began))
 
     order.before = joining
-    service.idle.choose(service.store.users.ensure("ann"), AT_ONCE)
+    service.idle.allow(service.store.users.ensure("ann"), on=True)
     until(lambda: asked_at)
     person.join()
     return asked_at[0]
@@ -259,7 +262,7 @@ def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order
     order.before = lambda: None
     service.idle._touched = 0.0
     until(lambda: written(service, user) == DONE)
-    service.idle.choose(user, IdleSettings(False))
+    service.idle.allow(user, on=False)
     with Store.open(store.path.with_name("plain.db")) as another:
         whole = Writing(another, service.slot.model)
         whole.write(ASKED)
@@ -281,7 +284,7 @@ def test_what_stops_it(service: ChatService, store: Store, order: Order, by: str
                 spare.said = BUSY
 
     order.before = stopping
-    service.idle.choose(user, AT_ONCE)
+    service.idle.allow(user, on=True)
     stopped = ("waiting", "") if by == "typing" else ("not now", BUSY)
     until(lambda: stopped_at and service.idle.state(user).phase == stopped[0])
     assert service.idle.state(user).reason == stopped[1]
@@ -298,11 +301,11 @@ def test_deleted_while_it_writes(service: ChatService, store: Store, order: Orde
     user = store.users.ensure("ann")
     enough = threading.Event()
     order.before = lambda: enough.set() if len(order.began) > 12 else None
-    service.idle.choose(user, AT_ONCE)
+    service.idle.allow(user, on=True)
     enough.wait()
     if what == "delete":
         assert service.idle.delete(user)
-        service.idle.choose(user, IdleSettings(False))
+        service.idle.allow(user, on=False)
     else:
         assert service.forget_user(user)
         assert service.idle.state(user).phase == "off"
@@ -328,7 +331,7 @@ def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytes
     )
     users = [store.users.ensure(name) for name in ("ann", "ben")]
     for user in users:
-        store.users.set_idle_settings(user, AT_ONCE)
+        store.users.choose(user, learns=True)
     service.idle.wake()
     until(lambda: all(written(service, user) == DONE for user in users))
     assert sum(one != other for one, other in pairwise(seen)) > 2

@@ -11,7 +11,6 @@ from hierchat.store import Chat, GeneratedText, Mark, NotFound, Store, StoreErro
 from hierchat.store.records import (
     ChatSettings,
     Document,
-    IdleSettings,
     NewMessage,
     NewTurn,
     Passage,
@@ -81,7 +80,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "role": "user", "names": ["x"], "runs": [], "query": SECRET, "model_key": "m", "limit": 10, "after": 0,
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
-        "chat": Chat("x", "x", 0.0, 0.0, [], None), "idle": IdleSettings(), "key": "x", "origin": ids["asked"],
+        "chat": Chat("x", "x", 0.0, 0.0, [], None), "key": "x", "origin": ids["asked"],
         "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x", "project": ids["project"], "notes": "x",
         "call": ToolCall("x", "x", "{}"), "column": "notes", "otherwise": "",
     }  # fmt: skip

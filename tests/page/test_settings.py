@@ -122,9 +122,9 @@ def test_idle_generation_is_allowed_counted_and_deleted(service: FakeService) ->
         store.generated.keep(user, "fake", number, text, None, deletions=store.users.deletions(user))
     page = Visitor(service, view="settings")
     page.give("hc-learning-on", True, "input")
-    waits = "Waiting. It begins when nobody has asked for a reply for 10 minutes. It wrote 100 tokens"
+    waits = "Waiting. It begins when nobody has asked for a reply for ten minutes. It wrote 100 tokens"
     assert waits in page.says("hc-learning-state")
-    assert store.users.idle_settings(user).on
+    assert store.users.chosen(user, "learns", False)
     page.give("hc-learning-on", False, "input")
     for answer in ("hc_learned_keep", "hc_learned_deleted"):
         page.press("hc_learned_delete")

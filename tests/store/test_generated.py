@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hierchat.store import GeneratedSize, GeneratedText, Mark, Store, SuffixRun
-from hierchat.store.records import Attachment, IdleSettings, NewMessage
+from hierchat.store.records import Attachment, NewMessage
 from tests.testing.deleting import delete_for_good, on_disk
 
 MODEL = "m"
@@ -30,14 +30,13 @@ def texts(store: Store, user: int, model: str = MODEL) -> list[bytes]:
 
 
 def test_what_is_asked_for_is_kept(store: Store, user: int) -> None:
-    assert store.users.idle_settings(user) == IdleSettings(False, 10.0, 500_000)
-    store.users.set_idle_settings(user, IdleSettings(True, 5.0, 7))
-    assert store.users.idle_settings(user) == IdleSettings(True, 5.0, 7)
+    assert store.users.with_idle_generation() == []
+    store.users.choose(user, learns=True)
     assert store.users.with_idle_generation() == [user]
     store.users.choose(user, drafts_from="chat")
     assert store.users.with_idle_generation() == []  # nothing would draft from it
     guest = store.users.ensure(store.guests.begin())
-    store.users.set_idle_settings(guest, IdleSettings(True))
+    store.users.choose(guest, learns=True)
     assert store.users.with_idle_generation() == []
     assert (store.users.is_guest(guest), store.users.is_guest(user)) == (True, False)
 

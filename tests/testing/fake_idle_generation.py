@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from hierchat.chat.idle_generation import IdleState
 from hierchat.store import Store
-from hierchat.store.records import IdleSettings
 
 
 class FakeIdleGeneration:
@@ -15,18 +14,18 @@ class FakeIdleGeneration:
         self.reset()
 
     def reset(self) -> None:
-        self.now = IdleState("waiting", IdleSettings())
+        self.now = IdleState("waiting")
         self.touches = 0
         for user in self._store.users.ids().values():
-            self._store.users.set_idle_settings(user, IdleSettings())
+            self._store.users.choose(user, learns=False)
             self._store.generated.delete(user)
 
     def state(self, user_id: int) -> IdleState:
-        chosen = self._store.users.idle_settings(user_id)
-        return replace(self.now, chosen=chosen, phase=self.now.phase if chosen.on else "off")
+        on = self._store.users.chosen(user_id, "learns", False)
+        return self.now if on else replace(self.now, phase="off")
 
-    def choose(self, user_id: int, chosen: IdleSettings) -> None:
-        self._store.users.set_idle_settings(user_id, chosen)
+    def allow(self, user_id: int, *, on: bool) -> None:
+        self._store.users.choose(user_id, learns=on)
 
     def touched(self) -> None:
         self.touches += 1

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -30,7 +29,7 @@ from hierchat.page.panels.proof_part import ProofPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import KEY, Macros, button
 from hierchat.store import Access
-from hierchat.store.records import DraftsFrom, IdleSettings
+from hierchat.store.records import DraftsFrom
 from hierchat.texts.corpora import corpora_dir
 from hierchat.texts.importing import KNOWN
 
@@ -151,8 +150,6 @@ class ToolsPart(PanelPart):
 
 # Idle generation: whether the model may write meanwhile, and what there is.
 POLL_SECONDS = 1.0
-AFTER = (5.0, 10.0, 30.0, 60.0)
-MOST = (100_000, 500_000, 2_000_000)
 _NOT_WHOLE = later("The database is in use elsewhere: bytes of it leave the file when hierchat ends.")
 
 
@@ -164,37 +161,22 @@ class IdlePart(PanelPart):
         self._on = gr.Checkbox(
             False, label=_("Let the model write in idle time"), container=False, elem_id="hc-learning-on"
         )
-        with gr.Row(elem_id="hc-learning-choice"):
-            self._after = gr.Dropdown(
-                _after(10.0), value=10.0, label=_("Begin after"), elem_id="hc-learning-after", filterable=False,
-                min_width=0,
-            )  # fmt: skip
-            self._most = gr.Dropdown(
-                _most(500_000), value=500_000, label=_("Write at most, for each model"), elem_id="hc-learning-most",
-                filterable=False, min_width=0,
-            )  # fmt: skip
         self._state = still("hc-learning-state")
         self._timer = gr.Timer(POLL_SECONDS, active=False)
-        self.outputs = [self._about, self._on, self._after, self._most, self._state, self._timer]
+        self.outputs = [self._about, self._on, self._state, self._timer]
 
     def wire(self, page: PageEvents) -> None:
-        chosen, state = [self._on, self._after, self._most], [self._state]
-        for control in chosen:
-            page.on(control.input, self.choose, chosen, self.outputs, trigger_mode="always_last")
+        state = [self._state]
+        page.on(self._on.input, self.allow, [self._on], self.outputs, trigger_mode="always_last")
         page.on(self._timer.tick, self.tick, outputs=[self._state, self._timer])
         page.on("hc_learned_delete", partial(self.ask, _DELETING), outputs=state)
         page.on("hc_learned_keep", partial(self.ask, ""), outputs=state)
         page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=state)
         page.on("hc_typing", self.typing, outputs=[], apart=True)
 
-    def choose(self, event: PageEvent, on: bool, after: float, most: int) -> dict[Any, Any]:
-        user = event.user
-        if not self._service.users.is_guest(user):
-            before = self._service.users.idle_settings(user)
-            after = after if after in AFTER else before.after_minutes
-            most = most if most in MOST else before.most_tokens
-            chosen = replace(before, on=on, after_minutes=after, most_tokens=most)
-            self._service.idle.choose(user, chosen)
+    def allow(self, event: PageEvent, on: bool) -> dict[Any, Any]:
+        if not self._service.users.is_guest(event.user):
+            self._service.idle.allow(event.user, on=on)
         return self.show(event.session)
 
     def tick(self, event: PageEvent) -> dict[Any, Any]:
@@ -223,15 +205,11 @@ class IdlePart(PanelPart):
 
     def show(self, session: Session) -> dict[Any, Any]:
         if self._service.users.is_guest(session.user):
-            hidden = dict.fromkeys([self._on, self._after, self._most], gr.update(visible="hidden"))
-            return hidden | {self._about: "", self._state: "", self._timer: gr.update(active=False)}
-        chosen = self._service.users.idle_settings(session.user)
-        after, most, on = chosen.after_minutes, chosen.most_tokens, chosen.on
+            hidden = {self._on: gr.update(visible="hidden"), self._timer: gr.update(active=False)}
+            return hidden | {self._about: "", self._state: ""}
         return {
             self._about: _idle.about(),
-            self._on: on,
-            self._after: gr.update(choices=_after(after), value=after, visible=on),
-            self._most: gr.update(choices=_most(most), value=most, visible=on),
+            self._on: bool(self._service.users.chosen(session.user, "learns", False)),
             self._state: self._said(session.user),
             self._timer: gr.update(active=True),
         }
@@ -243,20 +221,7 @@ class IdlePart(PanelPart):
 _DELETING = "what models wrote for themselves"
 
 
-def _after(chosen: float) -> list[tuple[str, float]]:
-    """Return the choices of minutes, and the chosen one if it is none of them."""
-    return [(_minutes(one), one) for one in sorted({*AFTER, chosen})]
-
-
-def _most(chosen: int) -> list[tuple[str, int]]:
-    return [(plural("{n:,} token", "{n:,} tokens", one), one) for one in sorted({*MOST, chosen})]
-
-
-def _minutes(wait: float) -> str:
-    return _("1 minute") if wait == 1 else _("{n:g} minutes").format(n=wait)
-
-
-_idle = Macros("idle.html", minutes=_minutes, size_words=size)
+_idle = Macros("idle.html", size_words=size)
 
 
 # Import and export of chats: their part, and what its buttons and those of a chat's menu do.
@@ -454,7 +419,7 @@ class SettingsPanel(Panel):
             user = event.user
             users.choose(user, drafts_from="all", model_titles=True, keep_writing=True, compacts=False)
             self._service.choose_reading_ahead(user, on=True)
-            self._service.idle.choose(user, IdleSettings())
+            self._service.idle.allow(user, on=False)
             if users.is_owner(user):
                 self._service.keys.set_access("off")
                 for server in users.tool_servers(user):
