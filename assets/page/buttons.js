@@ -7,7 +7,7 @@ const acts = {};
 // waits, since it is meant for where the page goes. A request for a reply is meant for where the page is: all else, steps
 // included, waits until the server has taken or refused it (ReplyHandlers._ask_on).
 const STEPS = ['hc_new', 'hc_project_new', 'hc_open', 'hc_go', 'hc_panel'];
-const ASKS = ['hc_example', 'hc_edit', 'hc_again', 'hc_continue', 'hc_summarise'];
+const ASKS = ['hc_example', 'hc_edit', 'hc_again', 'hc_continue'];
 const ASKED_MS = 60_000; // after which an answer is not waited for any more
 const early = [];
 const requests = []; // requests for a reply that are not answered yet, with the chat and text of those from the box

@@ -47,13 +47,6 @@ acts.hc_edit_reply = ({ button, id }) => {
   });
 };
 
-acts.hc_edit_summary = ({ button, id, text }) => {
-  edit(button, id, button.closest('.hc-turn').querySelector('.hc-text'), text, {
-    name: _('Edit the summary'), save: _('Save'), saves: _('Save the summary'),
-    sends: (given) => { if (given !== text) trigger('hc_edit_summary', { id, text: given }); },
-  });
-};
-
 function edit(button, id, bubble, text, { name, save, saves, sends }) {
   closeEditor();
   const article = button.closest('.hc-turn');

@@ -246,7 +246,6 @@ class Completions:
             options.chat,
             drafts_from,
             limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
-            outgrown=prompt.dropped_turns > 0,
             payoff=learner.payoff if learner else None,
         )
 

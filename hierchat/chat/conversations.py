@@ -98,7 +98,7 @@ class Conversations:
         self.attachments, self.attachment = store.messages.attachments, store.messages.attachment
         self.pin, self.archive, self.set_tags = store.chats.pin, store.chats.archive, store.chats.set_tags
         self.fork, self.edit_reply = store.chats.fork, store.messages.edit_reply
-        self.select_branch, self.set_summary = store.messages.select_branch, store.messages.set_summary
+        self.select_branch = store.messages.select_branch
         self._deletions: dict[_Hidden, tuple[int, threading.Timer]] = {}
         """What can be brought back -> its user, and the timer that deletes it for good."""
         self._lock = threading.Lock()

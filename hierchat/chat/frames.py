@@ -9,8 +9,8 @@ from hierchat.store.records import Measured, NewTurn
 
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
-ReplyPhase = Literal["waiting", "reading", "writing", "done", "calling", "summarising"]
-"""The last ones: the tool that the reply called waits for the user, or works; old turns are being summarised."""
+ReplyPhase = Literal["waiting", "reading", "writing", "done", "calling"]
+"""The last one: the tool that the reply called waits for the user, or works."""
 Arm = Literal["first", "second"]
 """A side of a comparison; the second one stays in the chat."""
 
@@ -82,5 +82,3 @@ class Frame:
     """The stored reply that it goes on below, where that called a tool."""
     name: str = ""
     """What this side of a comparison is called."""
-    outgrown: bool = False
-    """Whether its chat nearly fills the context window, or does not fit it any more."""

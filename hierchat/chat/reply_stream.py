@@ -75,8 +75,6 @@ class ReplyStream:
     """Which texts may draft it, where the engine has some of its own."""
     limit: int | None = None
     """Tokens from which on the oldest turns of its chat are left out; None where they already are, or never will."""
-    outgrown: bool = False
-    """Whether turns are left out of the chat, or soon will be."""
     payoff: Payoff | None = None
     """Estimate of what drafting gains, from earlier replies. None: always draft."""
     sent: float | None = None
@@ -132,7 +130,7 @@ class ReplyStream:
             self._compare(plain)
         tokens = self.prompt_tokens + len(statistics.tokens)
         if self.limit and tokens >= NEARLY_FULL * self.limit:
-            self.outgrown, said = True, _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
+            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
             self.notice = " ".join(filter(None, (self.notice, said)))
         yield self.frame("done")
 
@@ -170,7 +168,6 @@ class ReplyStream:
             context_limit=self.model.engine.context_length if prompt else 0,
             finish=statistics.finish if phase == "done" else None,
             notice=self.notice,
-            outgrown=self.outgrown,
         )
 
 

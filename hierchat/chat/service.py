@@ -22,7 +22,7 @@ from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reading_ahead import NextQuestion, ReadingAhead
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
-from hierchat.chat.summaries import Compaction, NotSummarised, TitleWriter, summary_of, unsummarised
+from hierchat.chat.titles import TitleWriter
 from hierchat.chat.tool_calls import before_call, first_call
 from hierchat.chat.tools import MOST_CALLS, MOST_REPEATS, Stopped, Tool, ToolServers, with_instruction
 from hierchat.chat.user_data import UserData
@@ -81,8 +81,6 @@ class ChatService:
             slot, self._histories, self._learned, store.learned, store.users.is_owner, self.prefixes
         )
         self.titles = TitleWriter(store, slot)
-        self._compaction = Compaction(store, self.completions, self._said_in_chat)
-        self.summarise, self.summary_failures = self._compaction.frames, self._compaction.failures
         self.dismiss_model_message = slot.hush
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
@@ -142,11 +140,6 @@ class ChatService:
         self.store.chats.get(user_id, question.conversation_id)
         options, begin = ReplyOptions(user_id, settings, stop), partial(self._ask, question)
         try:
-            compacts = self.store.users.chosen(user_id, "compacts", False)
-            if compacts and self._outgrows(user_id, question, settings):
-                with suppress(NotSummarised):  # the oldest turns are left out, then
-                    for frame in self.summarise(user_id, question.conversation_id, stop, question.parent_id):
-                        yield replace(frame, phase="waiting")  # the question is not stored yet
             yield from self._with_calls(question.conversation_id, begin, options, question.waited)
         finally:
             self.titles.wake()
@@ -340,25 +333,13 @@ class ChatService:
         served, path = self.slot.model, self.store.messages.path(user_id, conversation_id)
         if served is None or not path or not served.prompts.knows_tokens:
             return 0
-        said = self._said_in_chat(served, user_id, path)
+        said = self._said(served, user_id, path, self._system_prompt(user_id, conversation_id))
         room = int(self.chats.settings(user_id, conversation_id).sampling["max_new_tokens"])
         if sum(len(one.text) for one in said) + room < served.prompts.context_length:
             return 0
         with suppress(PromptError):
             return served.prompts.build(said, room, served.end_ids).dropped_turns
         return 0
-
-    def _outgrows(self, user_id: int, asked: NewQuestion, settings: GenerationSettings) -> bool:
-        """Return whether this question's prompt leaves turns out; False if that is not known before its turn."""
-        served = self.slot.model
-        if served is None or asked.parent_id is None:
-            return False
-        path = self.store.messages.path(user_id, asked.conversation_id, asked.parent_id)
-        question = PromptMessage("user", with_files(asked.text, asked.files))
-        said = [*self._said_in_chat(served, user_id, path), question]
-        with suppress(PromptError):
-            return bool(served.prompts.build(said, settings.max_new_tokens, served.end_ids).dropped_turns)
-        return False
 
     def _ask(self, asked: NewQuestion, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
@@ -516,11 +497,6 @@ class ChatService:
             return None
         return self.chats.system_prompt(user_id, settings or self.chats.settings(user_id, conversation_id))
 
-    def _said_in_chat(
-        self, served: ServedModel, user_id: int, path: Sequence[Message]
-    ) -> list[PromptMessage]:
-        return self._said(served, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
-
     def _said(
         self, served: ServedModel, user_id: int, path: Sequence[Message], system: str | None
     ) -> list[PromptMessage]:
@@ -536,11 +512,7 @@ class ChatService:
         def files(message: Message) -> list[Attachment]:
             return self.store.messages.attachments(user_id, message.id) if message.attachments else []
 
-        if begin := unsummarised(path):
-            said += [PromptMessage("system", one.text) for one in path[:begin] if one.role == "system"]
-            sent = [file for one in path[:begin] for file in files(one) if file.number is None]
-            said.append(summary_of(path[:begin], sent))
-        for message in path[begin:]:
+        for message in path:
             tokens = written.get(message.id, [])
             if (text := with_files(message.text, files(message))) or tokens:
                 said.append(PromptMessage(message.role, text, tuple(tokens)))

@@ -329,8 +329,6 @@ def line(reply: ReplyInProgress, present: SlotStatus, *, loaded: bool) -> Markup
         return status.waiting_line(ahead, present, loaded=loaded)
     if isinstance(state, CompareFrame):
         return Markup()
-    if state.phase == "summarising":
-        return status.summarising_line(state)
     if state.phase == "calling":
         return status.waiting(state.notice) if state.notice else Markup()
     note = status.notice(state.notice) if state.notice else Markup()
@@ -369,17 +367,17 @@ def remark(reply: ReplyInProgress) -> str:
         return ""
     if state.finish == "error":
         return status.error(state.notice or _("The reply could not be finished."))
-    return status.notice(state.notice, _drawn.summarise() if state.outgrown else "") if state.notice else ""
+    return status.notice(state.notice) if state.notice else ""
 
 
 def left_out(turns: int) -> Markup:
-    """Warn that the model does not read the oldest turns of a chat that is opened, and offer to summarise them."""
+    """Warn that the model does not read the oldest turns of a chat that is opened."""
     said = plural(
         "This chat is longer than the model can read: its oldest turn will be left out of the next prompt.",
         "This chat is longer than the model can read: its {n:,} oldest turns will be left out of the next prompt.",
         turns,
     )
-    return status.notice(said, _drawn.summarise())
+    return status.notice(said)
 
 
 def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:
@@ -416,6 +414,6 @@ def shown_name(name: str) -> str:
 
 _drawn = Macros(
     "conversation.html", details=figures_view.details, in_pieces=in_pieces, shown_name=shown_name, size_words=size,
-    summary_words=lambda message: below_message(drawn(message.summary, None, message.id)), visible=_visible,
+    visible=_visible,
 )  # fmt: skip
 user_message, files = _drawn.user_message, _drawn.sent

@@ -103,7 +103,6 @@ class Follower:
         p, views, on_screen = self._parts, self._views, session.conversation == reply.conversation_id
         views.window(session, reply)
         if on_screen or reply.trouble:
-            self._service.summary_failures.pop((reply.user_id, reply.conversation_id), None)  # shown now
             # What another one had to say, which ended at the same time, stays.
             session.note = ""
             if remark := self._remark(reply) or self._lesson(reply):

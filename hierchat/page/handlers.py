@@ -246,7 +246,6 @@ class ChatHandlers(HandlerGroup):
             "hc_delete": self.delete, "hc_delete_copies": self.delete_copies, "hc_restore": self.restore,
             "hc_show_archived": self.show_archived,
             "hc_fork": self.fork, "hc_titled": self.titled, "hc_edit_reply": self.edit_reply,
-            "hc_edit_summary": self.edit_summary, "hc_undo_summary": partial(self.edit_summary, undo=True),
         }  # fmt: skip
         for name, handler in handlers.items():
             self._page.on(name, handler)
@@ -329,14 +328,6 @@ class ChatHandlers(HandlerGroup):
         if self._views.now(session) is not None:
             raise Remark(_(_WRITING), notice=True)
         self._service.chats.edit_reply(session.user, event.id, event.text)
-        return self._views.everything(session)
-
-    def edit_summary(self, event: PageEvent, *, undo: bool = False) -> Update:
-        """Change a summary, or remove it: then the model sees the turns themselves again."""
-        session = event.session
-        if self._views.now(session) is not None:
-            raise Remark(_(_WRITING), notice=True)
-        self._service.chats.set_summary(event.user, event.id, "" if undo else event.text)
         return self._views.everything(session)
 
 

@@ -52,7 +52,6 @@ class ReplyHandlers(HandlerGroup):
         self._ask_on("hc_edit", self.edit, shown)
         self._ask_on("hc_again", self.again, shown)
         self._ask_on("hc_continue", self.resume, shown)
-        self._ask_on("hc_summarise", self.summarise, [])
         self._page.on("hc_tool", self.answer_call, outputs=[], apart=True)
 
     def _ask_on(self, trigger: Any, handler: Callable[..., Update | None], inputs: Sequence[Any]) -> None:
@@ -143,14 +142,6 @@ class ReplyHandlers(HandlerGroup):
         return self._go_on(
             session, reply, lambda stop: self._service.resume(reply.user_id, cut.id, more, stop)
         )
-
-    def summarise(self, event: PageEvent) -> Update:
-        session, chat = event.session, event.session.conversation
-        if chat is None:
-            raise Remark(_(_GONE))
-        reply = self._in_progress(session, chat, below=self._below(session))
-        session.context.pop(chat, None)  # how full it is then, the next reply tells
-        return self._go_on(session, reply, lambda stop: self._service.summarise(session.user, chat, stop))
 
     def answer_call(self, event: PageEvent) -> None:
         """Pass on the user's answer to a tool's call that waits: once, chat or no."""

@@ -110,11 +110,9 @@ class Views:
         return ""
 
     def opening_remark(self, session: Session) -> str:
-        """Say why the last summary of the open chat failed, or that the model does not read all of it; else empty."""
+        """Say that the model does not read all of the open chat; empty if it does."""
         if (chat := session.conversation) is None or self.now(session):
             return ""
-        if failed := self._service.summary_failures.pop((session.user, chat), ""):
-            return status.closable(status.error(failed))
         left = self._service.left_out(session.user, chat)
         return status.closable(conversation.left_out(left)) if left else ""
 

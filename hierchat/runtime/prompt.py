@@ -39,8 +39,6 @@ class PromptMessage:
     tokens: tuple[int, ...] = ()
     calls: tuple[Mapping[str, Any], ...] = ()
     """Tools that a reply called, each with "name" and "arguments", as the template takes them."""
-    stays: bool = False
-    """Whether it stays where the oldest turns are left out, as system prompts in front of it do."""
 
 
 Tools = Sequence[Mapping[str, Any]]
@@ -109,15 +107,14 @@ class PromptBuilder:
         room: int,
         end_ids: Collection[int] = (),
         reasoning: Reasoning = "",
-        spare: int = 0,
         tools: Tools = (),
     ) -> Prompt:
         """Build a prompt of the system prompt and the latest turns that leave `room` tokens, at most a quarter of the
         context, for the reply. Turns are left out in large steps, so that the prompt's beginning, and its slots, stay
         the same. Raises MessageTooLong."""
-        limit = self._limit(room) - spare
-        system = list(takewhile(lambda message: message.role == "system" or message.stays, messages))
-        turns = turns_of(messages[len(system) :]) or [[]]
+        limit = self._limit(room)
+        system = list(takewhile(lambda message: message.role == "system", messages))
+        turns = _turns_of(messages[len(system) :]) or [[]]
 
         @cache
         def render(dropped: int) -> list[int] | None:  # None: far too long
@@ -319,9 +316,9 @@ class PromptBuilder:
         return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)
 
 
-def turns_of(messages: Iterable[Any]) -> list[list[Any]]:
-    """Group messages, of a prompt or a chat, into turns: each begins with one of the user."""
-    turns: list[list[Any]] = []
+def _turns_of(messages: Iterable[PromptMessage]) -> list[list[PromptMessage]]:
+    """Group messages into turns: each begins with one of the user."""
+    turns: list[list[PromptMessage]] = []
     for message in messages:
         if message.role == "user" or not turns:
             turns.append([])

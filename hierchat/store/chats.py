@@ -478,7 +478,7 @@ def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | 
         " ifnull(copy_of, id) FROM messages WHERE id = ?",
         [conversation_id, parent_id, message_id],
     ).lastrowid
-    for table in ("turns", "token_log", "spans", "attachments", "imported_messages", "summaries"):
+    for table in ("turns", "token_log", "spans", "attachments", "imported_messages"):
         columns = ", ".join(name for name in db.table(table).columns_dict if name not in ("id", "message_id"))
         db.execute(
             f"INSERT INTO {table} (message_id, {columns}) SELECT ?, {columns} FROM {table} WHERE message_id = ?",

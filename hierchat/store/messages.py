@@ -59,9 +59,6 @@ _HEADS = """
     WHERE conversation_id = ? ORDER BY attachments.id
 """
 _FILE = "name, size, text, number, passage_id"
-_SUMMARIES = """
-    SELECT message_id, summaries.text FROM summaries JOIN messages ON messages.id = message_id WHERE conversation_id = ?
-"""
 _NEWEST_LEAF = """
     WITH RECURSIVE below (id) AS (
         SELECT ?
@@ -162,15 +159,6 @@ class Messages(Repository):
         self._changes.notify(user_id, reply["conversation_id"])
         return edited
 
-    def set_summary(self, user_id: int, message_id: int, text: str) -> None:
-        """Set the summary that replaces a message and all above it in the prompt; empty: none. Raises NotFound."""
-        with self._connection.write() as db:
-            conversation_id = owned_message(db, user_id, message_id)["conversation_id"]
-            db.execute("DELETE FROM summaries WHERE message_id = ?", [message_id])
-            put_summary(db, message_id, text.strip())
-        self._connection.fold()  # the text of before stands in the log until then
-        self._changes.notify(user_id, conversation_id)
-
     def put_call(self, user_id: int, message_id: int, call: ToolCall) -> None:
         """Store the tool call of a reply, in place of its earlier state. Raises NotFound."""
         with self._connection.write() as db:
@@ -228,7 +216,6 @@ class Messages(Repository):
         for message_id, *head in db.execute(_HEADS, [conversation_id]).fetchall():
             attached[message_id] += (AttachmentHead(*head),)
         models = dict(db.execute(_MODELS, [json.dumps([row["id"] for row in rows])]).fetchall())
-        summaries = dict(db.execute(_SUMMARIES, [conversation_id]).fetchall())
         return [
             Message(
                 **{name: row[name] for name in _COLUMNS if name != "state"},
@@ -237,7 +224,6 @@ class Messages(Repository):
                 attachments=attached[row["id"]],
                 edited=bool(row["edited"]),
                 model=models.get(row["id"], ""),
-                summary=summaries.get(row["id"], ""),
                 call=call_of(row),
             )
             for row in rows
@@ -309,12 +295,6 @@ def attachments_of(db: Database, message_id: int) -> list[Attachment]:
     """Return the files of a message, of any user."""
     rows = db.execute(f"SELECT {_FILE} FROM attachments WHERE message_id = ? ORDER BY id", [message_id])
     return [Attachment(*row) for row in rows.fetchall()]
-
-
-def put_summary(db: Database, message_id: int, text: str) -> None:
-    """Store a summary of a message and all above it, unless it is empty."""
-    if text:
-        db.execute("INSERT INTO summaries (message_id, text) VALUES (?, ?)", [message_id, storable(text)])
 
 
 def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:

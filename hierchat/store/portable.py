@@ -9,7 +9,7 @@ from sqlite_utils import Database
 
 from hierchat.store.chats import add_tags, show_again, tags_of
 from hierchat.store.connection import add_row
-from hierchat.store.messages import attach, attachments_of, call_of, put_summary, stored_call
+from hierchat.store.messages import attach, attachments_of, call_of, stored_call
 from hierchat.store.projects import import_project, preset_name, put_settings, settings_of
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
 from hierchat.store.repository import Repository, owned_conversation
@@ -22,10 +22,8 @@ Outcome = Literal["new", "grown", "same"]
 """Of an import: it was not here; some of its messages were not; all of it was."""
 
 _MESSAGES = """
-    SELECT messages.*, imported_messages.source, written_by, model, model_key, settings, seed, drafted,
-        ifnull(summaries.text, '') AS summary
+    SELECT messages.*, imported_messages.source, written_by, model, model_key, settings, seed, drafted
     FROM messages
-    LEFT JOIN summaries ON summaries.message_id = messages.id
     LEFT JOIN imported_messages ON imported_messages.message_id = messages.id
     LEFT JOIN turns ON turns.message_id = messages.id
     WHERE conversation_id = ? ORDER BY messages.id
@@ -48,8 +46,6 @@ class ChatMessage:
     """The files that were sent with it."""
     edited: bool = False
     """Whether it is a reply as the user changed it."""
-    summary: str = ""
-    """What stands in the prompt in place of it and all above it, if anything does."""
     call: ToolCall | None = None
 
 
@@ -110,7 +106,6 @@ class ChatTransfer(Repository):
                     written_by=_written_by(message),
                     attachments=files[message["id"]],
                     edited=bool(message["edited"]),
-                    summary=message["summary"],
                     call=call_of(message),
                 )
                 for message in rows
@@ -174,7 +169,6 @@ def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message:
     writer = json.dumps(dict(message.written_by)) if message.written_by else None
     add_row(db, "imported_messages", message_id=message_id, source=storable(message.name), written_by=writer)
     attach(db, message_id, message.attachments)
-    put_summary(db, message_id, message.summary)
     return message_id
 
 

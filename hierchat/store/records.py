@@ -137,8 +137,6 @@ class Message:
     """Whether it is a reply as the user changed it."""
     model: str = ""
     """Of a reply: the model that wrote it, here or elsewhere, where that is known."""
-    summary: str = ""
-    """What stands in the prompt in place of it and all above it; empty: they stand there themselves."""
     call: ToolCall | None = None
     """Names the tool that a reply called, with what came of it; None: it called none."""
 

@@ -117,8 +117,8 @@ class Users(Repository):
 
     def chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
         """Return what a user chose, by column; `otherwise` if the user was deleted. `model_titles`: name new chats;
-        `keep_writing`: write on after the last page closed; `learns`: generate texts in idle time; `compacts`:
-        summarise oldest turns; `reads_ahead`."""
+        `keep_writing`: write on after the last page closed; `learns`: generate texts in idle time;
+        `reads_ahead`."""
         chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
         return chosen[0][0] if chosen else otherwise
 

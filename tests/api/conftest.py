@@ -12,7 +12,7 @@ def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.summaries.IDLE_SECONDS", float("inf"))
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,8 @@ def listed(talk: Talk) -> list[tuple[str, int, bool]]:
 def prompt(talk: Talk, message: int) -> str:
     """What the model saw before it wrote this reply."""
     asked: Any = talk.messages()[:-1]
-    said = talk.service._said_in_chat(talk.model, talk.user, asked)
+    system = talk.service._system_prompt(talk.user, talk.conversation)
+    said = talk.service._said(talk.model, talk.user, asked, system)
     return str(tokenizer().decode(talk.model.prompts.whole(said).ids))
 
 

@@ -378,12 +378,14 @@ def test_an_error_in_mid_reply(
 
 def test_a_long_conversation_drops_its_oldest_turns_whole_and_says_so_before(talk: Talk) -> None:
     parent, notices, left_out = None, [None], None
+    assert talk.service.left_out(talk.user, talk.conversation) == 0
     while not left_out:
         last = talk.send(f"turn {len(notices)}: {LONG[:40]}", parent, max_new_tokens=8)
         assert last.finish == "length"
         parent = last.message_id
         notices.append(last.notice)
         left_out = re.match(r"The (\d+) oldest", last.notice or "")
+    assert talk.service.left_out(talk.user, talk.conversation) >= int(left_out[1])
     told = next(notice for notice in notices if notice)
     tokens, limit = (int(number) for number in re.findall(r"\d+", told))
     assert told.startswith("This chat nearly fills the context window")

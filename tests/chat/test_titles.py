@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat import summaries
-from hierchat.chat.summaries import clean_title
+from hierchat.chat import titles
+from hierchat.chat.titles import clean_title
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.store import Mark, Store
@@ -63,7 +63,7 @@ class Scripted(ScriptedEngine):
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         self.text = WORDS
-        if summaries.ASK in self.words.decode(request.prompt_ids):
+        if titles.ASK in self.words.decode(request.prompt_ids):
             self.text = self.title
             self.titles_asked += 1
             if self.meanwhile is not None:
@@ -74,8 +74,8 @@ class Scripted(ScriptedEngine):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(summaries, "_POLL_SECONDS", 0.005)
+    monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
 
 
 @pytest.fixture
@@ -140,10 +140,10 @@ def test_it_comes_from_the_first_question_alone(talk: Talk) -> None:
     first = talk.send("What is a boat? " + "It floats. " * 12)
     talk.send("And a ship?", first.message_id)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summaries, "_PART", 15)
+        patch.setattr(titles, "_PART", 15)
         talk.service.titles.wait()
-    (prompt,) = [one for one in talk.model.engine.prompts if summaries.ASK in one]
-    assert f"{summaries.ASK}What is a boat?<|im_end|>" in prompt
+    (prompt,) = [one for one in talk.model.engine.prompts if titles.ASK in one]
+    assert f"{titles.ASK}What is a boat?<|im_end|>" in prompt
     assert not re.search(f"(?i)bees|beekeeper|ship|floats|{WORDS[:12]}", prompt)
     assert title(talk) == TITLE
 

@@ -24,7 +24,7 @@ import torch
 
 from hierchat import logs
 from hierchat.api.endpoint import Endpoint
-from hierchat.chat import conversations, summaries
+from hierchat.chat import conversations, titles
 from hierchat.chat.in_progress import NewQuestion, ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
@@ -98,7 +98,7 @@ def run(orders: Orders) -> None:
         shim.faults_record(bytes(orders.database), bytes(orders.record))
     notes = Notes(orders.folder / orders.notes, shim.faults_mark if shim else lambda number: None)
     history_index.STORED_TOKENS = 64  # an order is stored after a reply or two
-    conversations.UNDO_SECONDS, connection.FOLD_SECONDS, summaries.IDLE_SECONDS = 0.3, 0.5, 0.2
+    conversations.UNDO_SECONDS, connection.FOLD_SECONDS, titles.IDLE_SECONDS = 0.3, 0.5, 0.2
     fold = connection.Connection.fold
 
     def noted_fold(self: connection.Connection) -> bool:

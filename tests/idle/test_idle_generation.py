@@ -67,7 +67,7 @@ class Calm:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.summaries.IDLE_SECONDS", float("inf"))
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
     monkeypatch.setattr(idle_generation, "MOST_TOKENS", 20)
     monkeypatch.setattr(idle_generation, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(idle_generation, "Machine", Calm)

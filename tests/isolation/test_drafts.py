@@ -21,7 +21,7 @@ SECRET = "My sister plays the xylophone in the town orchestra every second Thurs
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.chat.reply_stream.FRAME_SECONDS", 0.0)
-    monkeypatch.setattr("hierchat.chat.summaries.IDLE_SECONDS", float("inf"))
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_nor_after_a_title_was_written_for_another(ann: Talk, monkeypatch: pytes
     theirs = ann.other("ben")
     theirs.send("Mine.")
     own = read_already(ann.other("ben"), "Something else.")  # how all prompts begin
-    monkeypatch.setattr("hierchat.chat.summaries.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", 0.0)
     with ann.store.connection.write() as db:  # ann's chat alone is named
         db.execute("UPDATE users SET model_titles = 0 WHERE id = ?", [theirs.user])
     ann.service.titles.wake()

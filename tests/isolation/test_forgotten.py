@@ -46,7 +46,6 @@ def fill(talk: Talk, folder: Path, word: str, seed: int) -> tuple[list[bytes], l
     said = [store.replies.tokens(user, frame.message_id or 0) for frame in (first, second)]
     asked = [tokenizer().encode(f"Tell me of the {word}")]
     edited = store.messages.edit_reply(user, second.message_id or 0, f"The {word} sleeps")
-    store.messages.set_summary(user, edited, f"A summary of the {word}")
     list(talk.comparing(f"Compare a {word}", edited, max_new_tokens=12))
     if not store.chats.get(user, talk.conversation).title.startswith("Incognito"):
         store.chats.rename(user, talk.conversation, f"Of a {word}")

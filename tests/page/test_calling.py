@@ -19,7 +19,7 @@ def test_a_call_is_allowed_and_its_result_is_folded(
     folder: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hierchat.chat.summaries.IDLE_SECONDS", float("inf"))
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
     (folder / "files" / "notes.txt").write_text(MARKUP, encoding="utf-8")
     name(folder, files=files(folder), gone={"command": "/no/such/program"})
     with Store.open(folder / "chat.db") as store:

@@ -210,7 +210,6 @@ def test_what_was_deleted_last_leaves_the_backups_by_a_button_beside_undo(servic
 
 
 def test_a_chat_that_the_model_cannot_read_whole_says_so_when_it_is_opened(service: FakeService) -> None:
-    """And why its last summary failed, if no page has shown that; once."""
     chat = service.store.chats.create(service.user, "Long")
     service.store.messages.add(service.user, chat, NewMessage(None, "hello"))
     visitor = Visitor(service)
@@ -218,13 +217,6 @@ def test_a_chat_that_the_model_cannot_read_whole_says_so_when_it_is_opened(servi
     assert visitor.says("hc-live") == ""
     service.script.left_out = 3
     assert "its 3 oldest turns will be left out" in Visitor(service, c=str(chat)).says("hc-live")
-    visitor.press("hc_open", id=chat)
-    assert "hc_summarise" in visitor.html("hc-live")
-    service.summary_failures[service.user, chat] = "The summary repeated itself. The chat is as it was."
-    visitor.press("hc_open", id=chat)
-    assert "The summary repeated itself." in visitor.says("hc-live")
-    visitor.press("hc_open", id=chat)
-    assert "The summary repeated itself." not in visitor.says("hc-live")
 
 
 def test_what_was_read_ahead_is_forgotten_as_incognito_is_switched_on(service: FakeService) -> None:

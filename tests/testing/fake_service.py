@@ -18,7 +18,6 @@ from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.chat.statistics import SourceRun
-from hierchat.chat.summaries import NotSummarised
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings
@@ -139,7 +138,6 @@ class FakeService(ChatService):
         self.presets, self.projects = store.presets, store.projects
         self.in_progress = InProgress(store, self.changes)
         self.deleted_texts = SimpleNamespace(caches=[])
-        self.summary_failures: dict[tuple[int, int], str] = {}
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.data = UserData(store, self.changes)
         self.users, self.keys = store.users, store.keys
@@ -215,11 +213,6 @@ class FakeService(ChatService):
             yield from self._written(message_id, stop, message.text + " ")
 
         yield from self._in_turn(stop, begin)
-
-    def summarise(self, user_id, conversation_id, stop) -> Iterator[Frame]:
-        self.store.chats.get(user_id, conversation_id)
-        raise NotSummarised("Nothing has to be summarised.")
-        yield
 
     def _in_turn(self, stop, begin) -> Iterator[Frame]:
         with ModelTurn(self.slot, stop) as turn:

@@ -41,7 +41,6 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     with store.connection.write() as db:
         db.execute("UPDATE messages SET state = 'complete' WHERE id = ?", [reply])
     edited = store.messages.edit_reply(user, reply, f"The {word} sleeps.")
-    store.messages.set_summary(user, reply, f"About a {word}")
     store.messages.put_call(user, reply, ToolCall("files", "read", "{}", "done", f"A {word} is here."))
     store.chats.rename(user, chat, f"Of a {word}")
     store.chats.set_tags(user, chat, [word])

@@ -368,12 +368,6 @@ class SettingsPanel(Panel):
         self._titles = gr.Checkbox(
             True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
-        self._compacts = gr.Checkbox(
-            False,
-            label=_("The model summarises the oldest turns of chats that outgrow the context"),
-            container=False,
-            elem_id="hc-compacts",
-        )
         self._reads = gr.Checkbox(
             True,
             label=_("Opened chats and attached files are read before you send, while nobody waits"),
@@ -392,7 +386,7 @@ class SettingsPanel(Panel):
         self._proofs.build()
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
-        own = [self._drafts, self._notes, self._proof, self._keep, self._titles, self._compacts]
+        own = [self._drafts, self._notes, self._proof, self._keep, self._titles]
         own += [self._reads, self._places, self._backup, self._forget]
         self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
@@ -417,7 +411,7 @@ class SettingsPanel(Panel):
 
         def reset(event: PageEvent) -> dict[Any, Any]:
             user = event.user
-            users.choose(user, drafts_from="all", model_titles=True, keep_writing=True, compacts=False)
+            users.choose(user, drafts_from="all", model_titles=True, keep_writing=True)
             self._service.choose_reading_ahead(user, on=True)
             self._service.idle.allow(user, on=False)
             if users.is_owner(user):
@@ -430,7 +424,7 @@ class SettingsPanel(Panel):
         for part in self._inside:
             part.wire(page)
         columns = {"drafts_from": self._drafts, "model_titles": self._titles}
-        for column, control in (columns | {"keep_writing": self._keep, "compacts": self._compacts}).items():
+        for column, control in (columns | {"keep_writing": self._keep}).items():
             page.on(control.input, partial(keep, column), [control], [told])
         page.on(self._reads.input, read_ahead, [self._reads], [told])
         page.on(self._backup.click, backup, outputs=[told])
@@ -456,7 +450,6 @@ class SettingsPanel(Panel):
             self._keep: bool(users.chosen(user, "keep_writing", True)),
             self._proof: status.model_proof(self._service.model_status),
             self._titles: bool(users.chosen(user, "model_titles", False)),
-            self._compacts: bool(users.chosen(user, "compacts", False)),
             self._reads: bool(users.chosen(user, "reads_ahead", True)),
             self._places: _places(data.path, data.backups) if owner else "",
             self._backup: gr.update(visible=True if owner else "hidden"),

@@ -123,7 +123,6 @@ def _message(message: ChatMessage) -> dict[str, Any]:
         "state": message.state,
     }
     made |= {"edited": True} if message.edited else {}
-    made |= {"summary": message.summary} if message.summary else {}
     made |= {"call": asdict(message.call)} if message.call else {}
     if message.written_by:
         made["written_by"] = dict(message.written_by)
@@ -150,7 +149,6 @@ def _read_message(message: dict[str, Any]) -> ChatMessage:
         written_by=_writer(record(message.get("written_by"))),
         attachments=[_file(record(file)) for file in array(message.get("attachments"))],
         edited=role == "assistant" and message.get("edited") is True,
-        summary=text(message.get("summary")),
         call=_call(record(message.get("call"))) if role == "assistant" else None,
     )
 

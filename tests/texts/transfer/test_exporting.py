@@ -75,7 +75,7 @@ def written(store: Store, user: int, out: Path, project: int | None = None) -> P
 
 
 def test_json_comes_in_as_it_was(store: Store, user: int, other: Store, there: int, tmp_path: Path) -> None:
-    """With branches, calls, files, tags, summaries, edited replies, settings, presets, projects and notes."""
+    """With branches, calls, files, tags, edited replies, settings, presets, projects and notes."""
     teacher = store.presets.create(user, "Teacher", ChatSettings("Teach.", SAMPLING))
     store.presets.set_default(user, teacher)
     store.presets.create(user, "Other", ChatSettings("", {"temperature": 1.0}))
@@ -84,7 +84,6 @@ def test_json_comes_in_as_it_was(store: Store, user: int, other: Store, there: i
     chat = chatted(store, user, "mine")
     reply = leaf(store, user, chat)
     store.messages.put_call(user, reply, CALL)
-    store.messages.set_summary(user, reply, "La la.")
     edited = store.messages.edit_reply(user, reply, "Lalala")
     store.messages.add(user, chat, NewMessage(edited, "", files=FILES))
     store.chats.set_tags(user, chat, ["work", "Two words"])
