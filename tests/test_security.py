@@ -41,7 +41,6 @@ from hierchat.page.page_sessions import KeptFiles
 from hierchat.page.panels import settings_panel
 from hierchat.runtime import template
 from hierchat.runtime.user_documents import UserDocument
-from hierchat.store.chats import MOST_TAGS
 from hierchat.store.records import Attachment, ChatSettings, NewMessage, NewTurn, Project, TurnFigures
 from hierchat.texts import pdf, text_files
 from tests.models.test_hostile import gguf_of
@@ -85,13 +84,11 @@ def test_the_documents_say_each_limit_and_what_holds_it(row: list[str]) -> None:
         assert constant.partition(": ")[2] in sources or any(one in sources for one in shown), constant
 
 
-def test_tags_and_titles_are_cut(fresh: FakeService) -> None:
+def test_titles_are_cut(fresh: FakeService) -> None:
     user, chats = fresh.user, fresh.store.chats
     chat = chats.create(user)
-    chats.set_tags(user, chat, [f"tag {number}" for number in range(100)])
     fresh.chats.rename(user, chat, "x" * 10_000)
-    kept = chats.get(user, chat)
-    assert (len(kept.tags), len(kept.title)) == (MOST_TAGS, LONGEST_TITLE)
+    assert len(chats.get(user, chat).title) == LONGEST_TITLE
 
 
 def test_one_request_asks_for_one_reply() -> None:
@@ -193,11 +190,10 @@ MARKUP = "<img src=x onerror=alert(1)><b>\u202e"
 
 
 def test_names_that_are_markup_are_text(fresh: FakeService) -> None:
-    """Of chats, projects, tags, presets, attachments, documents and texts that draft."""
+    """Of chats, projects, presets, attachments, documents and texts that draft."""
     store, user = fresh.store, fresh.user
     project = store.projects.save(user, Project(0, MARKUP, MARKUP, MARKUP))
     chat = store.chats.create(user, MARKUP, project)
-    store.chats.set_tags(user, chat, [MARKUP])
     preset = store.presets.create(user, MARKUP, ChatSettings(MARKUP, {}))
     store.presets.set_default(user, preset)
     new = NewMessage(None, MARKUP, files=[Attachment(MARKUP, 9, MARKUP)])

@@ -26,7 +26,6 @@ acts.hc_menu = ({ button, id }) => {
     ...(archived ? [] : [entry(pinned ? _('Unpin') : _('Pin'), '', () => trigger('hc_pin', { id, on: !pinned }))]),
     entry(archived ? _('Unarchive') : _('Archive'), '', () => trigger('hc_archive', { id, on: !archived })),
     entry(_('Move to a project'), '', () => moveChat(id, title.textContent, Number(button.dataset.project || 0))),
-    entry(_('Tags'), '', () => editTags(id, title.textContent, JSON.parse(button.dataset.tags || '[]'))),
     entry(_('Export as Markdown'), '', () => trigger('hc_export', { id, text: 'markdown' })),
     entry(_('Export as JSON'), '', () => trigger('hc_export', { id, text: 'json' })),
     entry(_('Delete'), 'Delete', () => remove(title)),

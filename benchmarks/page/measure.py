@@ -36,7 +36,6 @@ WANTED = {
     "server_cores": 0.10,
 }  # fmt: skip
 """At most."""
-TAGS = 200
 """Of the chats in the long list."""
 GIVE_UP_MS = 1_200_000.0
 NEWEST = "() => [...document.querySelectorAll('#hc-thread .hc-foot')].at(-1)?.dataset.message ?? ''"
@@ -65,8 +64,8 @@ def measure(args: argparse.Namespace) -> int:
                 "import": _import(chromium, address, args.megabytes),
             }
             if args.chats:
-                scripted.add_chats(service.store, args.chats, TAGS)
-                figures["list"] = {"chats": args.chats, "tags": TAGS}
+                scripted.add_chats(service.store, args.chats)
+                figures["list"] = {"chats": args.chats}
                 figures["list"] |= _opening(chromium, address, args.repeats)["again"]
                 figures["list"] |= _clicks(chromium, address, args.repeats)
                 # The long chat again, at the top of the list.
@@ -246,7 +245,7 @@ def _show(figures: dict[str, Any], messages: int) -> None:
     row("a click on a view is answered, ms", figures["clicks"]["click_ms"], "click_ms")
     row("the view stands, ms", figures["clicks"]["view_ms"], "view_ms")
     if listed := figures.get("list"):
-        over = f"over {listed['chats']:,} chats with {listed['tags']} tags"
+        over = f"over {listed['chats']:,} chats"
         row(f"again visit {over}: usable, ms", listed["usable_ms"], "usable_ms")
         row(f"a click on a view is answered {over}, ms", listed["click_ms"], "click_ms")
         row(f"the view stands {over}, ms", listed["view_ms"], "view_ms")

@@ -156,14 +156,13 @@ def add_chat(store: Store, user: int, title: str, messages: int) -> int:
     return chat
 
 
-def add_chats(store: Store, count: int, tags: int) -> None:
-    """Store `count` chats of two messages, each with one of `tags` tags."""
+def add_chats(store: Store, count: int) -> None:
+    """Store `count` chats of two messages."""
     user = store.users.ensure(LOCAL_USER)
     for number in range(count):
         chat = store.chats.create(user, f"Chat {number} about the reversing of strings")
         question = store.messages.add(user, chat, NewMessage(None, f"Question {number}?"))
         store.messages.add(user, chat, NewMessage(question, reply(number), "assistant"))
-        store.chats.set_tags(user, chat, [f"tag {number % tags}"])
 
 
 def write_conversations(path: Path, size: int) -> tuple[int, int]:

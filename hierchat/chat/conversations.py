@@ -44,21 +44,20 @@ def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConversationList:
-    """One page of a user's list of chats, with its tags and projects."""
+    """One page of a user's list of chats, with its projects."""
 
     conversations: list[Conversation]
     more: bool
     """Whether there are older ones than these."""
     archived: int
     """How many chats are archived."""
-    tags: list[str]
     writing: frozenset[int]
     """Chats in which a reply is being written."""
     projects: Sequence[Project] = ()
     inside: Sequence[Conversation] = ()
     """The chats of the project that is unfolded,"""
     sought: bool = False
-    """unless some were sought, by words, tags or as archived ones: then all stand in `conversations`."""
+    """unless some were sought, by words or as archived ones: then all stand in `conversations`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Conversations:
         # Passed on as the store has them:
         self.get, self.last_message = store.chats.get, store.messages.last
         self.attachments, self.attachment = store.messages.attachments, store.messages.attachment
-        self.pin, self.archive, self.set_tags = store.chats.pin, store.chats.archive, store.chats.set_tags
+        self.pin, self.archive = store.chats.pin, store.chats.archive
         self.fork, self.edit_reply = store.chats.fork, store.messages.edit_reply
         self.select_branch = store.messages.select_branch
         self._deletions: dict[_Hidden, tuple[int, threading.Timer]] = {}
@@ -125,7 +124,6 @@ class Conversations:
             outside[:most],
             max(len(outside), len(inside)) > most,
             count,
-            chats.tags(user_id),
             frozenset(writing),
             self._store.projects.all(user_id),
             inside[:most],

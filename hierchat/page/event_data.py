@@ -173,7 +173,7 @@ def _words(value: Any) -> list[str]:
 
 
 _FIELDS: dict[str, Callable[[Any], Any]] = {
-    "id": whole, "chat": whole, "size": whole, "step": whole, "tags": _words, "tickets": _words, "text": _text,
+    "id": whole, "chat": whole, "size": whole, "step": whole, "tickets": _words, "text": _text,
     "name": _text, "key": _text, "title": _text, "pasted": _text, "data": _text, "on": partial(of_type, kind=bool),
 }  # fmt: skip
 """All that scripts of the page send (assets/page)."""

@@ -239,7 +239,7 @@ class PageHandlers(HandlerGroup):
 
 
 class ChatHandlers(HandlerGroup):
-    """Handles the menu of a chat, its tags, and replies that the user edits."""
+    """Handles the menu of a chat, and replies that the user edits."""
 
     def wire(self) -> None:
         handlers: dict[str, Callable[..., Update]] = {
@@ -254,7 +254,6 @@ class ChatHandlers(HandlerGroup):
             "hc_rename": lambda event: chats.rename(event.user, event.id, event.text),
             "hc_pin": lambda event: chats.pin(event.user, event.id, event.data["on"]),
             "hc_archive": lambda event: chats.archive(event.user, event.id, event.data["on"]),
-            "hc_tags": lambda event: chats.set_tags(event.user, event.id, event.data["tags"]),
         }
         for name, act in acts.items():
             self._page.on(name, partial(self.change, act))

@@ -17,7 +17,7 @@ from hierchat.language import _, later
 from hierchat.page.templates import Macros
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.records import Conversation
-from hierchat.store.stored_text import NUMBER, split_tags
+from hierchat.store.stored_text import NUMBER
 
 MONTHS = (
     later("January"), later("February"), later("March"), later("April"), later("May"), later("June"), later("July"),
@@ -107,11 +107,6 @@ def _entry(
     when = clock if date.fromtimestamp(conversation.updated_at) == today else at
     title, id = conversation.title or _(UNTITLED), conversation.id
     return _Entry(conversation, title, id == current, id in found.writing, alike, at, when)
-
-
-def filters(tags: Sequence[str], query: str) -> Markup:
-    """Draw the tags in use as buttons; those that the search asks for are pressed."""
-    return _drawn.filters(tags, {name.casefold() for name in split_tags(query)[1]})
 
 
 def _marked(text: str) -> Markup:

@@ -134,7 +134,7 @@ class Views:
         )
         latest = sorted([] if query.strip() or archived else found.conversations, key=lambda c: -c.updated_at)
         return {
-            self._parts.list: sidebar.filters(found.tags, query) + drawn,
+            self._parts.list: drawn,
             self._parts.undo: session.undo,
             self._parts.recent: recent(latest[:3]),
         }

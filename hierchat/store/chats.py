@@ -1,6 +1,5 @@
-"""Store conversations: create, list, search, title, tag, copy, hide and delete."""
+"""Store conversations: create, list, search, title, copy, hide and delete."""
 
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,16 +22,12 @@ from hierchat.store.stored_text import (
     FOUND_ENDS,
     NUMBER,
     match_expression,
-    split_tags,
     storable,
     title_of,
 )
 
 _ABANDONED_SECONDS = 86_400.0
 """A conversation that waited so long for its first message was left behind by a crash."""
-TAG_CHARACTERS = 40
-MOST_TAGS = 32
-"""Of one conversation."""
 
 _COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "unread", "project_id")
 _EMPTY = (
@@ -41,18 +36,13 @@ _EMPTY = (
     " AND NOT EXISTS (SELECT 1 FROM documents WHERE conversation_id = conversations.id)"
 )
 """Holds for a conversation where nothing was said, no question waits, and that has no documents."""
-_TAGS = "(SELECT json_group_array(name) FROM tags WHERE conversation_id = conversations.id) AS tags"
 _FORK = """EXISTS (
         SELECT 1 FROM messages
         WHERE conversation_id = conversations.id AND role = 'user' AND copy_of IS NOT NULL
     ) AS fork"""
-_TAGGED = """NOT EXISTS (
-        SELECT 1 FROM json_each(:tags) AS wanted
-        WHERE NOT EXISTS (SELECT 1 FROM tags WHERE conversation_id = conversations.id AND name = wanted.value)
-    )"""
 _LIST = f"""
-    SELECT {", ".join(_COLUMNS)}, {_TAGS}, {_FORK} FROM conversations
-    WHERE user_id = :user AND archived = ifnull(:archived, archived) AND hidden_by IS NULL AND {_TAGGED}
+    SELECT {", ".join(_COLUMNS)}, {_FORK} FROM conversations
+    WHERE user_id = :user AND archived = :archived AND hidden_by IS NULL
         AND (:project IS NULL OR ifnull(project_id, 0) = :project)
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
@@ -84,12 +74,12 @@ _SEARCH = f"""
         WHERE attachments_fts MATCH :match AND +attachments_fts.rowid IN (SELECT attachment_id FROM hits)
     )
     SELECT
-        {", ".join(_COLUMNS)}, {_TAGS}, {_FORK}, ifnull(snippet, '') AS snippet,
+        {", ".join(_COLUMNS)}, {_FORK}, ifnull(snippet, '') AS snippet,
         hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
     WHERE user_id = :user AND hidden_by IS NULL AND (
         hits.message_id IS NOT NULL OR id IN (SELECT rowid FROM titles_fts WHERE titles_fts MATCH :match)
-    ) AND {_TAGGED}
+    )
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 
@@ -135,7 +125,7 @@ class Untitled:
 
 
 class Chats(Repository):
-    """Conversations: list, search, title, tags, pin, archive, settings, copies, and deletion with undo.
+    """Conversations: list, search, title, pin, archive, settings, copies, and deletion with undo.
     Hidden ones count as missing everywhere, and do not draft."""
 
     def __init__(self, connection: Connection) -> None:
@@ -162,13 +152,12 @@ class Chats(Repository):
     ) -> list[Conversation]:
         """Return a user's conversations: pinned first, then the latest changed; `project`: 0 for none, None for all.
         With a query: those of all projects whose title or messages hold all its words, the last one as a prefix."""
-        words, tags = split_tags(query or "")
+        parameters: dict[str, object] = {"user": user_id, "limit": limit}
         with self._connection.read() as db:
-            parameters = {"user": user_id, "limit": limit, "tags": spelled(db, user_id, tags)}
-            if not words.strip():
-                which = {"archived": None if tags else archived, "project": None if tags else project}
+            if not (query or "").strip():
+                which = {"archived": archived, "project": project}
                 return [_conversation(row) for row in db.query(_LIST, parameters | which)]
-            if not (match := match_expression(words)):
+            if not (match := match_expression(query or "")):
                 return []
             return [_conversation(row) for row in db.query(_SEARCH, parameters | {"match": match})]
 
@@ -179,11 +168,10 @@ class Chats(Repository):
     def get(self, user_id: int, conversation_id: int) -> Conversation:
         with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
-            tags = json.dumps(tags_of(db, conversation_id))
             fork = db.execute(
                 f"SELECT {_FORK} FROM conversations WHERE id = ?", [conversation_id]
             ).fetchone()[0]
-            return _conversation({name: row[name] for name in _COLUMNS} | {"tags": tags, "fork": fork})
+            return _conversation({name: row[name] for name in _COLUMNS} | {"fork": fork})
 
     def discard(self, user_id: int, conversation_id: int) -> bool:
         """Remove a conversation if it has no message; return whether it is gone. It leaves nothing to forget."""
@@ -218,18 +206,6 @@ class Chats(Repository):
             db.execute(
                 f"UPDATE conversations SET {changes} WHERE id = ?", [*values.values(), conversation_id]
             )
-        self._changes.notify(user_id)
-
-    def tags(self, user_id: int) -> list[str]:
-        with self._connection.read() as db:
-            return user_tags(db, user_id)
-
-    def set_tags(self, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-        """Replace a conversation's tags; case alone does not make a new tag. Raises NotFound."""
-        with self._connection.write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute("DELETE FROM tags WHERE conversation_id = ?", [conversation_id])
-            add_tags(db, user_id, conversation_id, names)
         self._changes.notify(user_id)
 
     def untitled(self, model_key: str, since: float) -> list[Untitled]:
@@ -274,8 +250,6 @@ class Chats(Repository):
             row = owned_conversation(db, user_id, source)
             title = _another_title(db, user_id, row["title"])
             fork = _create(db, user_id, title, project_id=row["project_id"])
-            tags = "SELECT ?, name FROM tags WHERE conversation_id = ?"
-            db.execute(f"INSERT INTO tags (conversation_id, name) {tags}", [fork, source])
             copy_settings(db, source, fork)
             parent = None
             for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
@@ -422,44 +396,8 @@ def _mark_hidden(db: Database, table: str, id: int) -> None:
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:
-    tags = tuple(sorted(json.loads(row["tags"]), key=str.casefold))
     flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread", "fork")}
-    return Conversation(**row | flags | {"tags": tags})
-
-
-def tag_name(text: str) -> str:
-    """Reduce a tag to one line without quotes and leading #, which no search could find; it may be empty."""
-    line = " ".join(storable(text).replace('"', " ").replace("\0", " ").split()).lstrip("# ")
-    return line[:TAG_CHARACTERS].strip()
-
-
-def add_tags(db: Database, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-    known = {name.casefold(): name for name in user_tags(db, user_id)}
-    for name in filter(None, map(tag_name, list(names)[:MOST_TAGS])):
-        db.execute(
-            "INSERT OR IGNORE INTO tags (conversation_id, name) VALUES (?, ?)",
-            [conversation_id, known.setdefault(name.casefold(), name)],
-        )
-
-
-def user_tags(db: Database, user_id: int) -> list[str]:
-    rows = db.execute(
-        "SELECT DISTINCT name FROM tags JOIN conversations ON id = conversation_id"
-        " WHERE user_id = ? AND hidden_by IS NULL",
-        [user_id],
-    )
-    return sorted((name for (name,) in rows), key=str.casefold)
-
-
-def spelled(db: Database, user_id: int, names: Iterable[str]) -> str:
-    """Return tags in their stored spelling, as JSON for a query."""
-    known = {name.casefold(): name for name in user_tags(db, user_id)}
-    return json.dumps([known.get(tag_name(name).casefold(), name) for name in names])
-
-
-def tags_of(db: Database, conversation_id: int) -> tuple[str, ...]:
-    rows = db.execute("SELECT name FROM tags WHERE conversation_id = ?", [conversation_id])
-    return tuple(sorted((name for (name,) in rows), key=str.casefold))
+    return Conversation(**row | flags)
 
 
 def _another_title(db: Database, user_id: int, title: str) -> str:

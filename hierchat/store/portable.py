@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from sqlite_utils import Database
 
-from hierchat.store.chats import add_tags, show_again, tags_of
+from hierchat.store.chats import show_again
 from hierchat.store.connection import add_row
 from hierchat.store.messages import attach, attachments_of, call_of, stored_call
 from hierchat.store.projects import import_project, preset_name, put_settings, settings_of
@@ -62,7 +62,6 @@ class Chat:
     """A parent stands before its children, an older version before a newer."""
     current: str | None
     """The message at the end of the open branch."""
-    tags: Sequence[str] = ()
     settings: ChatSettings | None = None
     """What it sets for its replies, if anything; `preset_id` means nothing elsewhere,"""
     preset: str = ""
@@ -84,7 +83,6 @@ class ChatTransfer(Repository):
             imported = found.fetchone()
             rows = list(db.query(_MESSAGES, [conversation_id]))
             files = {message["id"]: attachments_of(db, message["id"]) for message in rows}
-            tags = tags_of(db, conversation_id)
             settings = settings_of(db, conversation_id)
             preset = preset_name(db, settings)
             own = "SELECT name FROM projects WHERE id = ?"
@@ -111,7 +109,6 @@ class ChatTransfer(Repository):
                 for message in rows
             ],
             current=names.get(row["current_leaf_id"]),
-            tags=tags,
             settings=settings,
             preset=preset,
             project=project[0] if project else "",
@@ -146,7 +143,6 @@ def _create(db: Database, user_id: int, chat: Chat) -> int:
         [user_id, title_of(chat.title) or title_of(first), chat.created_at, chat.updated_at, project],
     ).lastrowid
     add_row(db, "imports", conversation_id=conversation_id, user_id=user_id, source=storable(chat.source))
-    add_tags(db, user_id, conversation_id, chat.tags)
     if chat.settings:
         put_settings(db, user_id, conversation_id, replace(chat.settings, preset_id=None), chat.preset)
     return conversation_id

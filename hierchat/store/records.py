@@ -28,8 +28,6 @@ class Conversation:
     archived: bool = False
     unread: bool = False
     """Whether a reply came while it was not open, until it is opened."""
-    tags: tuple[str, ...] = ()
-    """In the order of the alphabet."""
     snippet: str = ""
     """Text around a search hit, found words between FOUND_BEGINS and FOUND_ENDS (connection.py); else empty."""
     message_id: int | None = None

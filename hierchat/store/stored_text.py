@@ -1,4 +1,4 @@
-"""Prepare text for the database: titles, search expressions, tags."""
+"""Prepare text for the database: titles, search expressions."""
 
 import re
 
@@ -8,8 +8,6 @@ NUMBER = re.compile(r" \(\d+\)$")
 SEARCH_WORDS = 16
 FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
 """Marks around the found words of a snippet. A text may contain them itself, so they need not be in pairs."""
-
-_TAG = re.compile(r'(?<!\S)tag:(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
 
 
 def storable(text: str) -> str:
@@ -32,9 +30,3 @@ def match_expression(query: str) -> str:
     words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]
     return " ".join(quoted) + "*" if quoted else ""
-
-
-def split_tags(query: str) -> tuple[str, list[str]]:
-    """Return a query without its `tag:` parts, and the names in these."""
-    tags = [quoted or bare for quoted, bare in _TAG.findall(query)]
-    return _TAG.sub(" ", query), tags

@@ -96,8 +96,6 @@ def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Itera
 def _markdown(chat: Chat) -> str:
     branch = open_branch(chat)
     parts = [f"# {chat.title or 'Chat'}"]
-    if chat.tags:
-        parts.append(f"Tags: {', '.join(chat.tags)}")
     for message in branch:
         writer = {"user": "You", "system": "System"}.get(message.role, "Reply")
         if message.edited:

@@ -4,7 +4,7 @@ and what is deleted, taken back, incognito, or there again after the file was cl
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
@@ -61,7 +61,6 @@ class Chat:
     changed: int
     title: str = ""
     project: int | None = None
-    tags: set[str] = field(default_factory=set)
     pinned: bool = False
     archived: bool = False
     hidden: bool = False
@@ -128,7 +127,6 @@ class StoreMachine(Machine):
         return id
 
     has_chat = precondition(lambda self: self.usable())
-    has_listed = precondition(lambda self: self.usable(listed=True))
     has_message = precondition(lambda self: self.messages())
 
     # Users and projects.
@@ -247,13 +245,6 @@ class StoreMachine(Machine):
                 chat.archived, chat.pinned = how == "archive", False
                 chats.archive(user, id, chat.archived)
 
-    @has_listed
-    @rule(pick=pick, names=st.sets(st.sampled_from(["red", "green", "blue"])))
-    def tag(self, pick: int, names: set[str]) -> None:
-        chat = one_of(self.usable(listed=True), pick)
-        self.store.chats.set_tags(self.owner(chat), chat, names)
-        self.chats[chat].tags = names
-
     @has_chat
     @rule(pick=pick)
     def discard(self, pick: int) -> None:
@@ -353,7 +344,7 @@ class StoreMachine(Machine):
         base = NUMBER.sub("", chat.title)
         taken = {one.title for one in self.chats.values() if one.user == chat.user}
         title = next(name for number in count(2) if (name := f"{base} ({number})") not in taken)
-        new = self.chats[fork] = Chat(chat.user, 0, title if chat.title else "", chat.project, set(chat.tags))
+        new = self.chats[fork] = Chat(chat.user, 0, title if chat.title else "", chat.project)
         parent = None
         ids = [said.id for said in self.store.messages.path(chat.user, fork)]
         for id, original in zip(ids, self.above(leaf), strict=True):
@@ -540,8 +531,7 @@ class StoreMachine(Machine):
                 assert [one.id for one in found] == order
                 for one in found:
                     chat = own[one.id]
-                    kept = (chat.title, chat.project, chat.tags, chat.pinned)
-                    assert (one.title, one.project_id, set(one.tags), one.pinned) == kept
+                    assert (one.title, one.project_id, one.pinned) == (chat.title, chat.project, chat.pinned)
             projects = {one.id: one.name for one in store.projects.all(user)}
             assert projects == {id: name for id, (whose, name) in self.projects.items() if whose == user}
             drafting = {

@@ -49,7 +49,6 @@ def fill(talk: Talk, folder: Path, word: str, seed: int) -> tuple[list[bytes], l
     list(talk.comparing(f"Compare a {word}", edited, max_new_tokens=12))
     if not store.chats.get(user, talk.conversation).title.startswith("Incognito"):
         store.chats.rename(user, talk.conversation, f"Of a {word}")
-        store.chats.set_tags(user, talk.conversation, [word])
     document = folder / "elsewhere" / f"{word}.txt"
     document.parent.mkdir(exist_ok=True)
     document.write_text(f"A document of a {word}, which is known for bars of wood.\n" * 3)

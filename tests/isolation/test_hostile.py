@@ -18,7 +18,6 @@ FIELDS = [
     "id",
     "text",
     "on",
-    "tags",
     "tickets",
     "key",
     "name",

@@ -145,7 +145,6 @@ def test_a_file_that_is_called_like_another_s_chat_is_one_of_one_s_own(store: St
     mine = replace(
         theirs,
         title="x",
-        tags=(),
         project="",
         settings=None,
         messages=[replace(theirs.messages[0], text="x", attachments=())],

@@ -1,4 +1,4 @@
-"""The list of chats in a real browser: its order, keys, search, tags, what is deleted, and the browser's history."""
+"""The list of chats in a real browser: its order, keys, search, what is deleted, and the browser's history."""
 
 import re
 
@@ -243,44 +243,11 @@ def test_a_hit_is_marked_and_opens_where_it_stands(visitor: Chat, service: FakeS
 
 
 @pytest.mark.browser
-def test_tags_filter_the_list_and_a_deletion_can_be_taken_back_until_its_time_is_over_or_the_next_one(
+def test_a_deletion_can_be_taken_back_until_its_time_is_over_or_the_next_one(
     visitor: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = {title: stored_chat(service.store, title, 1) for title in "ABC"}
-    service.store.chats.set_tags(service.user, ids["A"], ["work"])
     visitor.open()
-    tags = visitor.page.get_by_role("group", name="Tags").get_by_role("button")
-    expect(tags).to_have_text(["work"])
-    visitor.menu("B", "Tags")
-    dialog = visitor.page.get_by_role("dialog", name="Tags of “B”")
-    field = dialog.get_by_role("textbox", name="New tags")
-    expect(field).to_be_focused()
-    dialog.get_by_role("checkbox", name="work").check()
-    field.fill("two words, , work")
-    dialog.get_by_role("button", name="Add").click()
-    expect(dialog.get_by_role("checkbox", name="two words")).to_be_checked()
-    expect(dialog.get_by_role("checkbox")).to_have_count(2)
-    dialog.get_by_role("button", name="Save").click()
-    expect(tags).to_have_text(["two words", "work"])
-    assert service.store.chats.get(service.user, ids["B"]).tags == ("two words", "work")
-    tags.filter(has_text="work").click()
-    expect(visitor.titles).to_have_text(["B", "A"])
-    expect(search(visitor)).to_have_value("tag:work")
-    expect(tags.filter(has_text="work")).to_have_attribute("aria-pressed", "true")
-    tags.filter(has_text="two words").click()
-    expect(visitor.titles).to_have_text(["B"])
-    visitor.press("Show chats of all tags")
-    expect(visitor.titles).to_have_text(["C", "B", "A"])
-    for leave, left in (("Escape", ["two words", "work"]), ("Save", ["work"])):
-        visitor.menu("B", "Tags")
-        dialog.get_by_role("checkbox", name="two words").uncheck()
-        visitor.page.keyboard.press("Escape") if leave == "Escape" else visitor.press("Save")
-        expect(tags).to_have_text(left)
-    visitor.menu("C", "Tags")
-    visitor.page.get_by_role("textbox", name="New tags").fill("animals, fun")
-    visitor.page.keyboard.press("Enter")  # saves
-    expect(tags).to_have_text(["animals", "fun", "work"])
-
     visitor.press("A")
     expect(visitor.questions).to_have_text(["A, question 1"])
     visitor.menu("A", "Delete")

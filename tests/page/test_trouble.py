@@ -186,7 +186,6 @@ def test_what_cannot_be_written_is_told_by_the_server_of_the_page(
                 event: (page.act("hc_dismiss", {}), page.act(event, {"id": 0, "text": "", **data}))[1]
                 for event, data in {
                     "hc_rename": {"id": chat, "text": "Renamed"},
-                    "hc_tags": {"id": chat, "tags": ["red"]},
                     "hc_edit": {"id": question.id, "text": "Asked otherwise"},
                     "hc_example": {"text": "Asked"},
                     "hc_export": {"id": chat, "text": "json"},

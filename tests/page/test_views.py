@@ -78,7 +78,7 @@ KNOWN = [
 ]  # fmt: skip
 """Names, and what was asked."""
 THEIRS = ", ".join((
-    ".hc-user", ".hc-text", ".hc-heading", ".hc-brand", ".hc-list .hc-title", ".hc-tags", ".hc-filter",
+    ".hc-user", ".hc-text", ".hc-heading", ".hc-brand", ".hc-list .hc-title", 
     ".hc-path", ".hc-writer", ".hc-arm", ".hc-sent", "#hc-said", "code", "pre", "kbd", "option", "script",
     "style", ".hc-model th > span:first-child",
     ".hc-found h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",

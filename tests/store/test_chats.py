@@ -1,4 +1,4 @@
-"""Conversations: list, search, tags, titles, copies; what is hidden or incognito goes to the byte."""
+"""Conversations: list, search, titles, copies; what is hidden or incognito goes to the byte."""
 
 from pathlib import Path
 from typing import Any
@@ -30,40 +30,6 @@ def test_archived_ones_are_found_last_and_draft(store: Store, user: int, ids: di
     reply = replied(store, user, ids["chat C"])
     assert drafting(store, user) == [reply]
     assert titles(store, user, "chat") == ["chat B", "chat A", "chat C"]  # and no longer pinned
-
-
-def test_a_search_finds_by_tags_and_words(store: Store, user: int, ids: dict[str, int]) -> None:
-    store.chats.set_tags(user, ids["chat A"], ["work", "Two words"])
-    store.chats.set_tags(user, ids["chat B"], ["WORK"])
-    store.chats.archive(user, ids["chat B"], True)
-    assert store.chats.tags(user) == ["Two words", "work"]
-    assert store.chats.get(user, ids["chat A"]).tags == ("Two words", "work")
-    assert [c.tags for c in store.chats.find(user)] == [(), ("Two words", "work")]
-    assert titles(store, user, "tag:Work") == ["chat A", "chat B"]  # archived ones last
-    assert titles(store, user, 'tag:work tag:"two words"') == ["chat A"]
-    assert titles(store, user, 'chat tag:"two words"') == ["chat A"]
-    assert titles(store, user, "tag:work nothing") == []
-    assert titles(store, user, "tag:other") == []
-    assert titles(store, user, "tag:") == []  # a word as any other, until there is a name
-    store.chats.set_tags(user, ids["chat A"], ["work"])
-    assert titles(store, user, 'tag:"two words"') == []
-    assert store.chats.tags(user) == ["work"]
-
-
-def test_tags_are_short_and_go_with_forks_and_the_chat(store: Store, user: int, ids: dict[str, int]) -> None:
-    store.chats.set_tags(user, ids["chat A"], [' #a\n"b" ', "", "  ", "x" * 99, "X" * 99, "\0"])
-    assert store.chats.get(user, ids["chat A"]).tags == ("a b", "x" * 40)
-    fork = store.chats.fork(user, store.messages.add(user, ids["chat A"], NewMessage(None, "?")))
-    assert store.chats.get(user, fork).tags == ("a b", "x" * 40)
-    store.chats.set_tags(user, fork, [])
-    store.chats.set_tags(user, ids["chat A"], ["work"])
-    assert store.chats.tags(store.users.ensure("bob")) == []
-    store.chats.hide(user, ids["chat A"])
-    assert store.chats.tags(user) == []
-    store.chats.restore(user, ids["chat A"])
-    assert store.chats.tags(user) == ["work"]
-    delete_for_good(store, user, ids["chat A"])
-    assert store.chats.tags(user) == []
 
 
 LONG_AGO = 0.0

@@ -48,13 +48,11 @@ def test_a_name_that_cannot_be_taken_is_refused(store: Store, user: int) -> None
 def test_chats_move_in_and_out(store: Store, user: int) -> None:
     garden = project(store, user, "Garden")
     inside, outside = store.chats.create(user, "in", garden), store.chats.create(user, "out")
-    store.chats.set_tags(user, inside, ["green"])
 
     def listed(*query: str, **which: int) -> list[int]:
         return [chat.id for chat in store.chats.find(user, *query, **which)]
 
     assert (listed(project=garden), listed(project=0)) == ([inside], [outside])
-    assert listed("tag:green", project=0) == [inside]
     store.projects.move(user, outside, garden)
     assert names(store, user) == [("Garden", 2)]
     with pytest.raises(NotFound, match="deleted in another tab"):

@@ -43,7 +43,6 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     edited = store.messages.edit_reply(user, reply, f"The {word} sleeps.")
     store.messages.put_call(user, reply, ToolCall("files", "read", "{}", "done", f"A {word} is here."))
     store.chats.rename(user, chat, f"Of a {word}")
-    store.chats.set_tags(user, chat, [word])
     documents, passages = Documents(store.connection), [Passage(word, word, f"A {word} plays bars of wood.")]
     documents.add(user, Document(0, word, 20, 0, False, False), chat, iter(passages))
     document = documents.listed(user, chat)[0].id

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hierchat.store import Chat, ChatMessage
-from hierchat.texts.importers.tree import array, chat, label, labels, message_of, name, record, seconds, text
+from hierchat.texts.importers.tree import array, chat, label, message_of, name, record, seconds, text
 
 NAME = "Open WebUI"
 _CALL = re.compile(r'<details type="tool_calls"[^>]*>[^<]*(?:<(?!/?details)[^<]*)*</details>\n?')
@@ -29,7 +29,6 @@ def read(value: dict[str, Any]) -> Chat:
         updated_at=seconds(value.get("updated_at")),
         found=nodes,
         current=name(history.get("currentId")),
-        tags=labels(inside.get("tags")) or labels(record(value.get("meta")).get("tags")),
     )
     folder = name(value.get("folder_id"))
     called = f"Open WebUI folder {folder[:6]}" if folder else ""

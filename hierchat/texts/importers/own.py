@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from hierchat.config import GenerationSettings
 from hierchat.store import Chat, ChatMessage
 from hierchat.store.records import Attachment, ChatSettings, Preset, Project, ToolCall
-from hierchat.texts.importers.tree import BadChat, array, chat, label, labels, name, record, seconds, text
+from hierchat.texts.importers.tree import BadChat, array, chat, label, name, record, seconds, text
 
 NAME = "hierchat"
 VERSION = 1
@@ -30,7 +30,6 @@ def written(made: Chat) -> dict[str, Any]:
         "title": made.title,
         "created_at": made.created_at,
         "updated_at": made.updated_at,
-        **({"tags": list(made.tags)} if made.tags else {}),
         **({"settings": _settings(made.settings) | {"preset": made.preset}} if made.settings else {}),
         **({"project": made.project} if made.project else {}),
         "current": made.current,
@@ -53,7 +52,6 @@ def read(value: dict[str, Any]) -> Chat:
         updated_at=seconds(value.get("updated_at")),
         found=[_read_message(record(message)) for message in array(value.get("messages"))],
         current=name(value.get("current")),
-        tags=labels(value.get("tags")),
     )
     made = replace(made, project=label(value.get("project")))
     if not (sets := record(value.get("settings"))):

@@ -36,11 +36,6 @@ def label(value: Any) -> str:
     return " ".join(text(value)[:_LONGEST_NAME].split())
 
 
-def labels(value: Any) -> list[str]:
-    """Return the names in a list, to be shown, without empty ones."""
-    return list(filter(None, map(label, array(value))))
-
-
 def record(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -89,7 +84,6 @@ def chat(
     updated_at: float | None,
     found: Sequence[ChatMessage],
     current: str | None,
-    tags: Sequence[str] = (),
 ) -> Chat:
     """Build a Chat from a source's messages. `source`: program:id, or a hash of its texts; time 0.0 is unknown.
     Messages without a known parent begin the conversation; empty ones are left out."""
@@ -106,7 +100,6 @@ def chat(
         updated_at=max(times) if updated_at is None else updated_at,
         messages=messages,
         current=at.get(current or "") or messages[-1].name,
-        tags=tags,
     )
 
 

@@ -75,7 +75,7 @@ def written(store: Store, user: int, out: Path, project: int | None = None) -> P
 
 
 def test_json_comes_in_as_it_was(store: Store, user: int, other: Store, there: int, tmp_path: Path) -> None:
-    """With branches, calls, files, tags, edited replies, settings, presets, projects and notes."""
+    """With branches, calls, files, edited replies, settings, presets, projects and notes."""
     teacher = store.presets.create(user, "Teacher", ChatSettings("Teach.", SAMPLING))
     store.presets.set_default(user, teacher)
     store.presets.create(user, "Other", ChatSettings("", {"temperature": 1.0}))
@@ -86,7 +86,6 @@ def test_json_comes_in_as_it_was(store: Store, user: int, other: Store, there: i
     store.messages.put_call(user, reply, CALL)
     edited = store.messages.edit_reply(user, reply, "Lalala")
     store.messages.add(user, chat, NewMessage(edited, "", files=FILES))
-    store.chats.set_tags(user, chat, ["work", "Two words"])
     store.chats.set_settings(user, chat, ChatSettings("Teach me.", SAMPLING, teacher, notes=False))
     store.projects.move(user, chat, garden)
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
@@ -244,7 +243,6 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     (sums,) = store.chats.find(user)
     store.chats.rename(user, sums.id, 'a/b: "c"?' + "\N{GRINNING FACE}" * 100)
     twin = chatted(store, user, "A/B c " + "\N{GRINNING FACE}" * 100)
-    store.chats.set_tags(user, twin, ["work", "Two words"])
     edited = store.messages.edit_reply(user, leaf(store, user, twin), "Lalala")
     asked = store.messages.add(user, twin, NewMessage(edited, "<think> is a mark", files=FILES))
     store.messages.add(user, twin, NewMessage(asked, join_reasoning("It asks.", "Yes."), "assistant"))
@@ -261,7 +259,6 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     assert blocks[3].startswith("## gpt-4o, 2023-11-")
     assert blocks[-1] == "*Other versions are left out: 1 messages. The export as JSON has them.*\n"
     for said in (
-        "\n\nTags: Two words, work\n\n",
         "## Reply, edited by you, ",
         "<details>\n<summary>Thoughts</summary>\n\nIt asks.\n\n</details>\n\nYes.",
         "File: a.md\n````md\n# One\n```\n````\n\nFile: b.py",
@@ -273,8 +270,10 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
 def test_settings_that_are_none_cost_only_themselves(
     store: Store, user: int, other: Store, there: int, tmp_path: Path
 ) -> None:
+    """And tags and summaries, which earlier versions exported, cost nothing."""
     chatted(store, user, "mine")
     (chat,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
+    chat["tags"], chat["messages"][0]["summary"] = ["work"], "Of songs."
     some = {"logit_bias": {"1": 2}, "x": [[]], "top_p": 0.5}
     values = [{"hierchat": 1, "preset": "Good", "settings": {"sampling": some}}]
     wrong = [{"temperature": -1}, {"temperature": "hot"}, {"top_k": 1e400}, {"stop": {"a": [1]}}]
