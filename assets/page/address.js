@@ -88,7 +88,7 @@ function goToChat(act, id, given = {}) {
   goTo(id ? 'chat' : 'new', wayToChat(id), act, { id, ...given });
 }
 
-when('#hc-new', (button) => button.addEventListener('click', () => afterMessage(() => goToChat('hc_new', 0))));
+when('#hc-new', (button) => button.addEventListener('click', () => goToChat('hc_new', 0)));
 acts.hc_fork = ({ id }) => {
   forks = true;
   trigger('hc_fork', { id });
@@ -99,7 +99,7 @@ function goToPanel(name) {
   goTo('panel', wayToPanel(name), 'hc_panel', { id: 0, text: name });
 }
 acts.hc_panel = ({ text }) => {
-  afterMessage(() => goToPanel(text));
+  goToPanel(text);
   leaveSidebar();
 };
 
@@ -127,7 +127,6 @@ onWord.step = (_step, before) => {
   find('.hc-panel:not(.hc-off)')?.setAttribute('data-seen', '');
   toHit(); // what was hidden by the outline could not be scrolled
   sendEarly();
-  sendWhatWaits();
 };
 
 function goToAddress() {
@@ -137,4 +136,4 @@ function goToAddress() {
   if (panel) goToPanel(panel);
   else goToChat('hc_go', Number(searchParams.get('c')) || 0);
 }
-window.addEventListener('popstate', () => afterMessage(goToAddress), { signal: window.hcEnd.signal });
+window.addEventListener('popstate', goToAddress, { signal: window.hcEnd.signal });

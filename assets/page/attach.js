@@ -10,8 +10,6 @@ const noted = JSON.parse(sessionStorage.getItem(COMPOSER) || '{"files": []}');
 when('#hc-box textarea', () => { if (!box().value) fillBox(unsent()); });
 
 const underway = new Set(); // keys of files that the server does not show yet
-let sendThen = false; // Enter was pressed while a file was being read, or on the way to another chat
-let goThen = null; // and then a step to another chat or view, which comes after that message
 
 const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 const reading = () => underway.size > 0 || Boolean(find('#hc-tray [data-reading]'));
@@ -40,24 +38,6 @@ function attachFile(file) {
   reader.onerror = () => attach(given, chosen); // a folder, or gone: the server says so
   reader.readAsDataURL(file);
 }
-
-// True where a message has to wait for its files, for the chat that it goes to, or for the one before; then it goes out.
-function hasToWait() {
-  sendThen = reading() || going() || requests.length > 0;
-  return sendThen;
-}
-function sendWhatWaits() {
-  if (!sendThen || reading() || going() || requests.length) return;
-  find('#hc-send').click();
-  waitsNoMore();
-}
-function waitsNoMore() {
-  const go = goThen;
-  sendThen = false;
-  goThen = null;
-  go?.();
-}
-const afterMessage = (go) => { if (sendThen) goThen = go; else go(); };
 
 acts.hc_attach = () => {
   const chooser = made('input', { type: 'file', multiple: true });
@@ -125,9 +105,7 @@ function count() {
   if (filled) counting = setTimeout(() => trigger('hc_count', { text: box().value }), 300);
 }
 on('input', (event) => {
-  if (event.target !== box()) return;
-  waitsNoMore();
-  count();
+  if (event.target === box()) count();
 });
 onBusy.push(() => setTimeout(count, 50)); // the box was emptied
 
@@ -149,15 +127,16 @@ when('#hc-tray', (place) => {
     for (const key of underway) if (tray.querySelector(`[data-file="${key}"]`)) underway.delete(key);
     note(tray);
     setTimeout(count, 0);
-    sendWhatWaits();
+    sendEarly();
   };
   changes(place, changed, { childList: true, subtree: true, characterData: true, attributes: true });
 });
 // What was refused is under way no more, and the message that waited for it is not sent without it.
 when('#hc-live', (live) => changes(live, () => {
-  if (!live.querySelector('[role=alert]')) return;
+  if (!live.querySelector('[role=alert]') || !reading()) return;
   underway.clear();
-  waitsNoMore();
+  for (const one of early.filter(({ act }) => act === 'hc_send')) early.splice(early.indexOf(one), 1);
+  sendEarly();
 }));
 
 let restored = !noted.files.length;

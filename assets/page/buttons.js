@@ -4,20 +4,35 @@ const KEY = '__KEY__';
 const acts = {};
 
 // The server follows the page to another chat or view once the stream says so (address.js). What else is asked before that
-// waits, since it is meant for where the page goes. A request for a reply is meant for where the page is: all else, steps
-// included, waits until the server has taken or refused it (ReplyHandlers._ask_on).
+// waits, since it is meant for where the page goes. A request for a reply is meant for where the page is: all that is pressed
+// after it, steps included, waits until the server has taken or refused it (ReplyHandlers._ask_on). A message waits for its
+// files, too.
 const STEPS = ['hc_new', 'hc_project_new', 'hc_open', 'hc_go', 'hc_panel'];
-const ASKS = ['hc_example', 'hc_edit', 'hc_again', 'hc_continue'];
+const ASKS = ['hc_send', 'hc_example', 'hc_edit', 'hc_again', 'hc_continue'];
 const ASKED_MS = 60_000; // after which an answer is not waited for any more
-const early = [];
+const early = []; // what waits, in its order: { act, given, request }
 const requests = []; // requests for a reply that are not answered yet, with the chat and text of those from the box
+let stepSent = 0; // number of the last step that the server was told of
 const toServer = trigger;
-trigger = (act, given) => {
-  if (!known() || requests.length || (going() && !STEPS.includes(act))) return void early.push([act, given]);
-  if (ASKS.includes(act)) asks({});
-  toServer(act, given);
+// `request`: of a message, the chat and the text.
+trigger = (act, given, request = {}) => {
+  early.push({ act, given, request });
+  sendEarly();
 };
-const sendEarly = () => { for (const [act, given] of early.splice(0)) trigger(act, given); };
+function sendEarly() {
+  let waits = false; // whether a request for a reply does
+  for (const one of [...early]) {
+    const { act, given, request } = one;
+    if (!known() || requests.length) return;
+    const there = STEPS.includes(act) || Number(shows.step) >= stepSent;
+    if (act === 'hc_attached' ? there : there && !waits && !(act === 'hc_send' && reading())) {
+      early.splice(early.indexOf(one), 1);
+      if (STEPS.includes(act)) stepSent = given.step;
+      if (ASKS.includes(act)) asks(request);
+      toServer(act, given);
+    } else waits ||= ASKS.includes(act);
+  }
+}
 
 function asks(request) {
   requests.push(request);
@@ -27,6 +42,10 @@ function asks(request) {
     sendEarly();
   }, ASKED_MS);
 }
+
+// Messages of a chat that the server has not taken yet: their texts stand at the beginning of its box until then.
+const underWay = (of = chatOfBox) => [...requests, ...early.filter(({ act }) => act === 'hc_send').map(({ request }) => request)]
+  .filter(({ chat }) => chat === of);
 
 // What is pressed is numbered: of several steps to another chat or view the last one counts, in whatever order they arrive.
 let lastNumber = 0;
@@ -42,7 +61,6 @@ onWord.asked = () => {
   const done = requests.splice(0, asked);
   if (taken === asked) done.forEach(leftTheBox);
   sendEarly();
-  sendWhatWaits();
 };
 
 // Values of Gradio's controls come with the answer to an event; where something else changed them, the page asks.

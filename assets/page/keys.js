@@ -22,14 +22,15 @@ on('keydown', (event) => {
   else shown.scrollTop += PAGES[event.key] * shown.clientHeight;
 });
 
-// The text goes as it is now. Whatever is pressed before the server has taken it finds the box empty then.
+// The text goes as it is now, without that of messages before it which the server has not taken yet.
 function send(event) {
   event.preventDefault();
   event.stopImmediatePropagation();
-  if (composing(event) || hasToWait()) return;
-  const text = box().value;
-  asks({ chat: chatOfBox, text });
-  toServer('hc_send', { text });
+  if (composing(event) || document.body.dataset.hcTo === 'panel') return; // where there is no box
+  const before = underWay();
+  const text = before.reduce(without, box().value);
+  if (before.length && !text.trim()) return; // pressed twice
+  trigger('hc_send', { text }, { chat: chatOfBox, text });
   if (text.trim()) follow();
 }
 on('keypress', (event) => {

@@ -71,10 +71,8 @@ on('keydown', (event) => {
 });
 
 acts.hc_open = ({ id, text }) => {
-  afterMessage(() => {
-    goToChat('hc_open', id, { text });
-    lookFor(id, text);
-  });
+  goToChat('hc_open', id, { text });
+  lookFor(id, text);
   leaveSidebar();
 };
 on('click', (event) => event.target.closest('#hc-list :is(.hc-snippet, .hc-when)')?.closest('li').querySelector('.hc-title').click());

@@ -86,10 +86,8 @@ acts.hc_origin = ({ button, id, text }) => {
   }
   hideTip();
   const { message, phrase } = JSON.parse(text);
-  afterMessage(() => {
-    goToChat('hc_open', id, { text: message });
-    lookForPhrase(id, message, phrase);
-  });
+  goToChat('hc_open', id, { text: message });
+  lookForPhrase(id, message, phrase);
 };
 // A click on any piece of a run is one on its first.
 on('click', (event) => {

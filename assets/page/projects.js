@@ -52,7 +52,7 @@ function editProject(project) {
 
 acts.hc_project_add = () => editProject({ id: 0, name: '', system_prompt: '', model: '', preset_id: null });
 acts.hc_project_new = ({ id }) => {
-  afterMessage(() => goToChat('hc_project_new', 0, { id }));
+  goToChat('hc_project_new', 0, { id });
   leaveSidebar();
 };
 acts.hc_project_edit = ({ id }) => editProject(projectOf(id));

@@ -25,15 +25,12 @@ function fillBox(text) {
 }
 
 // A message that the server has taken leaves the box, or what is kept of that of another chat; what was typed since stays.
-function leftTheBox({ chat, text }) {
+const without = (all, { text }) => (text && all.startsWith(text) ? all.slice(text.length).trimStart() : all);
+function leftTheBox(message) {
+  const { chat, text } = message;
   if (!text) return;
-  const [waits, go] = [sendThen, goThen];
-  goThen = null;
-  const without = (all) => (all.startsWith(text) ? all.slice(text.length).trimStart() : all);
-  if (chat === chatOfBox) fillBox(without(box().value));
-  else keepText(UNSENT + chat, without(sessionStorage.getItem(UNSENT + chat) || ''));
-  [sendThen, goThen] = [waits, go];
-  if (!box().value.trim()) waitsNoMore();
+  if (chat === chatOfBox) fillBox(without(box().value, message));
+  else keepText(UNSENT + chat, without(sessionStorage.getItem(UNSENT + chat) || '', message));
 }
 
 // What was sent, but not asked in the end, comes before what stands there. The server numbers it.
@@ -49,7 +46,7 @@ function boxBelongsTo(chat, chosen) {
   if (chat === chatOfBox) return;
   keepUnsent();
   if (!chosen) sessionStorage.removeItem(UNSENT + chatOfBox);
-  if (!chosen) for (const one of requests) if (one.chat === chatOfBox) one.chat = chat;
+  if (!chosen) for (const one of underWay()) one.chat = chat;
   const stays = chosen ? '' : box()?.value;
   chatOfBox = chat;
   const there = unsent();

@@ -1,6 +1,7 @@
 """Send and a step to another chat or view within a moment: what was pressed last is shown, and nothing is lost."""
 
 import random
+import re
 import threading
 import time
 from typing import Any
@@ -97,7 +98,7 @@ def test_what_is_typed_after_send_stays_with_the_next_place(
     chat.box.fill("For B")
     chat.go_to("A")
     chat.send("Sent to A")
-    chat.box.press_sequentially(" and more")
+    chat.box.press_sequentially("and more")  # before the server has taken that, or after
     expect(chat.box).to_have_value("and more")
     chat.box.press("Enter")
     chat.page.locator("#hc-new").click()
@@ -148,3 +149,30 @@ def test_nothing_of_the_old_chat_is_seen_on_the_way_to_a_new_one(
     expect(memory).to_have_text("")
     expect(title).to_have_text("New chat")
     service.script.release()
+
+
+@pytest.mark.browser
+def test_a_message_that_waits_goes_out_as_it_was_whatever_is_typed_or_pressed_then(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, measured = prepared(chat, service), threading.Event()
+
+    def measure(*args: object) -> None:
+        measured.wait(driving.PATIENCE_MS / 1e3)
+
+    monkeypatch.setattr(service, "require_room", measure)
+    chat.send("One")
+    chat.box.press_sequentially(" Two")
+    chat.box.press("Enter")  # waits for the first
+    chat.box.press("Enter")
+    chat.box.press_sequentially(" and a draft")
+    chat.page.evaluate(PRESS, STEPS["Models"])
+    chat.page.evaluate(PRESS, STEPS["B"])
+    chat.page.go_back()
+    expect(chat.page).to_have_url(re.compile(f"c={first}"))
+    measured.set()
+    expect(chat.page.locator("body[data-hc-to]")).to_have_count(0)
+    expect(chat.page.locator("#hc-title")).to_have_text("A")
+    expect(chat.questions).to_have_text(["A, question 1", "One", "Two"])
+    expect(chat.box).to_have_value("and a draft")
+    chat.until(lambda: [text for text, _ in service.asked] == ["One", "Two"])
