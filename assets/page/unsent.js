@@ -33,13 +33,17 @@ function leftTheBox(message) {
   else keepText(UNSENT + chat, without(sessionStorage.getItem(UNSENT + chat) || '', message));
 }
 
-// What was sent, but not asked in the end, comes before what stands there. The server numbers it.
-onWord.back = (text) => {
-  if (!text) return;
-  const back = text.slice(text.indexOf(' ') + 1);
-  const there = box().value.startsWith(back) ? box().value.slice(back.length).trim() : box().value.trim();
-  fillBox(there ? `${back}\n\n${there}` : back);
-};
+// What was sent, but not asked in the end, comes back to its chat, before what was typed there since. The server numbers it.
+onWord.back = (said) => { if (said) JSON.parse(said)[1].forEach(([chat, back]) => putBack(chat, back)); };
+function putBack(chat, back) {
+  const here = chat === chatOfBox;
+  const before = here ? box().value : sessionStorage.getItem(UNSENT + chat) || '';
+  const since = underWay(chat).reduce(without, before);
+  const there = since.startsWith(back) ? since.slice(back.length) : since;
+  const all = [before.slice(0, before.length - since.length), back, there].map((one) => one.trim()).filter(Boolean).join('\n\n');
+  if (here) fillBox(all);
+  else keepText(UNSENT + chat, all);
+}
 
 // `chosen`: the user went there. Where a chat gets its number, or is gone, the text stays in the box.
 function boxBelongsTo(chat, chosen) {

@@ -171,12 +171,12 @@ class Session:
     """How a reply ended while its conversation was not on the screen."""
     about: str = ""
     """What the note or the remark is about; empty where that cannot be settled."""
-    unsent: str = ""
-    """Text to put back into the box."""
+    unsent: dict[int, str] = field(default_factory=dict)
+    """Conversation (0: a new one) -> text to put back into the box there."""
     put_back: int = 0
     """Number of texts that were put back."""
     back: str = ""
-    """The last text that was put back, after its number."""
+    """What was put back last, with its number, in JSON."""
     pending: dict[Any, Any] = field(default_factory=dict)
     """Values of Gradio's controls that the page has to fetch."""
     fetch: int = 0
@@ -216,13 +216,15 @@ class Session:
         return taken
 
     def gone_from(self, conversation: int) -> None:
-        """Note that a chat is gone: files to be sent there stay in the box, if it is on the screen."""
+        """Note that a chat is gone: text and files to be sent there stay in the box, if it is on the screen."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None
             self.attached.setdefault(0, [])[:0] = files
 
     def overtaken(self, step: int) -> bool:
+            if text := self.unsent.pop(conversation, ""):
+                self.unsent[0] = text
         """Return whether a later click has arrived before this one; 0 is none."""
         late = 0 < step < self.step
         self.step = max(step, self.step)

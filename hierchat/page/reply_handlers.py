@@ -103,14 +103,15 @@ class ReplyHandlers(HandlerGroup):
     def edit(self, event: PageEvent) -> Update:
         """Send a new version of a question: a sibling of the old one."""
         session = event.session
-        session.unsent = event.text  # not lost, whatever comes
+        chat = session.conversation or 0
+        session.unsent[chat] = event.text  # not lost, whatever comes
         if self._views.now(session) is not None:
             raise Remark(_(_STAYS), notice=True)
         settings = chat_settings.taken(self._service, event)
         edited = self._on_path(session, event.id)
         if edited.role != "user":
             raise Remark(_(_GONE))
-        session.unsent = ""
+        del session.unsent[chat]
         files = [one for one in self._service.chats.attachments(event.user, edited.id) if not one.number]
         reply = self._question(session, edited.parent_id, event.text, event.controls.compare, files)
         return self._ask(session, reply, settings)
@@ -218,8 +219,10 @@ class ReplyHandlers(HandlerGroup):
         """Put a question back into the box, with its files, while the page shows that chat; return whether it does."""
         if session.gone or session.conversation != reply.conversation_id:
             return False
-        session.unsent = "\n\n".join(filter(None, [session.unsent, reply.text]))
-        attached = session.attached.setdefault(reply.conversation_id, [])
+        chat = reply.conversation_id
+        if reply.text:
+            session.unsent[chat] = "\n\n".join(filter(None, [session.unsent.get(chat), reply.text]))
+        attached = session.attached.setdefault(chat, [])
         self._page.kept.back(reply.user_id, attached, reply.files)
         return True
 

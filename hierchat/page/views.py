@@ -1,5 +1,6 @@
 """Build updates of the page, dictionaries from component to value: what every handler answers with."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -63,7 +64,8 @@ class Views:
         """Return the values that the page's script needs (stream.js); takes the text that returns to the box."""
         if session.unsent:
             session.put_back += 1
-            session.back, session.unsent = f"{session.put_back} {session.unsent}", ""
+            texts = [(chat, session.unsent.pop(chat)) for chat in list(session.unsent)]
+            session.back = json.dumps([session.put_back, texts])
         return {
             "step": str(session.step),
             "place": self._place(session),

@@ -176,3 +176,30 @@ def test_a_message_that_waits_goes_out_as_it_was_whatever_is_typed_or_pressed_th
     expect(chat.questions).to_have_text(["A, question 1", "One", "Two"])
     expect(chat.box).to_have_value("and a draft")
     chat.until(lambda: [text for text, _ in service.asked] == ["One", "Two"])
+
+
+EDIT = """(text) => {
+    const way = document.querySelector('#hc-thread [data-act=hc_edit]');
+    way.click();
+    const editor = way.closest('.hc-turn').shadowRoot;
+    editor.querySelector('textarea').value = text;
+    editor.querySelector('form').requestSubmit();
+}"""
+
+
+@pytest.mark.browser
+def test_text_that_is_refused_goes_back_to_the_box_of_its_own_chat(chat: Chat, service: FakeService) -> None:
+    """Behind a message there that is still on its way."""
+    prepared(chat, service)
+    service.script.hold()
+    chat.box.fill("Next")
+    enter = "() => document.querySelector('#hc-send').click()"
+    steps = f"([first, second, way]) => {{ ({EDIT})(first); ({EDIT})(second); ({enter})(); ({PRESS})(way); }}"
+    chat.page.evaluate(steps, ["First version", "Second version", STEPS["B"]])
+    expect(chat.page.locator("#hc-title")).to_have_text("B")
+    expect(chat.page.locator("body[data-hc-to]")).to_have_count(0)
+    expect(chat.box).to_have_value("")
+    service.script.release()
+    chat.go_to("A")
+    expect(chat.box).to_have_value("Second version")
+    expect(chat.questions).to_have_text(["First version", "Next"])

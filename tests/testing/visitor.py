@@ -153,7 +153,7 @@ class Visitor:
             list(self._called(fetch, None))
         if (back := self.shows["back"]) != self._back:  # as unsent.js does
             self._back, box = back, self._find("hc-box")
-            text, there = back.partition(" ")[2], self.html("hc-box")
+            text, there = json.loads(back)[1][-1][1], self.html("hc-box")
             there = there.removeprefix(text).strip()
             self._values[box._id] = f"{text}\n\n{there}" if there else text
 
