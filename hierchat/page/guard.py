@@ -40,6 +40,9 @@ _QUIET: dict[str, Any] = {
     "api_visibility": "private",
     "preprocess": False,
 }
+EACH: dict[str, Any] = {"trigger_mode": "multiple"}
+"""Option of `PageEvents.on` for a control or an action whose every press counts. Without it, Gradio drops those that
+come while an earlier one is not answered."""
 _NO_DATA = gr.EventData(None, None)
 _SLOW = 8
 """Threads for slow handlers of all pages: they must not take all that others need."""

@@ -14,7 +14,7 @@ from hierchat.language import _, later
 from hierchat.page import chat_settings, compare, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import EventFields, PageEvent, of_type, parsed, whole
-from hierchat.page.guard import SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
+from hierchat.page.guard import EACH, SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
 from hierchat.page.views import Update
 from hierchat.store import LOCAL_USER, NotFound
 from hierchat.store.records import ChatSettings, Project
@@ -37,13 +37,13 @@ class PageHandlers(HandlerGroup):
     def wire(self) -> None:
         on, p = self._page.on, self._parts
         on(self._page.app.load, self.load)
-        on("hc_fetch", lambda event: {}, trigger_mode="multiple")
+        on("hc_fetch", lambda event: {}, **EACH)
         on("hc_rest", self.rest, outputs=[])
         steps = {"hc_new": self.new, "hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
         for trigger, step in steps.items():
             # The last one counts. Gradio 6.31's "always_last" would run the first click again.
-            on(trigger, step, trigger_mode="multiple")
-        on("hc_details", self.details, trigger_mode="multiple")
+            on(trigger, step, **EACH)
+        on("hc_details", self.details, **EACH)
         on(p.query.change, self.search, [p.query], trigger_mode="always_last")
         on(p.compare.change, self.compare, [p.compare])
         # Each change, one after the other: the last one counts.
@@ -54,9 +54,10 @@ class PageHandlers(HandlerGroup):
         for name, handler in {
             "hc_incognito": self.incognito, "hc_incognito_keep": self.keep_incognito, "hc_more": self.more,
             "hc_forget": self.forget, "hc_earlier": self.earlier, "hc_latest": self.latest,
-            "hc_branch": self.branch, "hc_sources": self.sources,
         }.items():  # fmt: skip
             on(name, handler)
+        on("hc_branch", self.branch, **EACH)
+        on("hc_sources", self.sources, **EACH)
 
     def load(self, event: PageEvent) -> Update:
         """Draw a page that opens: the conversation in its address, if this user has it, or the panel."""
@@ -244,11 +245,13 @@ class ChatHandlers(HandlerGroup):
     def wire(self) -> None:
         handlers: dict[str, Callable[..., Update]] = {
             "hc_delete": self.delete, "hc_delete_copies": self.delete_copies, "hc_restore": self.restore,
-            "hc_show_archived": self.show_archived,
-            "hc_fork": self.fork, "hc_titled": self.titled, "hc_edit_reply": self.edit_reply,
+            "hc_edit_reply": self.edit_reply,
         }  # fmt: skip
         for name, handler in handlers.items():
-            self._page.on(name, handler)
+            self._page.on(name, handler, **EACH)
+        self._page.on("hc_show_archived", self.show_archived)
+        self._page.on("hc_fork", self.fork)
+        self._page.on("hc_titled", self.titled)
         chats = self._service.chats
         acts: dict[str, Callable[[PageEvent], None]] = {
             "hc_rename": lambda event: chats.rename(event.user, event.id, event.text),
@@ -256,7 +259,7 @@ class ChatHandlers(HandlerGroup):
             "hc_archive": lambda event: chats.archive(event.user, event.id, event.data["on"]),
         }
         for name, act in acts.items():
-            self._page.on(name, partial(self.change, act))
+            self._page.on(name, partial(self.change, act), **EACH)
 
     def change(self, act: Callable[[PageEvent], None], event: PageEvent) -> Update:
         """Apply `act` to a chat that the list or the head of the page shows."""
@@ -336,10 +339,9 @@ class ProjectHandlers(HandlerGroup):
     def wire(self) -> None:
         for name, handler in {
             "hc_project": self.unfold, "hc_project_save": self.save, "hc_project_delete": self.delete,
-            "hc_project_restore": self.restore, "hc_move": self.move,
+            "hc_project_restore": self.restore, "hc_move": self.move, "hc_project_new": self.begin,
         }.items():  # fmt: skip
-            self._page.on(name, handler)
-        self._page.on("hc_project_new", self.begin, trigger_mode="multiple")
+            self._page.on(name, handler, **EACH)
 
     def unfold(self, event: PageEvent) -> Update:
         """Show the chats of a project below its name, in place of another's, or hide them again."""
@@ -403,8 +405,8 @@ class PresetHandlers(HandlerGroup):
     def wire(self) -> None:
         on, p = self._page.on, self._parts
         shown, drawn = [p.controls], [*p.settings.fields, p.settings.tools]
-        on("hc_notes", self.note)
-        on("hc_remember", self.remember)
+        on("hc_notes", self.note, **EACH)
+        on("hc_remember", self.remember, **EACH)
         on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
         on("hc_settings_back", self.bring_back, outputs=[*drawn, p.bus])
         on(p.settings.preset.input, self.choose, [p.settings.preset, *shown], drawn)

@@ -19,7 +19,7 @@ from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import PageEvent, fields, of_type, parsed, whole
-from hierchat.page.guard import HandlerGroup, Remark
+from hierchat.page.guard import EACH, HandlerGroup, Remark
 from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, open_conversation, read_ahead
 from hierchat.page.views import Update
 from hierchat.runtime.template import PromptError
@@ -63,7 +63,7 @@ class ReplyHandlers(HandlerGroup):
             finally:
                 event.session.asked += 1
 
-        self._page.on(trigger, acknowledged, inputs, trigger_mode="multiple")
+        self._page.on(trigger, acknowledged, inputs, **EACH)
 
     def send(self, event: PageEvent) -> Update:
         """Send the text of the box to the open conversation, or queue it behind its reply in progress."""
@@ -232,14 +232,14 @@ class AttachingHandlers(HandlerGroup):
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
-        on("hc_attached", self.attach, outputs=[], slow=True, trigger_mode="multiple")
+        on("hc_attached", self.attach, outputs=[], slow=True, **EACH)
         on("hc_kept", self.again, outputs=[])
-        on("hc_detach", self.detach, outputs=[], trigger_mode="multiple")
+        on("hc_detach", self.detach, outputs=[], **EACH)
         on("hc_inline", self.inline, [p.box], [p.box])
         on("hc_next_edit", self.edit_next, [p.box], [p.box])
-        on("hc_next_cancel", self.cancel_next, outputs=[])
+        on("hc_next_cancel", self.cancel_next, outputs=[], **EACH)
         on("hc_count", self.count, [p.controls], [], trigger_mode="always_last")
-        on("hc_attachment", self.show)
+        on("hc_attachment", self.show, **EACH)
 
     def attach(self, event: PageEvent) -> None:
         """Read a file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""

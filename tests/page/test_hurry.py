@@ -203,3 +203,23 @@ def test_text_that_is_refused_goes_back_to_the_box_of_its_own_chat(chat: Chat, s
     chat.go_to("A")
     expect(chat.box).to_have_value("Second version")
     expect(chat.questions).to_have_text(["First version", "Next"])
+
+
+@pytest.mark.browser
+def test_of_presses_on_several_chats_before_an_answer_none_is_dropped(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chats = [stored_chat(service.store, title, 1) for title in ("A", "B", "C")]
+    chat.open()
+    delete, goes_on = service.chats.delete, threading.Event()
+
+    def late(*arguments: Any) -> Any:
+        goes_on.wait(driving.PATIENCE_MS / 1e3)
+        return delete(*arguments)
+
+    monkeypatch.setattr(service.chats, "delete", late)
+    for title in ("A", "B"):
+        chat.page.get_by_role("button", name=title, exact=True).press("Delete")
+    goes_on.set()
+    expect(chat.titles).to_have_text(["C"])
+    assert [one.id for one in service.store.chats.find(service.user)] == chats[2:]
