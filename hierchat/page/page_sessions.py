@@ -164,6 +164,7 @@ class Session:
     deleted_open: bool = False
     picked: str = ""
     """The model that was loaded, or coming, when the page's picker was drawn."""
+    """Whether the chat that was deleted last was on the screen, and nothing else was opened since."""
     titled: int = 0
     """How many titles of models the list has shown."""
     query: str = ""
@@ -222,6 +223,8 @@ class Session:
             self.conversation = self.until = None
             self.attached.setdefault(0, [])[:0] = files
 
+            if text := self.unsent.pop(conversation, ""):
+                self.unsent[0] = text
     def overtaken(self, step: int) -> bool:
             if text := self.unsent.pop(conversation, ""):
                 self.unsent[0] = text

@@ -224,3 +224,18 @@ def test_what_was_read_ahead_is_forgotten_as_incognito_is_switched_on(service: F
     service.read_ahead(NextQuestion(service.user, None))
     page.press("hc_incognito")
     assert not service.read
+
+
+def test_a_chat_that_was_deleted_comes_back_to_the_screen_unless_something_else_was_opened(
+    service: FakeService,
+) -> None:
+    chat = service.store.chats.create(service.user, "Kazoo")
+    service.store.messages.add(service.user, chat, NewMessage(None, "a kazoo"))
+    for opened, place in (((), str(chat)), (("hc_new",), "0"), (("hc_panel", "models"), "panel models")):
+        visitor = Visitor(service, c=str(chat))
+        visitor.press("hc_delete", id=chat)
+        if opened:
+            visitor.press(opened[0], text=opened[-1])
+        visitor.press("hc_restore", id=chat)
+        assert visitor.place == place
+        assert visitor.app.page_events.sessions.find(visitor.key).conversation == (None if opened else chat)
