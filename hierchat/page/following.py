@@ -60,6 +60,8 @@ class Follower:
         if session.list_seen == changes.count(user):
             return update
         shown = session.conversation
+        if shown is not None:  # its reply may have come while the page's stream was cut
+            self._service.chats.mark_read(user, shown)
         update |= views.chats(session) | views.settings_news(session)
         if shown is not None and not self._service.chats.has(user, shown):
             return update | views.missing(session, kept=False)

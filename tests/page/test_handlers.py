@@ -239,3 +239,15 @@ def test_a_chat_that_was_deleted_comes_back_to_the_screen_unless_something_else_
         visitor.press("hc_restore", id=chat)
         assert visitor.place == place
         assert visitor.app.page_events.sessions.find(visitor.key).conversation == (None if opened else chat)
+
+
+def test_a_reply_that_ended_while_the_stream_of_its_page_was_cut_counts_as_read(service: FakeService) -> None:
+    chat = service.store.chats.create(service.user, "Kazoo")
+    shows, another = Visitor(service, c=str(chat)), Visitor(service)
+    service.store.chats.mark_unread(service.user, chat, True)
+    another.look()
+    assert "hc-unread" in another.html("hc-list")
+    shows.look()
+    assert "hc-unread" not in shows.html("hc-list")
+    another.look()
+    assert "hc-unread" not in another.html("hc-list")
