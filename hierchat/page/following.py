@@ -11,7 +11,7 @@ from hierchat.chat.service import ChatService
 from hierchat.page import compare, conversation, status
 from hierchat.page.components import Components
 from hierchat.page.conversation import GrowingReply
-from hierchat.page.page_sessions import Session
+from hierchat.page.page_sessions import UNKNOWN, Session
 from hierchat.page.views import Update, Views, deleted
 
 FIGURES_SECONDS = 0.5
@@ -30,7 +30,7 @@ class Follower:
     def behind(self, session: Session) -> bool:
         """Return whether something changed since the page was drawn, without a look at the store."""
         now, count = self._service.model_status.name, self._service.changes.count(session.user)
-        changed = session.picked != now or session.list_seen != count
+        changed = session.picked != now or session.seen != count or session.list_seen == UNKNOWN
         return changed or session.gone or not session.screen.parts
 
     def news(self, session: Session) -> Update:
@@ -57,17 +57,22 @@ class Follower:
         """Draw what was changed in the store, here or on another page."""
         user, views, changes = session.user, self._views, self._service.changes
         update = views.model(session) if session.picked != self._service.model_status.name else {}
-        if session.list_seen == changes.count(user):
+        if session.seen == (count := changes.count(user)) and session.list_seen != UNKNOWN:
             return update
         shown = session.conversation
         if shown is not None:  # its reply may have come while the page's stream was cut
             self._service.chats.mark_read(user, shown)
-        update |= views.chats(session) | views.settings_news(session)
+        if session.list_seen != count:
+            update |= views.chats(session)
+        update |= views.settings_news(session)
         if shown is not None and not self._service.chats.has(user, shown):
             return update | views.missing(session, kept=False)
         if changes.changed(user, shown) > session.thread_seen:
-            return update | views.conversation(session)
-        return update | views.heading(session) | views.live(session) | views.tray(session)
+            update |= views.conversation(session)
+        else:
+            update |= views.heading(session) | views.live(session) | views.tray(session)
+        session.seen = count
+        return update
 
     def _drawing(self, session: Session, reply: ReplyInProgress) -> DrawState:
         """Return a function that draws the states of a reply one after the other, its figures as often as can be

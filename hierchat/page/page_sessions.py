@@ -129,8 +129,10 @@ class Session:
     """and how many of them were not refused."""
     note: str = ""
     """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
+    seen: int = UNKNOWN
+    """The count of the user's news (store.changes) that the whole screen shows at least."""
     list_seen: int = UNKNOWN
-    """The count of the user's news (store.changes) when the list was drawn; UNKNOWN: it has to be drawn."""
+    """The same for the list; UNKNOWN: it has to be drawn."""
     thread_seen: int = 0
     """The count of the user's news when the conversation on the screen was drawn."""
     incognito: bool = False
@@ -162,9 +164,9 @@ class Session:
     archived: bool = False
     undo: str = ""
     deleted_open: bool = False
+    """Whether the chat that was deleted last was on the screen, and nothing else was opened since."""
     picked: str = ""
     """The model that was loaded, or coming, when the page's picker was drawn."""
-    """Whether the chat that was deleted last was on the screen, and nothing else was opened since."""
     titled: int = 0
     """How many titles of models the list has shown."""
     query: str = ""
@@ -221,13 +223,11 @@ class Session:
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None
+            if text := self.unsent.pop(conversation, ""):
+                self.unsent[0] = text
             self.attached.setdefault(0, [])[:0] = files
 
-            if text := self.unsent.pop(conversation, ""):
-                self.unsent[0] = text
     def overtaken(self, step: int) -> bool:
-            if text := self.unsent.pop(conversation, ""):
-                self.unsent[0] = text
         """Return whether a later click has arrived before this one; 0 is none."""
         late = 0 < step < self.step
         self.step = max(step, self.step)
@@ -238,6 +238,7 @@ class Session:
         self.remark = self.note = self.about = self.panel = self.removing = ""
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
+        self.deleted_open = False
 
 
 class Sessions:

@@ -46,12 +46,17 @@ class Views:
         return self.everything(session) | self.model(session) | {self._parts.account: account}
 
     def everything(self, session: Session) -> Update:
-        return self.conversation(session) | self.chats(session)
+        seen = self._service.changes.count(session.user)
+        drawn = self.conversation(session) | self.chats(session)
+        session.seen = seen  # what changed meanwhile, the stream draws
+        return drawn
 
     def step(self, session: Session) -> Update:
         """Draw what a click opened, and the list if it changed: the script marks in it what is open (list.js)."""
-        now = session.list_seen == self._service.changes.count(session.user)
-        return self.conversation(session) | ({} if now else self.chats(session))
+        seen = self._service.changes.count(session.user)
+        drawn = self.conversation(session) | ({} if session.list_seen == seen else self.chats(session))
+        session.seen = seen
+        return drawn
 
     def open_panel(self, session: Session, name: str) -> Update:
         """Show a panel in place of the conversation; an empty page if there is none of this name."""
@@ -120,7 +125,7 @@ class Views:
 
     def chats(self, session: Session) -> Update:
         """Draw the list of conversations that the search finds, and the lines below it."""
-        query, session.list_seen = session.query, self._service.changes.count(session.user)
+        query, seen = session.query, self._service.changes.count(session.user)
         found = self._service.chats.find(
             session.user, query, session.listed, archived=session.archived, unfolded=session.unfolded
         )
@@ -134,6 +139,7 @@ class Views:
         drawn += sidebar.conversation_list(
             found, session.conversation, date.today(), query, show_archived=archived
         )
+        session.list_seen = seen
         latest = sorted([] if query.strip() or archived else found.conversations, key=lambda c: -c.updated_at)
         return {
             self._parts.list: drawn,

@@ -251,3 +251,13 @@ def test_a_reply_that_ended_while_the_stream_of_its_page_was_cut_counts_as_read(
     assert "hc-unread" not in shows.html("hc-list")
     another.look()
     assert "hc-unread" not in another.html("hc-list")
+
+
+def test_what_another_tab_changed_is_drawn_though_this_one_drew_its_list_since(service: FakeService) -> None:
+    chat = service.store.chats.create(service.user, "Kazoo")
+    asked = service.store.messages.add(service.user, chat, NewMessage(None, "a kazoo"))
+    visitor = Visitor(service, c=str(chat))
+    service.store.messages.add(service.user, chat, NewMessage(asked, "no kazoo", "assistant"))
+    service.changes.notify(service.user, chat)
+    visitor.press("hc_rename", id=chat, text="Renamed")
+    assert "no kazoo" in visitor.says("hc-thread")
