@@ -21,7 +21,11 @@ from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.latency import PIECES, reading_rates
 from hierchat.engine.runner import CachedSequence
+from hierchat.models.architectures.families import EXPERTS
+from hierchat.models.architectures.model_config import experts_of
 from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.blocks import Blocks
 from hierchat.models.progress import terminal_progress
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
@@ -188,8 +192,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
     model = runner.model if isinstance(runner, CpuRunner) else None
     if model:
-        result["weights_mb"] = round(model.nbytes / 1e6, 1)
-        result["weights_over_file"] = round(model.nbytes / model.file_bytes, 3)
+        size = matrix_bytes(model)
+        result["weights_mb"] = round(size / 1e6, 1)
+        result["weights_over_file"] = round(
+            size / sum(one.rows * one.row_bytes for one in matrices(model)), 3
+        )
     with ExitStack() as stack:
         peers = _peers(args.peers, entry, served, result["threads"] or torch.get_num_threads(), stack)
         programs: dict[str, Program] = {OURS: Ours(sequence)}
@@ -220,6 +227,25 @@ def _peers(
     return found
 
 
+def matrices(model: BlockModel) -> list[Blocks]:
+    """Return the matrices that a forward reads. Of an embedding that is not the head it reads a row per token."""
+    each = [matrix for layer in model.layers for matrix in layer.values()]
+    return [model.head, *each, *([model.layer_projection] if model.layer_projection else [])]
+
+
+def matrix_bytes(model: BlockModel) -> int:
+    return sum(matrix.nbytes for matrix in matrices(model))
+
+
+def row_bytes(model: BlockModel) -> int:
+    """Return the bytes that a forward of one row reads: of several experts, those that a token activates."""
+    experts, active = experts_of(model.config)
+    if "router" not in model.layers[0]:
+        return matrix_bytes(model)
+    several = sum(layer[name].nbytes for layer in model.layers for name in EXPERTS if name != "router")
+    return matrix_bytes(model) - several * (experts - active) // experts
+
+
 def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """Compute what limits a forward: by context the bytes that it reads, and its rate against what all threads read."""
     threads = runner.team.threads
@@ -228,7 +254,7 @@ def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> di
     per_position = sum(part.nbytes for kind in runner.slots for part in kind) // held
     found: dict[str, Any] = {"gigabytes_per_second": round(most, 1), "contexts": {}}
     for context, curve in contexts.items():
-        read = runner.model.row_bytes + int(context) * per_position
+        read = row_bytes(runner.model) + int(context) * per_position
         rate = read / curve["1"] / 1e6
         found["contexts"][context] = {
             "read_mb": round(read / 1e6, 1),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -23,9 +24,9 @@ from hierchat.checks.doctor import anonymous, version_of
 from hierchat.checks.exactness import Compared, check
 from hierchat.checks.runs import Dialogue, Question, machine
 from hierchat.config import GenerationSettings
-from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
+from hierchat.engine.backends import IMPLEMENTATIONS
 from hierchat.engine.engine import GenerationRequest
-from hierchat.engine.fallback import forget_lost
+from hierchat.engine.fallback import folder as records
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.device_memory import best_device
@@ -125,8 +126,17 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
     print(anonymous(block(_device(device), tried)))
     right = all(one.right for one in tried)
     if right:
-        forget_lost()  # what hung in an earlier start does so no more
+        for file in records().glob("*.json"):  # what hung in an earlier start does so no more
+            file.unlink(missing_ok=True)
     return 0 if right else 1
+
+
+def implementation_names(device: str) -> list[str]:
+    """Name the implementations that a device may have for a model without windows, the fastest first."""
+    if device.startswith("cpu"):
+        return ["slots", "plain"]
+    graphs = device.startswith("cuda") and find_spec("triton") is not None
+    return list(IMPLEMENTATIONS) if graphs else list(IMPLEMENTATIONS)[2:]
 
 
 def in_process(*which: str, seconds: float | None = None) -> dict[str, Any]:

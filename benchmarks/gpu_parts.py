@@ -27,7 +27,7 @@ from hierchat.drafting.payoff import payoff_of_drafting
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out, capture
-from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Multiply, Packed, multiply_plainly, unfilled
+from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, multiply_plainly, unfilled
 from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix
 from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
@@ -37,6 +37,8 @@ from hierchat.models.formats.gguf_module import filled
 
 Row = tuple[str, dict[str, Any]]
 """A label and its figures by column."""
+Multiply = Callable[[torch.Tensor, Packed, torch.Tensor | None], torch.Tensor]
+"""Product of rows [rows, inputs] and a matrix, with a bias: [rows, outputs], of the dtype of the rows."""
 
 
 class NotBuilt(Exception):

@@ -169,14 +169,6 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
     return [Implementation(name, make, name not in ("plain", "eager")) for name, make in makers.items()]
 
 
-def implementation_names(device: str) -> list[str]:
-    """Name the implementations that a device may have for a model without windows, the fastest first."""
-    if device.startswith("cpu"):
-        return ["slots", "plain"]
-    graphs = device.startswith("cuda") and find_spec("triton") is not None
-    return list(IMPLEMENTATIONS) if graphs else list(IMPLEMENTATIONS)[2:]
-
-
 def remark(selected: Selected) -> str:
     """Explain to the user why nothing faster computes the model; empty where nothing failed."""
     if not selected.failed:

@@ -139,13 +139,6 @@ def attempt_records() -> list[AttemptRecord]:
     return sorted(found, key=lambda one: (one.model, one.device))
 
 
-def forget_lost() -> None:
-    """Delete all records: everything is tried again at the next start."""
-    for file in folder().glob("*.json"):
-        with suppress(OSError):
-            file.unlink()
-
-
 @dataclass(slots=True)
 class Selection:
     """Try implementations in turn, with the proof that each has to give, and limits."""

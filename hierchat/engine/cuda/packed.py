@@ -3,7 +3,7 @@ Parts of the blocks are separate tensors, in which rows are neighbours, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -242,10 +242,6 @@ def _scales(
 @cache
 def _levels(name: str, device: torch.device) -> torch.Tensor:
     return torch.tensor(LEVELS.get(name, ()), dtype=torch.int8, device=device)
-
-
-Multiply = Callable[[torch.Tensor, Packed, torch.Tensor | None], torch.Tensor]
-"""Product of rows [rows, inputs] and a matrix, with a bias: [rows, outputs], of the dtype of the rows."""
 
 
 def multiply_plainly(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:

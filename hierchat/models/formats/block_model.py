@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.families import ARCHITECTURES, EXPERTS
+from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import (
     FULL,
-    experts_of,
     layer_input_size,
     matrix_sizes,
     require_consistent,
@@ -177,29 +176,6 @@ class BlockModel:
             mtp={name: one.as_floats() for name, one in self.mtp.items()},
             layer_projection=self.layer_projection and self.layer_projection.as_floats(),
         )
-
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes of all that forwards read: of an embedding that is not the head, a row per token."""
-        return sum(matrix.nbytes for matrix in self._read())
-
-    @property
-    def row_bytes(self) -> int:
-        """Return the bytes that a forward of one row reads: of several experts, those that a token activates."""
-        experts, active = experts_of(self.config)
-        if "router" not in self.layers[0]:
-            return self.nbytes
-        several = sum(layer[name].nbytes for layer in self.layers for name in EXPERTS if name != "router")
-        return self.nbytes - several * (experts - active) // experts
-
-    @property
-    def file_bytes(self) -> int:
-        """Return the bytes of these weights in the file that the model came from."""
-        return sum(matrix.file_bytes for matrix in self._read())
-
-    def _read(self) -> Iterable[Blocks]:
-        each = [matrix for layer in self.layers for matrix in layer.values()]
-        return [self.head, *each, *([self.layer_projection] if self.layer_projection else [])]
 
 
 def require_sizes(model: BlockModel) -> None:

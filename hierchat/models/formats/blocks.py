@@ -47,11 +47,6 @@ class Blocks:
         return self.data.nbytes
 
     @property
-    def file_bytes(self) -> int:
-        """Return the bytes of the matrix in a file of this type: without the rows that fill up its last panel."""
-        return self.rows * self.row_bytes
-
-    @property
     def is_whole(self) -> bool:
         """Tell whether the data are as long as the sizes say, in panels for this processor: kernels check no bounds."""
         from hierchat.jit import LANES

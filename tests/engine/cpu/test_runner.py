@@ -195,15 +195,3 @@ def test_broken_weights_give_no_number_and_break_no_memory(name: str, weights: s
     model.model.layers[1].get_submodule(weights).weight.fill_(float("nan"))
     target = CpuRunner(block_model(model), context_length=CONTEXT).open()
     assert np.isnan(np.asarray(target.forward([1, 2, 3], [-1, 0, 1]))).all()
-
-
-@pytest.mark.parametrize("name", ["qwen3 moe", "gpt-oss"])
-def test_a_forward_of_one_row_reads_what_is_awake(name: str) -> None:
-    config = CONFIGS[name].to_dict()
-    blocks = block_model(model_of(CONFIGS[name]), lambda floats: pack(floats, 8))
-    experts, active = (12, 3) if name == "qwen3 moe" else (6, 2)
-    several = sum(layer[place].nbytes for layer in blocks.layers for place in ("gate", "up", "down"))
-    assert blocks.nbytes - blocks.row_bytes == several * (experts - active) // experts
-    assert step(config, own=True) == "kernels"
-    plain = block_model(model_of(CONFIGS["llama"]))
-    assert plain.row_bytes == plain.nbytes
