@@ -17,7 +17,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.engine.draft_model import CachedDraftModel
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.hierarchy.plan import Found, Plan, Provenance
-from hierchat.hierarchy.planner import Hierarchy, Learner
+from hierchat.hierarchy.planner import Hierarchy
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,18 @@ class Ending:
 
 @dataclass(eq=False)
 class Level(Proposer):
-    """Writes drafts of at least `least` tokens by a draft model, with drafts of the level or databases below."""
+    """Writes drafts of at least `least` tokens by a draft model, with drafts of the level or databases below.
+    `number` is its own among the hierarchy's levels, and `above` that of the level that verifies its drafts."""
 
     model: CachedDraftModel
     below: Drafter | Level | None
     least: int
-    _learner: Learner
+    number: int
+    above: int
+    _hierarchy: Hierarchy
     _ending: Ending
+    context: int = 0
+    """Tokens of the text before this step, by which the hierarchy tells contexts apart."""
 
     def __post_init__(self) -> None:
         self._start = 0
@@ -63,7 +68,7 @@ class Level(Proposer):
             try:
                 tokens = self.model.verify(drafts)
             except BrokenLogits:
-                self._learner.leave_out()
+                self._hierarchy.leave_out(self.number)
                 raise
             if not tokens:
                 break
@@ -71,7 +76,9 @@ class Level(Proposer):
                 self.below.observe(tokens)
             bonus = self._add(drafts, tokens)
             ms = (time.perf_counter() - began) * 1e3 - (self.model.read_ms - read)
-            self._learner.forwarded(len(tokens) - 1, bonus, ms)
+            if isinstance(self.below, Drafter):
+                learned = self._hierarchy.retrieval_estimate(self.number, self.context)
+                learned.note(len(tokens) - 1, bonus, ms)
             if any(token in self._ending.end_ids for token in tokens):
                 break
         chain = self._draft
@@ -101,7 +108,7 @@ class Level(Proposer):
         while same < min(len(tokens), len(self._draft)) and tokens[same] == self._draft[same]:
             same += 1
         if self._draft:
-            self._learner.looked_at(self._kinds, same)
+            self._hierarchy.agreement(self.number, self.above, self.context).note(self._kinds, same)
         self.follow(self._start + same if self._draft else self.model.length, tokens[same:])
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
@@ -134,7 +141,7 @@ class HierarchicalDrafter(Proposer):
         self.plan: Plan | None = None
         """The plan that was last followed."""
         self._highest: Level | None = None
-        self._learners: list[Learner] = []
+        self._levels: list[Level] = []
         self._text: list[int] = []
         self._searched: Plan | None = None
         self._wrote = self._beside = False
@@ -168,8 +175,8 @@ class HierarchicalDrafter(Proposer):
             context = len(self._text)
             if self.hierarchy.skips_models(self.plan, expected, self._tree, len(tree), context):
                 return tree
-        for learner in self._learners:
-            learner.context = len(self._text)
+        for level in self._levels:
+            level.context = len(self._text)
         began = time.perf_counter()
         try:
             chain = self._highest.propose(limit)
@@ -238,13 +245,12 @@ class HierarchicalDrafter(Proposer):
         return found.ms if self._highest else 0.0
 
     def _build(self, plan: Plan) -> None:
-        self.plan, self._highest, self._learners = plan, None, []
+        self.plan, self._highest, self._levels = plan, None, []
         for at, (level, length) in enumerate(zip(plan.levels, plan.lengths, strict=False)):
-            with_retrieval = plan.retrieval and at == 0
-            below = self._retrieval_levels[level] if with_retrieval else self._highest
-            learner = Learner(self.hierarchy, level, plan.levels[at + 1], with_retrieval=with_retrieval)
-            self._learners.append(learner)
-            self._highest = Level(self._models[level], below, length, learner, self._ending)
+            below = self._retrieval_levels[level] if plan.retrieval and at == 0 else self._highest
+            model, above = self._models[level], plan.levels[at + 1]
+            self._highest = Level(model, below, length, level, above, self.hierarchy, self._ending)
+            self._levels.append(self._highest)
 
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
         """Propose the databases' tree, whose nodes are worth their rows at the pace expected of the plan."""

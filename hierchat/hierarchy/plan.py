@@ -140,7 +140,7 @@ def best_plan(stack: LevelStack, most: int = MOST) -> Found:
     return min(scored, key=lambda found: found.ms)
 
 
-def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[Found]:
+def shortest_paths(stack: LevelStack, most: int = MOST) -> list[Found]:
     """Find the best few plans, best first, by L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), as if drafts had exactly the
     length asked for. g = 1 + a + ... + a^T is the expected number of tokens of a forward over T drafts. L_j grows
     with L_i, so the best plans are made of best plans of lower levels: a shortest path."""
@@ -162,7 +162,7 @@ def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[
                     (*path.plan.levels, above), (*path.plan.lengths, int(sizes[at])), path.plan.retrieval
                 )
                 found.append(Found(plan, float(latencies[at])))
-        best.append(heapq.nsmallest(few, found, key=lambda one: one.ms))
+        best.append(heapq.nsmallest(FEW, found, key=lambda one: one.ms))
     return best[-1]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -340,28 +339,3 @@ class Hierarchy:
 def bucket(context: int) -> int:
     """Return the number of the range of context lengths in which this one lies."""
     return sum(context >= border for border in BUCKETS)
-
-
-@dataclass(slots=True)
-class Learner:
-    """Teach the hierarchy what becomes of one level's work."""
-
-    hierarchy: Hierarchy
-    level: int
-    above: int
-    with_retrieval: bool
-    context: int = 0
-    """Tokens of the text now."""
-
-    def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
-        """Note that a forward kept so many drafts (all if its token is a `bonus`), and took `ms` with all below."""
-        if self.with_retrieval:
-            self.hierarchy.retrieval_estimate(self.level, self.context).note(kept, bonus, ms)
-
-    def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        """Note that the level above accepted so many of a draft's tokens from its beginning, and refused the next."""
-        self.hierarchy.agreement(self.level, self.above, self.context).note(kinds, accepted)
-
-    def leave_out(self) -> None:
-        """Note that the draft model cannot be used."""
-        self.hierarchy.leave_out(self.level)

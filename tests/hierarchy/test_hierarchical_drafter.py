@@ -258,22 +258,21 @@ class Scripted:
 
 
 class Watch:
-    """Keeps what a level tells of its forwards and of its drafts."""
+    """A hierarchy that keeps what a level's drafts teach it."""
 
     def __init__(self) -> None:
-        self.runs: list[tuple[int, bool]] = []
         self.looks: list[tuple[list[Provenance], int]] = []
 
-    def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
-        self.runs.append((kept, bonus))
+    def agreement(self, below: int, above: int, context: int) -> "Watch":
+        return self
 
-    def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
+    def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
         self.looks.append((list(kinds), accepted))
 
 
 def level(model: Scripted, least: int, below: Level | None = None) -> tuple[Level, Watch]:
     watch = Watch()
-    made = Level(model, below, least, watch, Ending({END}, Event()))  # type: ignore[arg-type]
+    made = Level(model, below, least, 0, 1, watch, Ending({END}, Event()))  # type: ignore[arg-type]
     made.begin([5, 6])
     return made, watch
 
@@ -286,7 +285,6 @@ def test_a_block_is_as_long_as_asked_for_and_says_how_its_tokens_came_about() ->
     assert len(block) == 6
     assert block.parents == (-1, 0, 1, 2, 3, 4)
     assert block.sources == ("m0", "m0", "m1", "m0", "m0", "m1")
-    assert watch.runs == [(2, True), (2, True)]
     upper.observe([*block.tokens[:4], 22])
     assert watch.looks == [(["kept", "kept", "bonus", "kept", "kept", "bonus"], 4)]
     assert lower.model.text == upper.model.text == [5, 6, *block.tokens[:4], 22]  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hierchat.hierarchy.plan import Plan
-from hierchat.hierarchy.planner import EVERY, Agreement, Hierarchy, Learner, RetrievalEstimate, bucket
+from hierchat.hierarchy.planner import EVERY, Agreement, Hierarchy, RetrievalEstimate, bucket
 from tests.hierarchy import stacks
 
 
@@ -103,11 +103,9 @@ def test_a_plan_is_not_given_up_for_a_trifle() -> None:
 
 def test_contexts_are_told_apart() -> None:
     known = stacks.hierarchy(1, retrieval=False, priors={(0, 1): 0.9})
-    learner = Learner(known, 0, 1, with_retrieval=True)
-    learner.context = 5000
     for _ in range(500):
-        learner.looked_at(["bonus"] * 4, 0)
-        learner.forwarded(0, True, 1.0)
+        known.agreement(0, 1, 5000).note(["bonus"] * 4, 0)
+        known.retrieval_estimate(0, 5000).note(0, True, 1.0)
     assert bucket(5000) != bucket(0)
     assert known.found(5000).plan.levels == (1,)
     assert known.found(0).plan.levels == (0, 1)
@@ -118,9 +116,8 @@ def test_contexts_are_told_apart() -> None:
 def test_the_state_survives() -> None:
     known = stacks.hierarchy(2, priors={(0, 1): 0.5})
     accepted(known, 0, 2, 0.8)
-    learner = Learner(known, 0, 2, with_retrieval=True)
     for number in range(100):
-        learner.forwarded(number % 4, number % 2 == 0, 2.0)
+        known.retrieval_estimate(0, 0).note(number % 4, number % 2 == 0, 2.0)
         known.saw_tree(2.5, 21.0)
         known.tree_brought((2.5, 21.0), (2.0, 22.0))
     again = stacks.hierarchy(2, priors={(0, 1): 0.5})
@@ -135,7 +132,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(key: str) -> None:
     """tests/fuzz/inputs.py tries any other damage."""
     known, fresh = stacks.hierarchy(2), stacks.hierarchy(2)
     accepted(known, 0, 2, 0.8)
-    Learner(known, 0, 2, with_retrieval=True).forwarded(1, True, 2.0)
+    known.retrieval_estimate(0, 0).note(1, True, 2.0)
     state, before = json.loads(known.state()), fresh.state()
     for value in (None, [[0]], [[0, 1, 1.5]], "x", -1, float("nan")):
         with pytest.raises(ValueError, match="What was learned"):
