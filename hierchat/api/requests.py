@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -23,7 +23,6 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
-from hierchat.texts.corpora import SEED_NAME
 
 # Which models a program may name, and having the one that it names loaded.
 _POLL_SECONDS = 0.1
@@ -110,8 +109,7 @@ class ApiReply:
         _require_possible(served, settings)
         keeps = self._caller.keeps
         if not keeps:
-            shipped = tuple(texts for texts in served.statistics if texts.name == SEED_NAME)
-            served = replace(served, statistics=shipped)
+            served = served.without_user_documents()
         options = ReplyOptions(user, settings, stop, learns=keeps)
         self.reply = service.completions.reply_to(served, prompt, options)
         return service.record(self.reply, user, request.question) if keeps else self.reply

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -25,9 +24,6 @@ from hierchat.texts.corpora import SEED_NAME
 if TYPE_CHECKING:
     from hierchat.engine.draft_head import DraftHead
     from hierchat.runtime.drafters import Levels
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ def test_damaged_notes_count_as_none(tmp_path: Path) -> None:
 
 
 def loaded(model: Any) -> LoadedModel:
-    return LoadedModel("tiny", model, None, "cpu", "float32", "none", "float32", LENGTH, "key", frozenset())
+    return LoadedModel("tiny", model, None, "cpu", "none", "float32", LENGTH, "key", frozenset())
 
 
 def test_what_failed_is_said_to_the_user_and_kept_for_doctor() -> None:

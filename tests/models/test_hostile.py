@@ -276,11 +276,11 @@ def test_a_tokenizer_that_never_ends_is_refused_by_its_file(
     file = tiny_folder / "tokenizer_config.json"
     config = json.loads(file.read_text())
     monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 10)
-    read_tokenizer(tiny_folder, plainly=False)  # as it was
+    tokenizer_files.require_bounded(tiny_folder, plainly=False)  # as it was
     monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 3)
     file.write_text(json.dumps({**config, "tokenizer_class": "T5Tokenizer", "extra_ids": 10**9}))
     with pytest.raises(BrokenFileError, match=r"tokenizer_config\.json cannot be used \(it took too long"):
-        read_tokenizer(tiny_folder, plainly=False)
+        tokenizer_files.require_bounded(tiny_folder, plainly=False)
 
 
 def test_a_tokenizer_without_end_is_not_read(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

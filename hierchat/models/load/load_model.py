@@ -40,7 +40,7 @@ from hierchat.models.runnable import card_bytes, require_supported
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """Weights and tokenizer of a model. `model` is a BlockModel where the CPU engine computes, a FileModule where a
-    GPU keeps a file's blocks, else a transformers module in eval mode. `device` and `dtype` as torch names them.
+    GPU keeps a file's blocks, else a transformers module in eval mode. `device` as torch names it.
     `model_key` is a SHA-256 that names the tokens and the weights before quantisation and rounding: history written
     under it may draft for any precision of the same model. `end_ids` are the tokens that end a reply. `note`: why the
     CPU engine does not compute it, or that it was not made to chat. `activations`: what the CPU engine should multiply
@@ -50,7 +50,6 @@ class LoadedModel:
     model: Any
     tokenizer: Any
     device: str
-    dtype: str
     quantisation: Quantisation
     backend: Backend
     context_length: int
@@ -199,7 +198,6 @@ def _load_folder(
         model=model,
         tokenizer=tokenizer,
         device="cpu",
-        dtype="float32",
         quantisation="none",
         backend="float32" if floats else "blocks",
         context_length=context_length,
@@ -255,7 +253,6 @@ def load_torch(
         model=model.eval().requires_grad_(False),
         tokenizer=tokenizer,
         device=str(model.device),
-        dtype=str(dtype).removeprefix("torch."),
         quantisation=entry.quantisation,
         backend=backend or (usual if entry.quantisation == "none" else entry.quantisation),
         context_length=context_length,
@@ -346,7 +343,6 @@ def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> L
         model=FileModule(module, matrices, device),
         tokenizer=tokenizer,
         device=device,
-        dtype=str(dtype).removeprefix("torch."),
         quantisation="none",
         backend="blocks",
         context_length=context_length,

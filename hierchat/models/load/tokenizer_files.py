@@ -52,11 +52,11 @@ def load_tokenizer(entry: ModelEntry, progress: Report = silent) -> Any:
     return tokenizer
 
 
-def read_tokenizer(folder: Path, *, plainly: bool = True) -> Any:
-    """Read the tokenizer in a folder; `plainly`: out of tokenizer.json, without torch. Raises BrokenFileError."""
-    require_bounded(folder, plainly=plainly)
+def read_tokenizer(folder: Path) -> Any:
+    """Read the tokenizer in a folder, from tokenizer.json and without torch if possible. Raises BrokenFileError."""
+    require_bounded(folder, plainly=True)
     try:
-        return open_tokenizer(folder, plainly=plainly)
+        return open_tokenizer(folder, plainly=True)
     except Exception as error:  # the tokenizers library raises nothing more exact
         raise BrokenFileError(
             f"The tokenizer in {folder} cannot be read: {error}. Delete the folder."
@@ -64,7 +64,7 @@ def read_tokenizer(folder: Path, *, plainly: bool = True) -> Any:
 
 
 def open_tokenizer(folder: Path, *, plainly: bool) -> Any:
-    """Read a tokenizer as transformers does, whatever it takes and raises."""
+    """Read a tokenizer without limits, as transformers does. `plainly`: from tokenizer.json if there is one."""
     if plainly and (folder / "tokenizer.json").exists():
         from transformers import PreTrainedTokenizerFast  # AutoTokenizer would bring torch with it
 

@@ -36,12 +36,12 @@ def test_local_folder(tiny_folder: Path) -> None:
     seen: list[Progress] = []
     loaded = load(of_folder(tiny_folder), "cpu", seen.append)
     assert (loaded.name, loaded.context_length, loaded.quantisation) == ("tiny", 256, "none")
-    assert (loaded.device, loaded.dtype, loaded.end_ids) == ("cpu", "float32", {2})
+    assert (loaded.device, loaded.model.dtype, loaded.end_ids) == ("cpu", torch.float32, {2})
     assert not loaded.model.training
     assert {progress.phase for progress in seen} == {"loading"}
     assert seen[-1].done == seen[-1].total
     loaded = load(of_folder(tiny_folder, context_length=64, dtype="bfloat16"), "cpu")
-    assert (loaded.context_length, loaded.dtype) == (64, "bfloat16")
+    assert (loaded.context_length, loaded.model.dtype) == (64, torch.bfloat16)
     assert load(of_folder(tiny_folder, context_length=9999), "cpu").context_length == 256
 
 
@@ -71,7 +71,7 @@ def test_quantised_on_cpu(kind: str, tiny_folder: Path) -> None:
 def test_on_cuda(kind: str, tiny_folder: Path) -> None:
     loaded = load(of_folder(tiny_folder, quantisation=kind))
     assert loaded.device.startswith("cuda")
-    assert loaded.dtype == "bfloat16"
+    assert loaded.model.dtype == torch.bfloat16
     with torch.inference_mode():
         assert loaded.model(torch.tensor([[1, 5]], device=loaded.device)).logits.isfinite().all()
 
@@ -167,9 +167,7 @@ def test_the_end_of_a_turn_that_a_file_names_ends_a_reply(base: Path, key: str) 
 def test_the_end_of_a_message_ends_no_turn_of_several(marks: tuple[str, ...], ends: bool) -> None:
     tokenizer = tiny_tokenizer(extra=marks)
     tokenizer.add_special_tokens({"additional_special_tokens": list(marks)})
-    loaded = LoadedModel(
-        "tiny", None, tokenizer, "cpu", "float32", "none", "blocks", 256, "key", end_ids=frozenset()
-    )
+    loaded = LoadedModel("tiny", None, tokenizer, "cpu", "none", "blocks", 256, "key", end_ids=frozenset())
     assert (tokenizer.convert_tokens_to_ids("<|end|>") in ready_to_chat(loaded).end_ids) == ends
 
 

@@ -169,7 +169,7 @@ def test_safetensors_are_packed_where_the_catalogue_asks(
 
 def test_what_has_no_blocks_runs_without_them_or_says_so(tiny_folder: Path) -> None:
     floats = load(of_folder(tiny_folder, blocks=8), "cpu", backend="float32")  # packed blocks are none
-    assert (floats.backend, floats.dtype) == ("float32", "float32")
+    assert (floats.backend, str(floats.model.dtype)) == ("float32", "torch.float32")
     assert not isinstance(floats.model, block_model.BlockModel)
     with pytest.raises(UnsupportedError, match="`blocks: 8`"):
         load(of_folder(tiny_folder), "cpu", backend="blocks")
