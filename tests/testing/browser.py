@@ -27,7 +27,7 @@ from benchmarks.page.browser import ARGUMENTS, chromium
 from hierchat.access.files import files
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Members, hashed
-from hierchat.page.page_app import build_app, serve
+from hierchat.page.page_app import Before, build_app, serve
 from hierchat.store import Store
 
 PATIENCE_MS = 30_000
@@ -108,11 +108,12 @@ def serving(
     host: str = "127.0.0.1",
     log_ins: LoginSessions | None = None,
     public_url: str = "",
+    before: Before | None = None,
 ) -> Iterator[str]:
     """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
     log_ins = log_ins_of(service.store, account) if account else log_ins
     app = build_app(service, log_ins)
-    address, _ = serve(app, log_ins, host, public_url=public_url)
+    address, _ = serve(app, log_ins, host, before, public_url=public_url)
     try:
         yield address
     finally:
