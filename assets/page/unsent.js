@@ -54,6 +54,6 @@ function boxBelongsTo(chat, chosen) {
   const stays = chosen ? '' : box()?.value;
   chatOfBox = chat;
   const there = unsent();
-  if (box()) fillBox(stays && there && stays !== there ? `${stays}\n\n${there}` : stays || there);
+  if (box()) fillBox(stays && there && stays !== there ? `${there}\n\n${stays}` : stays || there); // `there` may have been put back
   keepUnsent();
 }
