@@ -36,7 +36,7 @@ OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES) -> Path | None:
-    """Return the repository's files in the cache, or None where some are missing. Never asks the network."""
+    """Return the folder of the repository's files in the cache; None if some are missing. Never uses the network."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     if not repo_folder(repo).is_dir():
@@ -45,12 +45,12 @@ def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES)
         found = _snapshot(repo, revision, patterns)(local_files_only=True)
     except LocalEntryNotFoundError:
         return None
-    # The library cannot tell a partial folder whose list of files is lost; what is asked for must be there.
+    # The library does not notice a partial folder whose list of files is lost, so look for the files themselves.
     return Path(found) if _holds(Path(found), patterns) else None
 
 
 def fetch_hub(repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES) -> Path:
-    """Return the folder with the repository's files, downloaded if missing, large ones with their SHA-256 checked.
+    """Return the folder with the repository's files. Download missing ones, and check the SHA-256 of large ones.
     Raises GatedError, MissingError, OfflineError, DiskFullError, BrokenFileError."""
     if found := hub_folder(repo, revision, patterns):
         return found
@@ -91,7 +91,7 @@ def _download(repo: str, revision: str, report: Report, patterns: Sequence[str])
 def _snapshot(repo: str, revision: str, patterns: Sequence[str]) -> Callable[..., Any]:
     from huggingface_hub import snapshot_download
 
-    # Folders of a model hold the same weights again in other forms, such as onnx/ and meta-llama's original/
+    # Subfolders of a model contain its weights in other forms, such as onnx/ and meta-llama's original/
     whole = any("/" in pattern for pattern in patterns)
     return partial(
         snapshot_download,
@@ -104,7 +104,7 @@ def _snapshot(repo: str, revision: str, patterns: Sequence[str]) -> Callable[...
 
 
 def repo_folder(repo: str) -> Path:
-    """Return the cache folder of a model's repository, whether it is there or not."""
+    """Return the cache folder of a model's repository; it may be missing."""
     return _hub_cache() / f"models--{repo.replace('/', '--')}"
 
 
@@ -113,12 +113,12 @@ def half_file_size(repo: str) -> int:
 
 
 def endpoint() -> str:
-    """Return the address of the hub. Read now: the library read it when it was imported."""
+    """Return the address of the hub from the environment of now; the library reads it once, when it is imported."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def offline_mode() -> bool:
-    """Tell whether the hub's own settings say that nothing may be asked of it."""
+    """Return whether an environment variable of the hub library forbids to use the hub."""
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in OFFLINE)
 
 
@@ -133,7 +133,7 @@ def _holds(folder: Path, patterns: Sequence[str]) -> bool:
 
 
 def _is_altered(file: Path) -> bool:
-    """Tell whether a large file is not what the hub says: the folder links to it under its SHA-256 as name."""
+    """Return whether a large file has another SHA-256 than the hub says, which is the name of the file linked to."""
     name = file.resolve().name
     return bool(re.fullmatch("[0-9a-f]{64}", name)) and cache.sha256(file) != name
 
@@ -164,7 +164,7 @@ def _missing(repo: str) -> MissingError:
 
 @contextmanager
 def _hub_errors(repo: str, revision: str) -> Iterator[None]:
-    """Raise the hub library's errors as ours, each saying what to do."""
+    """Turn errors of the hub library into ours, whose texts say what to do."""
     from httpx2 import HTTPError
     from huggingface_hub import errors
 
@@ -192,29 +192,29 @@ def _hub_errors(repo: str, revision: str) -> Iterator[None]:
         raise said from raised
 
 
-# What the hub tells of its models. The hub library's own search waits without end where the hub is slow, and asks again
-# by itself where the hub has had enough; so the same questions are asked here, each once and for a while. What is
-# answered may be anything.
+# Models as the hub describes them. The hub library's own search waits without limit for a slow hub, and repeats
+# requests that the hub refused as too many. So the same requests are sent here, once each and with a time limit. An
+# answer may contain anything.
 
 MOST_FOUND = 20
-"""Models that a search lists."""
+"""Maximum number of models that a search lists."""
 MOST_WORDS = 200
-"""Characters of a search."""
+"""Maximum length of a search, in characters."""
 _TOLD = ("author", "config", "downloads", "gated", "gguf", "pipeline_tag", "safetensors", "siblings", "tags")
 _MOST_BYTES, _PIECE = 16 << 20, 1 << 16
 _TIMEOUT, _SECONDS = 15.0, 30.0
-"""Until something comes, and until all of an answer has come."""
+"""Seconds without any data, and until the end of an answer."""
 _REPO = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
 _PLAIN = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
 _PACKED = {"I64": 8, "I32": 4, "I16": 2}
-"""Bytes of a number in safetensors; of any other type, one."""
+"""Bytes of a number in safetensors, by type; other types have one byte."""
 _CHATS = ("text-generation", "image-text-to-text", "any-to-any", "conversational")
-"""What the hub says that models do which answer in words."""
+"""Tasks on the hub of models that answer in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """File of a repository. `size`: bytes, None where that is not told."""
+    """File of a repository. `size`: bytes, None if unknown."""
 
     name: str
     size: int | None = None
@@ -222,8 +222,8 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """Model repository; unknown fields are None or empty. `packed`: some of its safetensors are, so `parameters` counts
-    other things, too; `size`: bytes of its safetensors; `kind`: model_type; `task`: by the hub."""
+    """Model repository; unknown fields are None or empty. `packed`: some of its safetensors hold packed weights, so
+    `parameters` is wrong; `size`: bytes of its safetensors; `kind`: model_type; `task`: as the hub says."""
 
     repo: str
     downloads: int | None = None
@@ -239,7 +239,7 @@ class HubModel:
 
     @property
     def gguf(self) -> list[HubFile]:
-        """Return whole models: of one in several files the first, with the size of all. None is for pictures alone."""
+        """Return the GGUF models without parts for pictures; of one in several files its first, with their size."""
         sizes = {file.name: file.size for file in self.files if file.name.endswith(".gguf")}
         found = []
         for name, parts in whole_models(sizes):
@@ -250,14 +250,14 @@ class HubModel:
 
     @property
     def safetensors(self) -> list[HubFile]:
-        """Return its safetensors, where they are a model's: empty without a config.json."""
+        """Return its safetensors; an empty list without a config.json."""
         if not any(file.name == "config.json" for file in self.files):
             return []
         return [file for file in self.files if re.fullmatch(r"[^/]+\.safetensors", file.name)]
 
     @property
     def not_for_chat(self) -> str:
-        """Return why it is not to chat with, as a part of a sentence; empty where nothing speaks against it."""
+        """Return why it cannot chat, as part of a sentence; empty if it can as far as the hub says."""
         if reason := MADE_FOR_ELSE.get(self.kind):
             return reason
         if self.task and self.task not in _CHATS:
@@ -309,8 +309,8 @@ def _json(path: str, asked: Mapping[str, Any], about: str) -> Any:
 def _asked(
     url: str, about: str, *, asked: Mapping[str, Any] | None = None, first: int = 0, file: str = ""
 ) -> Iterator[requests.Response]:
-    """Send a request and lend the hub's answer. `about`: repository, or "the search"; `first`: bytes of `file` to
-    get."""
+    """Send a request and yield the hub's answer. `about`: repository, or "the search"; `first`: number of bytes of
+    `file` to get."""
     from huggingface_hub import get_token
 
     if offline_mode():
@@ -336,7 +336,7 @@ def _asked(
 
 
 def _read(answer: requests.Response, most: int, seconds: float | None = None) -> bytes:
-    """Read at most `most` bytes of an answer. Raises RequestException where it breaks off, or takes longer."""
+    """Read at most `most` bytes of an answer. Raises RequestException if it breaks off or takes more than `seconds`."""
     began, data = time.monotonic(), bytearray()
     for piece in answer.iter_content(_PIECE):
         data += piece
@@ -373,7 +373,7 @@ def _foreign() -> FetchError:
 
 
 def _model(told: Any) -> HubModel | None:
-    """Read a model as the hub tells it; None for what cannot be one. Whatever its fields hold, nothing is raised."""
+    """Read the hub's description of a model; None if it is none. Raises nothing, whatever its fields contain."""
     told = _mapping(told)
     repo = told.get("id") or told.get("modelId")
     if not isinstance(repo, str) or not _REPO.match(repo):
@@ -410,7 +410,7 @@ def _listed(told: Any) -> list[Any]:
 
 
 def _text(told: Any) -> str:
-    """Return a text without characters that a terminal would obey."""
+    """Return a text without control characters, cut to 60 characters."""
     return "".join(filter(str.isprintable, told))[:60] if isinstance(told, str) else ""
 
 

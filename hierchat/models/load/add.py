@@ -29,7 +29,7 @@ from hierchat.models.runnable import ComputePath, gguf_step, refused, step, unsu
 # What models.yaml shall say of a model, out of its config.json or the head of its GGUF file.
 
 CONTEXT = 8192
-"""Positions that an added model gets at most; models.yaml may say more."""
+"""Maximum context length that an added model gets; the user can raise it in models.yaml."""
 _JSON = 16 << 20
 """Maximum size of a configuration on the hub, in bytes."""
 _EMBEDDINGS = (EMBEDDING.gguf, HEAD.gguf, LAYER_EMBEDDING.gguf)
@@ -37,7 +37,7 @@ _EMBEDDINGS = (EMBEDDING.gguf, HEAD.gguf, LAYER_EMBEDDING.gguf)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Description of a model to add. `fields`: of models.yaml; `step`: computes it here; `weights`: bytes, if known."""
+    """Description of a model to add. `fields`: for models.yaml; `step`: computes it; `weights`: bytes, if known."""
 
     name: str
     fields: Mapping[str, Any]
@@ -61,7 +61,7 @@ def add_described(described: Described, catalogue: Catalogue) -> str:
 
 
 def of_head(name: str, head: Head) -> Described:
-    """Describe a GGUF file by its head. Raises UnsupportedError where it cannot run here, BrokenFileError."""
+    """Describe a GGUF file by its head. Raises UnsupportedError if it cannot run here, or BrokenFileError."""
     entry = ModelEntry.model_validate({"name": "it", "source": {"gguf": {"path": name}}})
     device = best_device()
     try:
@@ -122,11 +122,11 @@ def _numbers(tensors: Iterable[Tensor]) -> int:
 
 
 def _active(head: Head) -> dict[str, int]:
-    """Count the parameters that a token uses, where it activates some of several experts, or layers have inputs."""
+    """Return the parameters that a token uses, if only some experts are active or layers have inputs of their own."""
     experts, active = (int(head.of_architecture(f"expert_{key}") or 0) for key in ("count", "used_count"))
     several = _numbers(tensor for tensor in head.tensors if "_exps." in tensor.name)
     asleep = several * (experts - active) // experts if 0 < active < experts else 0
-    # Of inputs of layers a token uses a row
+    # A token uses one row of the inputs of layers
     looked_up = _numbers(tensor for tensor in head.tensors if tensor.name == LAYER_EMBEDDING.gguf)
     found = {"active": head.parameters - asleep - looked_up, "looked_up": looked_up}
     return {key: number for key, number in found.items() if number} if asleep or looked_up else {}
@@ -149,9 +149,9 @@ def _kind(config: Mapping[str, Any]) -> dict[str, str]:
     return {"kind": str(config["model_type"])} if config.get("model_type") else {}
 
 
-# A model on the hub, described before its weights are fetched: from config.json, or the head of a GGUF file, alone.
+# Descriptions of models on the hub, from config.json or the head of a GGUF file, before any weights are fetched.
 SAFETENSORS = ""
-"""In place of a file's name: all of them."""
+"""Stands for all safetensors in place of a file's name."""
 _LIKED = ("q4_k_m", "q4_k_s", "q4_0", "q5_k_m", "q8_0")
 
 
@@ -177,7 +177,7 @@ def _on_hub(told: Described, model: HubModel, name: str, source: Mapping[str, An
 
 
 def best(model: HubModel) -> str:
-    """Choose which of a repository's files to take. Raises UnsupportedError where none can be."""
+    """Return the file of a repository to use, or SAFETENSORS. Raises UnsupportedError if it has neither."""
     if model.safetensors:
         return SAFETENSORS
     names = sorted((file.name for file in model.gguf), key=lambda name: without_number(name) != name)
@@ -287,7 +287,7 @@ def own_names() -> set[str]:
 
 
 def free_name(wanted: str, catalogue: Catalogue) -> str:
-    """Make a name that no other model has, out of that of a file or repository."""
+    """Return an unused name for a model, made from the name of a file or repository."""
     stem = re.sub(r"[^\w.-]+", "-", re.sub(r"\.gguf$", "", wanted, flags=re.IGNORECASE).lower()).strip("-.")
     base = stem or "model"
     taken = {name.lower() for name in catalogue.models}
@@ -297,7 +297,7 @@ def free_name(wanted: str, catalogue: Catalogue) -> str:
 
 
 def add_model(name: str, fields: Mapping[str, Any]) -> None:
-    """Append a model to the user's models.yaml. Raises CatalogueError where that cannot hold it or be written."""
+    """Append a model to the user's models.yaml. Raises CatalogueError if the result is wrong or cannot be written."""
     text = own_file().read_text(encoding="utf-8") if own_file().exists() else ""
     models = _models_in(Lined(own_file())) if text.strip() else {}
     entry = yaml.safe_dump({name: dict(fields)}, sort_keys=False, allow_unicode=True)
@@ -311,7 +311,8 @@ def add_model(name: str, fields: Mapping[str, Any]) -> None:
 
 
 def remove_model(name: str) -> None:
-    """Remove a model there. Raises CatalogueError where it stands on one line with others, or cannot be written."""
+    """Remove a model from the user's models.yaml. Raises CatalogueError if it shares a line with others, or the file
+    cannot be written."""
     file = Lined(own_file())
     models = _models_in(file)
     lines = own_file().read_text(encoding="utf-8").splitlines(keepends=True)
@@ -328,7 +329,7 @@ def remove_model(name: str) -> None:
 
 
 def _end(lines: Sequence[str], begin: int, begins: Sequence[int]) -> int:
-    """Return the line behind an entry that begins at `begin`. A comment belongs to what follows."""
+    """Return the line after an entry that begins at `begin`. A comment belongs to the entry that follows it."""
     end = next((line for line in begins if line > begin), len(lines) + 1)
     while end > begin + 1 and lines[end - 2].lstrip().startswith("#"):
         end -= 1

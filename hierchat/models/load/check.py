@@ -31,13 +31,13 @@ from hierchat.models.progress import (
 )
 
 CONTEXT = 4096
-"""Positions that are counted where an entry does not name them."""
+"""Context length assumed if an entry has none."""
 LEAST_BYTES, FLOAT_BYTES = 0.53, 4
-"""Per weight on the CPU engine: in blocks of 4 bits, unless its files are smaller, and where all become floats."""
+"""Bytes of a weight on the CPU engine: at least, in blocks of 4 bits; and as a float."""
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
-    """Return whether our own CPU engine computes a model, as far as that is known beforehand."""
+    """Return whether our own CPU engine will compute a model, as far as that is known before it is loaded."""
     if entry.engine:
         return False
     if backend == "blocks":
@@ -55,7 +55,7 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
 
 
 def _by_kernels(gguf: Path) -> bool:
-    """Return whether our kernels may compute a GGUF file. True if its head says too little: loading it says why."""
+    """Return whether our kernels may compute a GGUF file. True if its head says too little: loading it reports why."""
     with suppress(ModelError, *NONSENSE):
         head = read_head(gguf)
         return head.architecture not in FAMILIES or runnable.gguf_step(head, own=True) == "kernels"
@@ -63,7 +63,7 @@ def _by_kernels(gguf: Path) -> bool:
 
 
 def on_card(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
-    """Return whether a GPU multiplies by the blocks of the model's file, as far as that is known beforehand."""
+    """Return whether a GPU will keep the blocks of the model's file, as far as that is known before it is loaded."""
     if entry.engine or backend is not None or not device.startswith("cuda"):
         return False
     source = entry.source_on(device)
@@ -104,7 +104,7 @@ def require_runnable(
 
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
-    """Check that a GGUF file can run here of which the head alone is here. Raises UnsupportedError, BrokenFileError."""
+    """Check by its head alone that a GGUF file can run here. Raises UnsupportedError, BrokenFileError."""
     with making_sense(entry.name):
         config = gguf_config(head)
         kind = config["model_type"]
@@ -164,7 +164,7 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backe
 
 
 def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
-    """Read config.json. Where transformers computes, it is transformers that reads it."""
+    """Read config.json; through transformers if transformers will compute the model."""
     if engine:
         with suppress(OSError, ModelError, *NONSENSE):  # transformers says what is wrong with it
             config = read_config(folder)
@@ -174,7 +174,7 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
 
 
 _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
-"""Bytes that are asked for in turn: of a large vocabulary, the head takes some ten million."""
+"""Bytes of a file's beginning to fetch, in turn: with a large vocabulary the head has ten million and more."""
 
 
 def require_worth_fetching(
@@ -207,20 +207,20 @@ def remote_head(gguf: Gguf) -> Head:
     return joined(heads, gguf.file)
 
 
-# Whether a model fits this machine, as a word and a reason. Nothing is fetched to find out.
+# Whether a model fits this machine, as a word and a reason, without fetching anything.
 FitVerdict = Literal["yes", "tight", "full", "no", "unknown"]
-"""full: the machine has the memory, but other programs hold it now."""
+"""full: the machine has enough memory, but other programs use it now."""
 EASY = 0.75
-"""Share of the free memory that a model may take without being a tight fit."""
+"""Fraction of the free memory above which a model is a tight fit."""
 ROOMY = 0.5
-"""Share of the machine's memory that a model may take that shall fit every day, beside other programs,"""
+"""Fraction of the machine's memory that a recommended model may use, beside other programs."""
 ROOMY_GPU = 0.85
-"""and of a GPU's, which other programs use little."""
+"""The same for a GPU's memory, of which other programs use little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Result of a check of memory. `why`: a sentence for the page. `needed`: bytes, None where nothing tells."""
+    """Result of a check of memory. `why`: a sentence for the page. `needed`: bytes, None if unknown."""
 
     verdict: FitVerdict
     why: str
@@ -249,7 +249,7 @@ def fit(
 
 
 def fits_every_day(found: Fit, device: str) -> bool:
-    """Tell whether a model fits whatever other programs hold at the moment."""
+    """Return whether a model fits this machine regardless of the memory that other programs use now."""
     share = ROOMY_GPU if device.startswith("cuda") else ROOMY
     return (
         found.verdict != "no"
@@ -261,7 +261,7 @@ def fits_every_day(found: Fit, device: str) -> bool:
 def memory_needed(
     entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
 ) -> int | None:
-    """Return the bytes of a model's weights and of the whole context; None where neither files nor catalogue tell."""
+    """Return the bytes of a model's weights and whole context; None if neither files nor catalogue tell."""
     size = entry.size
     if on_card(entry, device, backend) and (found := weights or weight_bytes(entry, device)):
         needs = device_memory.needs_on_card(found, size.slot if size else 0)
@@ -284,7 +284,7 @@ def _weights_in_blocks(
 
 
 def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> str:
-    """Return why a model that is here can never run, from its files; empty where nothing speaks against it."""
+    """Return why a model that is here can never run, by its files; empty if it can, or is not here."""
     if entry.engine or not is_fetched(entry, device):
         return ""
     try:
@@ -296,7 +296,7 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
     return ""
 
 
-# Which step will compute a model, told before anything of it is fetched.
+# Which step will compute a model, found before anything is fetched.
 def expected_step(
     entry: ModelEntry, device: str, backend: Backend | None = None
 ) -> runnable.ComputePath | None:

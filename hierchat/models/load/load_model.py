@@ -70,29 +70,29 @@ def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(end for end in [*several, tokenizer.eos_token_id] if end is not None)
 
 
-# What a chat needs of a model's files: a template, which tokens end a turn, and how its makers sample
+# Parts of a model's files that a chat needs: template, tokens that end a turn, and the makers' sampling
 PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""A conversation as text to be continued."""
+"""Template for models without one: the conversation as text to continue."""
 NO_TEMPLATE = (
     "{} brings no chat template: it was made to continue texts. It gets the conversation as text, and may go on in "
     "your name."
 )
 TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|return|>", "<|call|>")
-"""Control tokens behind a turn. GGUF files often name the end of a text alone."""
+"""Control tokens that end a turn. GGUF files often name only the token that ends a text."""
 MESSAGE_END = "<|end|>"
-"""A control token behind a turn, unless a turn is several messages: then those have channels, as gpt-oss' have."""
+"""Control token that ends a turn, unless a turn has several messages with channels, as gpt-oss' turns have."""
 CHANNEL = "<|channel|>"
 
 _PUBLISHED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _IN_GGUF = {"temp": "temperature", "penalty_repeat": "repetition_penalty"}
-"""Sampling in generation_config.json, and what GGUF files call otherwise."""
+"""Keys of sampling in generation_config.json, and those that have another name in GGUF files."""
 
 
 def makers_sampling(entry: ModelEntry) -> GenerationSettings:
-    """Return the sampling of an entry; where it sets none, what the makers wrote into its files on this machine."""
+    """Return the sampling of an entry; if it has none, the makers' sampling from the model's files on this machine."""
     if "sampling" in entry.model_fields_set:
         return entry.sampling
     with suppress(OSError, ValueError, ModelError):  # loading it will say what is wrong
@@ -120,7 +120,7 @@ def _published(file: Path, changed: int) -> GenerationSettings:
 
 
 def ready_to_chat(loaded: LoadedModel) -> LoadedModel:
-    """Return the model with a chat template, a note where it brought none, and all tokens that end its turns."""
+    """Return the model with all tokens that end its turns, and with PLAIN_TEMPLATE and a note if it has no template."""
     tokenizer = loaded.tokenizer
     vocabulary, added = tokenizer.get_vocab(), tokenizer.added_tokens_decoder
     names = TURN_ENDS if CHANNEL in vocabulary else (*TURN_ENDS, MESSAGE_END)
