@@ -32,6 +32,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import ModelError
+from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store
 from hierchat.store.records import Attachment
 
@@ -160,7 +161,10 @@ class Measurement:
         waited = self._program.read_ahead(chat)
         self._ask("after a restart, opened before", chat, path[-1], ASKED, ahead=waited)
         for tokens in documents:
-            self._document(tokens)
+            try:
+                self._document(tokens)
+            except MessageTooLong as error:
+                say(f"Left out: a document of {tokens:,} tokens. {error}")
 
     def close(self) -> None:
         self._program.close()
