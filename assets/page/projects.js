@@ -111,8 +111,13 @@ let noting = 0;
 on('input', (event) => {
   const field = event.target;
   if (!field.closest('.hc-notes')) return;
+  const text = field.value;
   clearTimeout(noting);
-  noting = setTimeout(() => trigger('hc_notes', { id: 0, text: field.value }), 500);
+  noting = setTimeout(() => {
+    if (field.value === text) return void trigger('hc_notes', { id: 0, text });
+    field.value = text; // the answer that fills the panel came late, and put what was there before
+    field.dispatchEvent(new Event('input', { bubbles: true }));
+  }, 500);
 });
 
 // Beside what is selected in a reply.

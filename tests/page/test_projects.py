@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import APIResponse, Locator, Route, expect
 
 from hierchat.store.records import ChatSettings, Project
 from tests.page.stored import stored_chat
@@ -91,6 +91,19 @@ def test_a_project_that_another_tab_deletes(service: FakeService) -> None:
     assert [one.project_id for one in service.chats.find(service.user, "", 5).conversations] == [None]
     with pytest.raises(Exception, match="deleted in another tab"):
         service.projects.get(service.user, garden)
+
+
+@pytest.mark.browser
+def test_notes_that_are_typed_before_the_panel_was_filled_stay(chat: Chat, service: FakeService) -> None:
+    held: list[tuple[Route, APIResponse]] = []
+    chat.page.route("**/run/*", lambda route: held.append((route, route.fetch())), times=1)
+    chat.view("Settings")
+    notes = chat.page.locator("#hc-panel-settings .hc-notes textarea")
+    notes.fill("I am a gardener.")
+    ((route, answer),) = held
+    route.fulfill(response=answer)  # with the notes as they were
+    chat.until(lambda: service.users.notes(service.user) == "I am a gardener.")
+    expect(notes).to_have_value("I am a gardener.")
 
 
 @pytest.mark.browser
