@@ -55,9 +55,9 @@ class ConversationList:
     """Chats in which a reply is being written."""
     projects: Sequence[Project] = ()
     inside: Sequence[Conversation] = ()
-    """The chats of the project that is unfolded,"""
+    """The chats of the unfolded project; empty if `sought`."""
     sought: bool = False
-    """unless some were sought, by words or as archived ones: then all stand in `conversations`."""
+    """Whether the user searched for words or opened the archived chats; all chats are in `conversations` then."""
 
 
 @dataclass(frozen=True, slots=True)

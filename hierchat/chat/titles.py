@@ -104,7 +104,7 @@ class TitleWriter:
 
 
 def _may_name(served: ServedModel) -> bool:
-    """Return whether a model is large enough to write titles, and has slots for one beside those of a chat."""
+    """Return whether a model is large enough to write titles, and can keep a title's slots beside a chat's."""
     large = served.parameters is None or served.parameters >= LEAST_PARAMETERS
     return large and (not served.is_local or served.local.places > 1)
 
@@ -123,7 +123,7 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat:
     text, finish, told = "", None, False
     request = GenerationRequest(
         prompt.ids, _SETTINGS, None, wanted, padded=False, user=~chat.user_id, chat=chat.id, spare=True
-    )  # in slots of its own: the chat's next message needs those of the chat
+    )  # in slots of its own, because the chat's next message uses the chat's slots
     for step in served.engine.generate(request):
         tokens += step.tokens
         finish = step.finish

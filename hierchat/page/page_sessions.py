@@ -132,7 +132,7 @@ class Session:
     seen: int = UNKNOWN
     """The count of the user's news (store.changes) that the whole screen shows at least."""
     list_seen: int = UNKNOWN
-    """The same for the list; UNKNOWN: it has to be drawn."""
+    """The count of the user's news (store.changes) that the list of chats shows; UNKNOWN: draw the list."""
     thread_seen: int = 0
     """The count of the user's news when the conversation on the screen was drawn."""
     incognito: bool = False
@@ -179,7 +179,7 @@ class Session:
     put_back: int = 0
     """Number of texts that were put back."""
     back: str = ""
-    """What was put back last, with its number, in JSON."""
+    """JSON for the page: the number of times that text was put back, and the texts of the last time by conversation."""
     pending: dict[Any, Any] = field(default_factory=dict)
     """Values of Gradio's controls that the page has to fetch."""
     fetch: int = 0

@@ -104,7 +104,7 @@ def require_runnable(
 
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
-    """Check by its head alone that a GGUF file can run here. Raises UnsupportedError, BrokenFileError."""
+    """Check, reading only its head, that a GGUF file can run here. Raises UnsupportedError, BrokenFileError."""
     with making_sense(entry.name):
         config = gguf_config(head)
         kind = config["model_type"]
@@ -213,9 +213,9 @@ FitVerdict = Literal["yes", "tight", "full", "no", "unknown"]
 EASY = 0.75
 """Fraction of the free memory above which a model is a tight fit."""
 ROOMY = 0.5
-"""Fraction of the machine's memory that a recommended model may use, beside other programs."""
+"""Fraction of the machine's memory that a recommended model may use; the rest is for other programs."""
 ROOMY_GPU = 0.85
-"""The same for a GPU's memory, of which other programs use little."""
+"""Fraction of a GPU's memory that a recommended model may use; other programs use little of it."""
 
 
 @dataclass(frozen=True, slots=True)
