@@ -216,8 +216,10 @@ class ReplyHandlers(HandlerGroup):
         return {}
 
     def _take_back(self, session: Session, reply: ReplyInProgress) -> bool:
-        """Put a question back into the box, with its files, while the page shows that chat; return whether it does."""
-        if session.gone or session.conversation != reply.conversation_id:
+        """Put a question back into the box, with its files, while the page shows that chat; return whether it does.
+        A page whose stream has ended may be gone, or loaded anew: it would never show the text."""
+        here = session.conversation == reply.conversation_id
+        if session.gone or not session.screen.streams or not here:
             return False
         chat = reply.conversation_id
         if reply.text:

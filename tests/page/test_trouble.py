@@ -313,8 +313,16 @@ def test_a_reply_that_cannot_begin_says_why_however_soon_it_ends(
     monkeypatch.setattr(service.in_progress, "begin", begin_and_end)
     service.script.raises = MessageTooLong("Too long.")
     page = Visitor(service)
+    page.app.page_events.sessions.find(page.key).screen.streams.add(lambda: None)
     page.ask("Is anybody here?")
     assert "Too long." in page.says("hc-live")
     assert page.value("hc-box") == "Is anybody here?"
     service.script.raises = None
     assert "Is anybody here?" in page.ask(page.value("hc-box"))
+    # A page without a stream may have been loaded anew, and the chat keeps what nobody else would.
+    service.script.raises = MessageTooLong("Too long.")
+    page = Visitor(service)
+    page.ask("Is anybody there?")
+    assert "Too long." in page.says("hc-live")
+    assert page.value("hc-box") == ""
+    assert page.says("hc-thread").startswith("You Is anybody there? Not answered")
