@@ -3,7 +3,6 @@
 import random
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -23,8 +22,10 @@ from tests.testing.late import Late
 SCRIPT = Path(__file__).with_name("races.js")
 BETWEEN_MS = 250
 """Most time between two steps."""
-SETTLES_SECONDS = 6.0
-"""How long what differs at rest may take to become right: a page looks once a second for what woke it not."""
+LOOKS = 4
+"""How often what differs at rest is looked at, a second apart: a page looks once a second for what woke it not."""
+LOOK_MS = 100
+"""Waits are counted, not timed: the machine may stop for a while."""
 WEIGHTS = {
     "send": 16, "send_and_new": 8, "open": 16, "new": 6, "panel": 7, "back": 7, "forward": 7, "stop": 12, "delete": 4,
     "undo": 16, "rename": 8, "pin": 8, "again": 24, "edit": 24, "type": 6, "search": 5, "reload": 2, "cut": 1,
@@ -161,8 +162,7 @@ class Walk:
 
     def _step(self) -> str:
         """Take one step that is possible; return its name."""
-        give_up = time.monotonic() + PATIENCE_MS / 1e3
-        while time.monotonic() < give_up:
+        for _ in range(PATIENCE_MS // LOOK_MS):
             name = self._numbers.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
             tab, share = self._numbers.choice(self.tabs), self._numbers.random()
             if name == "cut":
@@ -189,15 +189,14 @@ class Walk:
         self._late.calm = True
         self._rest()
         now = self._noted()
-        give_up = time.monotonic() + SETTLES_SECONDS
-        while True:
+        for left in reversed(range(LOOKS)):
             try:
                 self._judge(now)
                 break
             except WrongScreen as wrong:
-                if time.monotonic() > give_up:
+                if not left:
                     raise self._wrong(str(wrong)) from None
-                self.tabs[0].page.wait_for_timeout(300)
+                self.tabs[0].page.wait_for_timeout(1_000)
                 self._rest()
         for tab in self.tabs:  # where they are, even if that was left open
             place = place_of(tab.page.evaluate("location.search"))
@@ -206,12 +205,13 @@ class Walk:
         self._taken.append("-- compared --")
 
     def _rest(self) -> None:
-        give_up, rested = time.monotonic() + PATIENCE_MS / 1e3, 0
-        while rested < 3:
+        rested = 0
+        for _ in range(PATIENCE_MS // LOOK_MS):
             rested = rested + 1 if self._rests() else 0
-            if time.monotonic() > give_up:
-                raise self._wrong("The tabs do not come to rest.")
-            self.tabs[0].page.wait_for_timeout(100)
+            if rested == 3:
+                return
+            self.tabs[0].page.wait_for_timeout(LOOK_MS)
+        raise self._wrong("The tabs do not come to rest.")
 
     def _rests(self) -> bool:
         user, replies = self._service.store.users.ensure("local"), self._service.in_progress
@@ -286,15 +286,18 @@ class Walk:
         fresh = self._context.new_page()
         try:
             fresh.goto(self._address + shows["address"])
-            try:
-                fresh.wait_for_function(f"{WAITS} === ''")
-            except Error:
-                raise WrongScreen(f"A fresh tab does not rest: {fresh.evaluate(WAITS)}") from None
+            for _ in range(PATIENCE_MS // LOOK_MS):
+                if not (waits := fresh.evaluate(WAITS)):
+                    break
+                fresh.wait_for_timeout(LOOK_MS)
+            else:
+                raise WrongScreen(f"A fresh tab does not rest: {waits}")
             if own["sought"]:
                 fresh.evaluate("words => races.seek(words)", own["sought"])
-            give_up = time.monotonic() + 2
-            while (wanted := fresh.evaluate("races.screen()")) != shows and time.monotonic() < give_up:
-                fresh.wait_for_timeout(50)
+            for _ in range(2_000 // LOOK_MS):
+                if (wanted := fresh.evaluate("races.screen()")) == shows:
+                    break
+                fresh.wait_for_timeout(LOOK_MS)
         finally:
             fresh.close()
         if wanted != shows:
