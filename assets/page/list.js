@@ -80,7 +80,7 @@ on('click', (event) => event.target.closest('#hc-list :is(.hc-snippet, .hc-when)
 function rename(title) {
   if (title.matches('.hc-folder')) return void editProject(projectOf(title.dataset.id));
   ask({ title: _('Rename this chat'), value: title.textContent, action: _('Rename') },
-    (given) => trigger('hc_rename', { id: Number(title.dataset.id), text: given }));
+    (given) => numbered('hc_rename', { id: Number(title.dataset.id), text: given }));
 }
 
 // Without a question: the line below the list takes it back.

@@ -23,8 +23,8 @@ acts.hc_menu = ({ button, id }) => {
   const { pinned, archived } = button.dataset;
   openMenu(button, [
     entry(_('Rename'), 'F2', () => rename(title)),
-    ...(archived ? [] : [entry(pinned ? _('Unpin') : _('Pin'), '', () => trigger('hc_pin', { id, on: !pinned }))]),
-    entry(archived ? _('Unarchive') : _('Archive'), '', () => trigger('hc_archive', { id, on: !archived })),
+    ...(archived ? [] : [entry(pinned ? _('Unpin') : _('Pin'), '', () => numbered('hc_pin', { id, on: !pinned }))]),
+    entry(archived ? _('Unarchive') : _('Archive'), '', () => numbered('hc_archive', { id, on: !archived })),
     entry(_('Move to a project'), '', () => moveChat(id, title.textContent, Number(button.dataset.project || 0))),
     entry(_('Export as Markdown'), '', () => trigger('hc_export', { id, text: 'markdown' })),
     entry(_('Export as JSON'), '', () => trigger('hc_export', { id, text: 'json' })),

@@ -81,9 +81,14 @@ class PageEvent:
         return str(self.data["text"])
 
     @property
+    def step(self) -> int:
+        """Return the number of the click: a later one of the same page has a higher number. 0: it was sent without."""
+        return int(self.data.get("step", 0))
+
+    @property
     def overtaken(self) -> bool:
         """Return whether a later click on a chat or a view has arrived before this one."""
-        return self.session.overtaken(int(self.data.get("step", 0)))
+        return self.session.overtaken(self.step)
 
     def show(self, draw: Callable[[], dict[Any, Any]]) -> None:
         """Draw something on the page while the handler goes on."""

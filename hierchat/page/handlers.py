@@ -259,10 +259,13 @@ class ChatHandlers(HandlerGroup):
             "hc_archive": lambda event: chats.archive(event.user, event.id, event.data["on"]),
         }
         for name, act in acts.items():
-            self._page.on(name, partial(self.change, act), **EACH)
+            self._page.on(name, partial(self.change, name, act), **EACH)
 
-    def change(self, act: Callable[[PageEvent], None], event: PageEvent) -> Update:
-        """Apply `act` to a chat that the list or the head of the page shows."""
+    def change(self, name: str, act: Callable[[PageEvent], None], event: PageEvent) -> Update:
+        """Apply `act` to a chat that the list or the head of the page shows. Of several of the same name, the one
+        that was clicked last counts, in whatever order they arrive."""
+        if event.session.changed_since(name, event.id, event.step):
+            return {}
         act(event)
         return self._views.chats(event.session) | self._views.heading(event.session)
 

@@ -115,6 +115,8 @@ class Session:
     """that whose chats the list shows."""
     step: int = 0
     """The number of the latest click on a chat or a view: that which the screen answers."""
+    changed: dict[tuple[str, int], int] = field(default_factory=dict)
+    """What was changed of which chat -> number of the latest such click."""
     panel: str = ""
     screen: PageScreen = field(default_factory=PageScreen)
     following: dict[ReplyInProgress, Callable[[Any], Any] | None] = field(default_factory=dict)
@@ -232,6 +234,12 @@ class Session:
         late = 0 < step < self.step
         self.step = max(step, self.step)
         return late
+
+    def changed_since(self, act: str, chat: int, step: int) -> bool:
+        """Return whether a later click of this kind on the same chat has arrived before this one; 0 is none."""
+        last = self.changed.get((act, chat), 0)
+        self.changed[act, chat] = max(step, last)
+        return 0 < step < last
 
     def leave(self) -> None:
         """Reset what belongs to the screen, which is about to change."""

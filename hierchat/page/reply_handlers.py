@@ -250,7 +250,7 @@ class AttachingHandlers(HandlerGroup):
         files = session.attached.setdefault(data["chat"], [])
         if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
             raise Remark(_("A message takes up to {n} files. Remove one first.").format(n=MOST_FILES), FILES)
-        new = Attached(key, name, step=data.get("step", 0))
+        new = Attached(key, name, step=event.step)
         with session.lock:
             insort(files, new, key=lambda file: file.step)
         event.show(partial(views.tray, session))

@@ -192,6 +192,12 @@ def test_pin_archive_and_fork(service: FakeService) -> None:
     shows("A", "C", "B")
     page.press("hc_pin", id=ids["A"], on=False)
     shows("C", "B", "A")
+    for on, step in (True, 2), (False, 1):  # the click before arrives late
+        page.press("hc_pin", id=ids["A"], on=on, step=step)
+        page.press("hc_rename", id=ids["A"], text=f"A{step}", step=step)
+    shows("A2", "C", "B")
+    page.press("hc_pin", id=ids["A"], on=False, step=3)
+    page.press("hc_rename", id=ids["A"], text="A", step=3)
     page.press("hc_archive", id=ids["B"], on=True)
     shows("C", "A")
     page.press("hc_show_archived")
