@@ -138,7 +138,7 @@ class ModelManager:
     def rows(self, user_id: int) -> list[ModelRow]:
         """List all models, those that are here first, then the smaller before the larger."""
         own, speeds = own_names(), self._speeds.speeds(user_id)
-        bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
+        bandwidth, held = kept_bandwidth(), self._held  # once: they may change meanwhile
         models = self._slot.catalogue.models
         here = {name for name, entry in models.items() if is_fetched(entry, self._device)}
         rows: list[ModelRow] = []
@@ -147,7 +147,7 @@ class ModelManager:
             served = self._slot.model
             partly = have and not entry.source_on(self._device).folder
             weights = weight_bytes(entry, self._device)
-            found = self._fit(entry, have, weights)
+            found = self._fit(entry, have, weights, held)
             step = expected_step(entry, self._device, self._slot.backend)
             expected = expected_speed(entry, self._device, bandwidth, step, self._slot.backend, weights)
             speed, disturbed = _told(speeds.get(entry.name), expected)
@@ -327,13 +327,13 @@ class ModelManager:
     def _held(self) -> int:
         return held_memory(self._device) if self._slot.model else 0
 
-    def _fit(self, entry: ModelEntry, have: int, weights: int | None) -> Fit:
+    def _fit(self, entry: ModelEntry, have: int, weights: int | None, held: int) -> Fit:
         key = (entry.model_dump_json(), have)
         if key not in self._refused:
             self._refused[key] = refusal(entry, self._device, self._slot.backend)
         if self._refused[key]:
             return Fit("no", self._refused[key])
-        return fit(entry, self._device, self._slot.backend, self._held, weights)
+        return fit(entry, self._device, self._slot.backend, held, weights)
 
     def _merit(
         self, entry: ModelEntry, found: Fit, expected: Speed | None, weights: int | None

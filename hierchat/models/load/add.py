@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -281,9 +282,18 @@ def own_file() -> Path:
 
 def own_names() -> set[str]:
     """Return the names of models that the user's models.yaml adds. Raises CatalogueError."""
-    if not own_file().exists():
+    try:
+        changed = own_file().stat()
+    except FileNotFoundError:
         return set()
-    return set(_models_in(Lined(own_file()))) - set(_models_in(Lined(shipped("models.yaml"))))
+    own = _names_in(own_file(), (changed.st_mtime_ns, changed.st_size))
+    return {*own} - _names_in(shipped("models.yaml"))
+
+
+@lru_cache(maxsize=4)
+def _names_in(file: Path, changed: tuple[int, int] = (0, 0)) -> frozenset[str]:
+    """Return the names of the models in a file, which is read again when it has `changed` (its time and size)."""
+    return frozenset(_models_in(Lined(file)))
 
 
 def free_name(wanted: str, catalogue: Catalogue) -> str:
