@@ -331,12 +331,12 @@ class InProgress:
             unasked += [one for one in waiting if not goes_on or one.reply.stop.is_set()]
             waiting[:] = [one for one in waiting if one not in unasked]
         left = []
-        for one in unasked:
+        for one in reversed(unasked):  # each goes before what came back already
             one.reply.taken_back = one.take_back(one.reply)
             if one.reply.taken_back:
                 self._drop(one.reply)
             else:
-                left.append(one.reply)
+                left.insert(0, one.reply)
         if left:
             text = "\n\n".join(one.text for one in left if one.text)
             files = [file for one in left for file in one.files]

@@ -223,7 +223,7 @@ class ReplyHandlers(HandlerGroup):
             return False
         chat = reply.conversation_id
         if reply.text:
-            session.unsent[chat] = "\n\n".join(filter(None, [session.unsent.get(chat), reply.text]))
+            session.unsent[chat] = "\n\n".join(filter(None, [reply.text, session.unsent.get(chat)]))
         attached = session.attached.setdefault(chat, [])
         self._page.kept.back(reply.user_id, attached, reply.files)
         return True

@@ -55,10 +55,10 @@ class Begun:
         self.chat = store.chats.create(self.user)
         self.reply = ReplyInProgress(self.user, self.chat, "Question")
         self.back: list[str] = []
-        """Texts that came back to their page."""
+        """Texts that came back to their page, each before those that came sooner."""
 
     def take_back(self, reply: ReplyInProgress) -> bool:
-        self.back.append(reply.text)
+        self.back.insert(0, reply.text)
         return True
 
     def begin(self) -> Begun:

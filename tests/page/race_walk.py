@@ -101,6 +101,8 @@ class Word:
     sent: bool = False
     edited: bool = False
     """Whether it was sent from the editor: then it goes back into the box while a reply is written."""
+    stopped: bool = False
+    """Whether *Stop* was pressed since: a question whose reply has not begun goes back into the box."""
     again: bool = False
     """Whether the tab was loaded anew while it was on its way: then the box may hold it still."""
 
@@ -253,6 +255,9 @@ class Walk:
                     word = self._words[name]
                     if not word.sent:
                         word.place, word.sent = tab.place, True
+            case "stopped":
+                for word in self._words.values():
+                    word.stopped |= word.sent
             case "edited":
                 self._words[entry["word"]] = Word(tab, tab.place, sent=True, edited=True)
             case "deleted":
@@ -350,7 +355,7 @@ class Walk:
             if not word.again and not ({str(chat) for chat in asked} | {at for _, at in kept} <= may):
                 raise WrongScreen(f"Elsewhere: {said}")
             if kept and not asked and word.sent:
-                if not (word.again or word.edited):
+                if not (word.again or word.edited or word.stopped):
                     raise WrongScreen(f"Not sent: {said}")
                 word.sent = False
 
