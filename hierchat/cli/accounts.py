@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hierchat.access.members import GUEST_LOGIN, AccountError, hashed
-from hierchat.cli.options import Group, chats, limit, table, with_store
+from hierchat.cli.options import Group, chats, positive, table, with_store
 from hierchat.language import _
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.users import normal
@@ -38,7 +38,6 @@ def add_account(store: Store, name: str, owner: bool) -> None:
     if store.accounts.find(name):  # before a password is typed for nothing
         change = f"`hierchat users passwd {name}` changes its password."
         raise AccountError(f"There is an account {name!r} already. {change}")
-    store.accounts.require_free(name)
     account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
     said = _("{name} can log in now, and is the owner.") if account.owner else _("{name} can log in now.")
     print(said.format(name=account.name))
@@ -116,11 +115,11 @@ def _typed(name: str) -> str:
     help="keep what it asks and gets, so that this drafts its later replies; by default nothing is kept",
 )
 @click.option(
-    "--at-once", type=limit, metavar="N", help="replies that may be written at the same time (no limit)"
+    "--at-once", type=positive, metavar="N", help="replies that may be written at the same time (no limit)"
 )
-@click.option("--per-minute", type=limit, metavar="N", help="requests a minute (no limit)")
+@click.option("--per-minute", type=positive, metavar="N", help="requests a minute (no limit)")
 @click.option(
-    "--tokens-a-day", type=limit, metavar="N", help="tokens of prompts and replies a day (no limit)"
+    "--tokens-a-day", type=positive, metavar="N", help="tokens of prompts and replies a day (no limit)"
 )
 @with_store
 def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **limits: int | None) -> None:

@@ -1,7 +1,6 @@
 """Define what commands share: how each is run, flags that several take, and kinds of values."""
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from pathlib import Path
@@ -15,9 +14,6 @@ from hierchat.models.catalogue import Backend
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-_HOTTEST = 10.0
-_MOST_SEED = 2**63 - 1
 
 
 class CommandError(Exception):
@@ -101,43 +97,15 @@ def catalogue_name(model: str | None) -> str | None:
     return chosen(model, read_catalogue())
 
 
-def _checked(
-    sentence: str, parse: Callable[[str], float], least: float, most: float = sys.float_info.max
-) -> Callable[[str], Any]:
-    """Return a parser of numbers within these bounds; it raises click.BadParameter with the sentence."""
-
-    def read(text: str) -> float:
-        try:
-            value = parse(str(text))  # a default is a number already
-        except ValueError:
-            value = math.nan
-        if not least <= value <= most:
-            raise click.BadParameter(sentence.format(text))
-        return value
-
-    return read
+def temperature(text: str) -> Any:
+    """Parse a temperature. Raises click.BadParameter."""
+    value: Any = click.FloatRange(0, 10)(text)
+    if math.isnan(value):
+        raise click.BadParameter(f"{text} is no number.")
+    return value
 
 
-def _whole(text: str) -> int:
-    text = str(text)  # a flag's default is a number already
-    if not (text.isascii() and text.isdecimal()):
-        raise ValueError
-    return int(text)
-
-
-temperature = _checked(f"A temperature is a number from 0 to {_HOTTEST:g}, not '{{}}'.", float, 0, _HOTTEST)
-seed = _checked(f"A seed is a whole number from 0 to {_MOST_SEED:,}, not '{{}}'.", _whole, 0, _MOST_SEED)
-max_tokens = _checked(
-    f"The longest reply, in tokens, is a whole number from 1 to {MOST_TOKENS:,}, not '{{}}'.",
-    _whole,
-    1,
-    MOST_TOKENS,
-)
-port = _checked("{} is no port; give a number from 1 to 65535", _whole, 1, 65535)
-limit = _checked("{} is no limit; give a number from 1 up", _whole, 1)
-positive = _checked("{} is not 1 or more", _whole, 1)
-
-
-def numbers(text: str) -> list[int]:
-    """Parse whole numbers from 1 up, separated by commas."""
-    return [positive(part) for part in text.split(",")]
+seed = click.IntRange(0, 2**63 - 1)
+max_tokens = click.IntRange(1, MOST_TOKENS)
+port = click.IntRange(1, 65535)
+positive = click.IntRange(1)

@@ -154,16 +154,12 @@ class Accounts(Repository):
         """Add an account; the first becomes an owner, and takes over the chats of a user of that name.
         Raises StoreError for a name that exists."""
         with self._connection.write() as db:
-            _require_free(db, name)
+            if there := _find(db, name):
+                raise StoreError(f"There is an account {there.name!r} already. Take another name.")
             first = not db.execute("SELECT 1 FROM accounts").fetchone()
             account = Account(name, password, owner or first or name == LOCAL_USER, time.time())
             add_row(db, "accounts", **asdict(account))
             return account
-
-    def require_free(self, name: str) -> None:
-        """Raise StoreError if no new account can have this name: it exists, or it can be taken for another's."""
-        with self._connection.read() as db:
-            _require_free(db, name)
 
     def set_password(self, name: str, password: str) -> Account:
         """Replace an account's password hash, and return the account. Raises StoreError if there is none so named."""
@@ -196,11 +192,6 @@ def _find(db: Database, name: str) -> Account | None:
             if spelled(account.name) == wanted:
                 return account
     return None
-
-
-def _require_free(db: Database, name: str) -> None:
-    if there := _find(db, name):
-        raise StoreError(f"There is an account {there.name!r} already. Take another name.")
 
 
 def _required(db: Database, name: str) -> Account:

@@ -65,8 +65,6 @@ def test_spellings_of_one_name_are_not_two_accounts(store: Store) -> None:
         store.accounts.add(there, "hash")
         with pytest.raises(StoreError, match="Take"):
             store.accounts.add(name, "hash")
-        with pytest.raises(StoreError, match="Take"):
-            store.accounts.require_free(name)
         assert [one.name for one in store.accounts.all()] == [there]
         store.accounts.remove(there)
 
