@@ -1,16 +1,16 @@
 """Guard the page by a login: a form that works without scripts, the password page, waits after wrong passwords."""
 
 import base64
-import html
 import ipaddress
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from string import Template
 from urllib.parse import parse_qs
 
 from anyio import CapacityLimiter, Lock, to_thread
+from jinja2 import Environment
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -64,38 +64,19 @@ def form_page(
     *,
     heading: str = "hierchat",
 ) -> HTMLResponse:
-    """Draw an HTML page with a form, or its text only. `action`: the button's name; `about`: HTML below; `said`:
-    result."""
-    palette = (shipped("assets") / "style" / "palette.css").read_text(encoding="utf-8")
-    icon = base64.b64encode((shipped("assets") / "icon.svg").read_bytes()).decode()
-    told = f'<p id="said" role="{"alert" if fields else "status"}">{html.escape(said)}</p>' if said else ""
-    first = next((field for field in fields if not field.value), None)
-    lines = "\n".join(_line(field, focus=field is first, described=bool(said)) for field in fields)
-    form = f'<form method="post">\n{told}\n{lines}\n<button>{html.escape(action)}</button>\n</form>'
-    filled = Template((shipped("assets") / "form.html").read_text(encoding="utf-8")).substitute(
-        language=current(),
-        title=html.escape(title),
-        heading=html.escape(heading),
-        # Without scripts, the colours of the dark theme come by what the browser prefers.
-        palette=palette.replace(".dark {", "@media (prefers-color-scheme: dark) { :root {") + "}",
-        icon=icon,
-        said="" if fields else told,
-        form=form if fields else "",
-        about=about,
-    )
+    """Draw an HTML page with a form, or its text only. `action`: the button's name; `about`: below; `said`: result."""
+    assets = shipped("assets")
+    palette = (assets / "style" / "palette.css").read_text(encoding="utf-8")
+    # Without scripts, the colours of the dark theme come by what the browser prefers.
+    palette = palette.replace(".dark {", "@media (prefers-color-scheme: dark) { :root {") + "}"
+    icon = base64.b64encode((assets / "icon.svg").read_bytes()).decode()
+    form = Environment(autoescape=True).from_string((assets / "form.html").read_text(encoding="utf-8"))
+    drawn = form.render(
+        language=current(), title=title, heading=heading, palette=Markup(palette), icon=icon, fields=fields,
+        action=action, about=about, said=said,
+    )  # fmt: skip
     # Under "no-referrer", a browser would send the form with the Origin "null".
-    return HTMLResponse(filled, status, {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"})
-
-
-def _line(field: FormField, *, focus: bool, described: bool) -> str:
-    kind = f'value="{html.escape(field.value)}" autocapitalize="none" spellcheck="false"'
-    if field.autocomplete.endswith("password"):
-        kind = 'type="password"'
-    more = (' aria-describedby="said"' if described else "") + (" autofocus" if focus else "")
-    return (
-        f'<label>{html.escape(field.label)} <input name="{field.name}" {kind} autocomplete="{field.autocomplete}" '
-        f"required{more}></label>"
-    )
+    return HTMLResponse(drawn, status, {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"})
 
 
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
@@ -118,7 +99,7 @@ def _password_page(said: str = "", status: int = 200) -> Response:
 
 
 def _back() -> str:
-    return f'<a href="./?view=settings">{html.escape(_("Back to the settings"))}</a>'
+    return Markup('<a href="./?view=settings">{}</a>').format(_("Back to the settings"))
 
 
 # How long to wait after wrong passwords.
@@ -356,7 +337,7 @@ class LoginMiddleware:
             FormField("username", _("Name"), "username", name),
             FormField("password", _("Password"), "current-password"),
         ]
-        return form_page(_("Log in"), fields, _("Log in"), html.escape(about), said, status)
+        return form_page(_("Log in"), fields, _("Log in"), about, said, status)
 
 
 def _cookie(scope: Scope) -> str:

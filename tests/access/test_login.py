@@ -116,7 +116,7 @@ def test_a_wrong_password_keeps_the_name_and_says_what_is_wrong(address: str) ->
     page = ask(address, "POST", "/login", PAGE, form={"username": 'm"<e', "password": "wrong"})
     assert page.status == 401
     assert WRONG in page.text
-    assert 'value="m&quot;&lt;e"' in page.text
+    assert 'value="m&#34;&lt;e"' in page.text
     assert "wrong" not in page.text
     assert page.headers["Set-Cookie"] is None
     empty = ask(address, "POST", "/login", PAGE, form={"username": "me", "password": " "})
