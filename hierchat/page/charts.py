@@ -10,19 +10,10 @@ from markupsafe import Markup
 from hierchat.language import _
 from hierchat.language import number as written
 from hierchat.models.cache import gigabytes
-from hierchat.page.figures import style_of
+from hierchat.page.figures import Style
 from hierchat.page.templates import Macros
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Ink:
-    """How something is drawn: a CSS colour, and a style of line that tells it apart without the colour."""
-
-    colour: str = "var(--hc-accent)"
-    line: str = "solid"
-    """As figures.Style.underline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +30,7 @@ class Axis:
         return min(max((value - self.low) / ((self.high - self.low) or 1.0), 0.0), 1.0) * 100
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Series of points in a chart."""
-
-    name: str
-    ink: Ink
-    points: Sequence[tuple[float, float]]
-
-
-def upward(caption: str, highest: float, unit: str = "") -> Axis:
+def upward(caption: str, highest: float, unit: str) -> Axis:
     """Return an axis from 0 to a round number that is at least `highest`."""
     least = (highest or 1.0) / 4
     power = 10.0 ** math.floor(math.log10(least))
@@ -59,28 +41,24 @@ def upward(caption: str, highest: float, unit: str = "") -> Axis:
     return Axis(caption, 0.0, count * step, ticks)
 
 
-def percentages(caption: str) -> Axis:
-    return Axis(caption, 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
+def line(points: Sequence[tuple[float, float]], across: Axis, up: Axis, said: str, guide: float) -> Markup:
+    """Draw a line over two axes, and a dashed one at the height `guide`."""
+    places = [(across.at(x), 100 - up.at(y)) for x, y in points]
+    return _drawn.line(places, across, up, said, 100 - up.at(guide))
 
 
-def lines(series: Sequence[Line], across: Axis, up: Axis, said: str, guide: str = "") -> Markup:
-    """Draw a chart of lines over two axes. `guide`: SVG below them, in percent of both axes, y from the top."""
-    placed = [(one, [(across.at(x), 100 - up.at(y)) for x, y in one.points]) for one in series]
-    return _drawn.lines(placed, across, up, said, guide)
-
-
-def columns(stacks: Sequence[Sequence[tuple[Ink, float]]], across: Axis, up: Axis, said: str) -> Markup:
+def columns(stacks: Sequence[Sequence[tuple[Style, float]]], across: Axis, up: Axis, said: str) -> Markup:
     """Draw a chart of stacked columns, parts from below; each part has its own line on top."""
-    width = 100 / max(len(stacks), 1)
-    gap = width * (0.3 if len(stacks) < 40 else 0.1)
+    width = 100 / len(stacks)
+    gap = width * 0.3
     drawn = []
     for number, parts in enumerate(stacks):
         left, right = number * width + gap / 2, (number + 1) * width - gap / 2
         total = 0.0
-        for ink, value in parts:
+        for style, value in parts:
             if value > 0:
                 bottom, total = total, total + value
-                drawn.append((ink, left, right, 100 - up.at(bottom), 100 - up.at(total)))
+                drawn.append((style, left, right, 100 - up.at(bottom), 100 - up.at(total)))
     return _drawn.columns(drawn, across, up, said)
 
 
@@ -99,13 +77,5 @@ def duration(seconds: float) -> str:
     return _("{n:.1f} h").format(n=seconds / 3600)
 
 
-def ink_of(source: str) -> Ink:
-    """Return colour and line of a source, as everywhere on the page."""
-    style = style_of(source)
-    return Ink(f"var(--{style.slug}-line)", style.underline)
-
-
 _drawn = Macros("charts.html")
-level, key = _drawn.level, _drawn.key
-card, charted, empty_card = _drawn.card, _drawn.charted, _drawn.empty_card
-note, nothing = _drawn.note, _drawn.nothing
+charted, empty_card, key, note = _drawn.charted, _drawn.empty_card, _drawn.key, _drawn.note

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -44,13 +44,12 @@ _REPLIES = """
 MEASURED = f"""
     SELECT
         date(messages.created_at, 'unixepoch', 'localtime') AS day,
-        length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted, sources, draft_ms, seconds,
+        length(ids) / {TOKEN.itemsize} AS tokens, forwards, sources, seconds,
         iif(baseline = 'measured', speedup, NULL) AS speedup
     {_REPLIES} AND forwards > 0 AND finish IS NOT 'loop'
     ORDER BY messages.id
 """
 """A row for each measured reply. What a model repeats for ever drafts itself, and says nothing about other replies."""
-_EVER = 0.0
 
 Row = dict[str, Any]
 
@@ -74,17 +73,20 @@ class ReplyFigures(Repository):
                 **row, accepted_by_source=dict(db.execute(_ACCEPTED_BY_SOURCE, [user_id]).fetchall())
             )
 
-    def over_time(self, user_id: int, days: int | None = None) -> OverTimeFigures:
-        """Sum up the replies of the last `days` days, today included (None: all)."""
-        since = _EVER
-        if days is not None:  # as the first of them began, on this machine's clock
-            first = datetime.now().date() - timedelta(days=days - 1)
-            since = datetime.combine(first, datetime.min.time()).timestamp()
+    def over_time(self, user_id: int, days: int) -> OverTimeFigures:
+        """Sum up the replies of the last `days` days, today included."""
+        # As the first of them began, on this machine's clock.
+        first = datetime.now().date() - timedelta(days=days - 1)
+        since = datetime.combine(first, datetime.min.time()).timestamp()
         with self._connection.read() as db:
             rows = list(db.query(MEASURED, {"user": user_id, "since": since}))
+        by_day = sorted(rows, key=itemgetter("day"))
         return OverTimeFigures(
             _summed(rows),
-            {date.fromisoformat(day): _summed(group) for day, group in _grouped(rows, "day")},
+            {
+                date.fromisoformat(day): _summed(list(group))
+                for day, group in groupby(by_day, itemgetter("day"))
+            },
         )
 
     def speeds(self, user_id: int) -> dict[str, ModelSpeed]:
@@ -105,11 +107,6 @@ class ReplyFigures(Repository):
         return {name for (name,) in self._rows("SELECT DISTINCT model FROM turns", [])}
 
 
-def _grouped(rows: list[Row], column: str) -> Iterator[tuple[str, list[Row]]]:
-    for value, group in groupby(sorted(rows, key=itemgetter(column)), itemgetter(column)):
-        yield value, list(group)
-
-
 def _summed(replies: Sequence[Row]) -> DraftingFigures:
     proposed, accepted = Counter[str](), Counter[str]()
     for reply in replies:
@@ -118,13 +115,10 @@ def _summed(replies: Sequence[Row]) -> DraftingFigures:
             accepted[name] += count["accepted"]
     tokens = sum(reply["tokens"] for reply in replies)
     beside = [reply for reply in replies if reply["speedup"] is not None]
-    timed = [reply for reply in replies if reply["draft_ms"] is not None]
     return DraftingFigures(
         replies=len(replies),
         tokens=tokens,
         tokens_per_forward=tokens / sum(reply["forwards"] for reply in replies) if replies else None,
-        proposed=sum(reply["proposed"] for reply in replies),
-        accepted=sum(reply["accepted"] for reply in replies),
         sources={
             name: SourceCount(proposed[name], accepted[name])
             for name in sorted(proposed, key=lambda name: (-accepted[name], name))
@@ -132,9 +126,4 @@ def _summed(replies: Sequence[Row]) -> DraftingFigures:
         speedup=median(reply["speedup"] for reply in beside) if beside else None,
         compared=len(beside),
         saved_seconds=sum(reply["seconds"] * (reply["speedup"] - 1) for reply in beside),
-        draft_ms=(
-            sum(reply["draft_ms"] for reply in timed) / sum(reply["forwards"] for reply in timed)
-            if timed
-            else None
-        ),
     )

@@ -338,8 +338,6 @@ class DraftingFigures:
     tokens: int
     tokens_per_forward: float | None
     """Mean T, weighted by forwards."""
-    proposed: int
-    accepted: int
     sources: Mapping[str, SourceCount]
     """By source, the one with the most accepted first."""
     speedup: float | None
@@ -348,8 +346,6 @@ class DraftingFigures:
     """how many those are,"""
     saved_seconds: float
     """and how much longer plain decoding would have taken for them; below 0 where it would have been faster."""
-    draft_ms: float | None
-    """Milliseconds of drafting per forward."""
 
 
 @dataclass(frozen=True, slots=True)

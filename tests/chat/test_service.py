@@ -462,7 +462,7 @@ def test_a_reply_that_repeats_itself_ends_at_the_same_token_however_it_is_drafte
     prompt = talk.model.prompts.build([PromptMessage("user", "a")], 250, {END}).ids
     plain = talk.model.engine.generate(GenerationRequest(prompt, talk._settings(asked | {"end_loops": True})))
     assert [token for step in plain for token in step.tokens] == tokens[:ended]
-    assert talk.store.figures.over_time(talk.user).whole.replies == 1
+    assert talk.store.figures.over_time(talk.user, 500).whole.replies == 1
     assert talk.messages()[-1].state == "complete"
 
 

@@ -14,14 +14,14 @@ TODAY = date(2026, 3, 10)
 
 def figures(speedup: float | None = 2.0, tokens: int = 100, **changed: object) -> DraftingFigures:
     usual = {
-        "replies": 3, "tokens": tokens, "tokens_per_forward": 2.0, "proposed": 90, "accepted": 45,
+        "replies": 3, "tokens": tokens, "tokens_per_forward": 2.0,
         "sources": {"history": SourceCount(60, 30), "context": SourceCount(30, 15)}, "speedup": speedup,
-        "compared": 2 if speedup else 0, "saved_seconds": 100.0 if speedup else 0.0, "draft_ms": 0.2,
+        "compared": 2 if speedup else 0, "saved_seconds": 100.0 if speedup else 0.0,
     }  # fmt: skip
     return DraftingFigures(**{**usual, **changed})
 
 
-NONE = figures(None, 0, replies=0, tokens_per_forward=None, proposed=0, accepted=0, sources={})
+NONE = figures(None, 0, replies=0, tokens_per_forward=None, sources={})
 
 
 def over(days: dict[date, DraftingFigures], whole: DraftingFigures | None = None) -> OverTimeFigures:

@@ -37,21 +37,18 @@ def test_days_are_summed_in_order(store: Store, user: int) -> None:
     write(store, user, 0, TurnFigures())  # what was not measured does not count, nor what repeated itself
     write(store, user, 0, measured(9.0, finish="loop"))
     replied(store, user, state="writing")
-    found = store.figures.over_time(user)
+    found = store.figures.over_time(user, 500)
     (first, old), (last, new) = found.days.items()
     assert (first, last) == (date.today() - timedelta(days=3), date.today())
-    assert old == DraftingFigures(1, 20, 2.0, 0, 0, {}, None, 0, 0.0, None)
+    assert old == DraftingFigures(1, 20, 2.0, {}, None, 0, 0.0)
     assert new == DraftingFigures(
         replies=3,
         tokens=80,
         tokens_per_forward=80 / 50,
-        proposed=90,
-        accepted=30,
         sources={"context": SourceCount(40, 16), "history": SourceCount(50, 14)},
         speedup=2.0,
         compared=2,
         saved_seconds=2.0,
-        draft_ms=8.0 / 40,
     )
     assert (found.whole.replies, found.whole.compared, found.whole.tokens) == (4, 2, 100)
     assert list(new.sources) == ["context", "history"]
@@ -63,14 +60,14 @@ def test_the_last_days_of_one_user(store: Store, user: int) -> None:
     write(store, user, 1, measured(), model_key="other")
     write(store, store.users.ensure("bob"), 0, measured())
 
-    def ago(days: int | None = None) -> list[int]:
+    def ago(days: int) -> list[int]:
         return [(date.today() - day).days for day in store.figures.over_time(user, days).days]
 
-    assert ago() == ago(500) == [400, 30, 29, 1, 0]
+    assert ago(500) == [400, 30, 29, 1, 0]
     assert ago(30) == [29, 1, 0]
     assert ago(1) == [0]
     assert [day.replies for day in store.figures.over_time(user, 2).days.values()] == [2, 1]
-    nothing = store.figures.over_time(store.users.ensure("carl"))
+    nothing = store.figures.over_time(store.users.ensure("carl"), 500)
     assert (nothing.whole.replies, nothing.whole.speedup, nothing.days) == (0, None, {})
     assert store.users.ids().keys() == {"ann", "bob", "carl"}
 

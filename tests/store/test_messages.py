@@ -69,7 +69,7 @@ def test_an_edited_reply_drafts_as_the_users_text_and_counts_as_nothing(store: S
     chat, totals, days = (
         chat_of(store, user, reply),
         store.figures.totals(user),
-        store.figures.over_time(user),
+        store.figures.over_time(user, 500),
     )
     edited = store.messages.edit_reply(user, reply, "better text")
     path = store.messages.path(user, chat)
@@ -86,7 +86,7 @@ def test_an_edited_reply_drafts_as_the_users_text_and_counts_as_nothing(store: S
     assert set(drafting(store, user, "asked")) == {reply - 1, edited}
     assert store.history.ids(user, "k", "asked") == {reply - 1, edited}
     assert last_replies(store, user, "k", 9) == [reply]
-    assert (store.figures.totals(user), store.figures.over_time(user)) == (totals, days)
+    assert (store.figures.totals(user), store.figures.over_time(user, 500)) == (totals, days)
     assert totals.replies == 1
     assert store.replies.turn(user, edited) is None
     fork = store.chats.fork(user, edited)

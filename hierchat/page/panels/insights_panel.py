@@ -44,8 +44,7 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
         (sidebar.day(day), against_plain(one.speedup or 1.0), written(one.compared))
         for day, one in known.items()
     ]
-    line = charts.Line(_("speed"), charts.Ink(), points)
-    drawn = charts.lines([line], across, up, said, charts.level(up, 1.0))
+    drawn = charts.line(points, across, up, said, guide=1.0)
     explained = _(
         "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
     )
@@ -64,13 +63,13 @@ def shares_card(found: OverTimeFigures, today: date) -> Markup:
     begins = [date.fromordinal(n) for n in range(int(across.low), int(across.high) + 1)]
     periods = {day: _shares(found.days[day]) if day in found.days else {} for day in begins}
     names = [name for name in in_order(found.whole.sources) if any(p.get(name) for p in periods.values())]
-    stacks = [[(charts.ink_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
+    stacks = [[(style_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
     places = charts.Axis("", across.low - 0.5, across.high + 0.5, across.ticks)
     drafted = sum(count.accepted for count in found.whole.sources.values()) / found.whole.tokens
     said = _("Share of the tokens by source; {share} came from drafts. A table follows.")
-    up = charts.percentages(_("of the tokens"))
+    up = charts.Axis(_("of the tokens"), 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
     drawn = charts.columns(stacks, places, up, said.format(share=percent(drafted)))
-    drawn += charts.key((style_of(name).label, charts.ink_of(name)) for name in names)
+    drawn += charts.key(map(style_of, names))
     rows = [
         (sidebar.day(begin), *(percent(shares.get(name, 0.0)) for name in names))
         for begin, shares in periods.items()
