@@ -6,6 +6,7 @@ process that died left there goes at the next start."""
 
 import atexit
 import errno
+import os
 import re
 import secrets
 import shutil
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from anyio import to_thread
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -157,15 +157,11 @@ files = Files()
 
 
 async def take_in(request: Request) -> Response:
-    """Store the request's body as a file and answer with its ticket. It is never whole in memory."""
+    """Store the request's body as a file and answer with its ticket."""
     path = None
     try:
         path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
-        with path.open("xb") as out:
-            async for piece in request.stream():
-                if not _has_room(path):
-                    raise OSError(errno.ENOSPC, "too little room")  # the database is to be written, too
-                await run_in_threadpool(out.write, piece)
+        await _write(request, path)
     except (OSError, ClientDisconnect):
         if path:
             files.remove(path)
@@ -189,13 +185,11 @@ def _owner(request: Request) -> str:
     return str(request.scope.get(USER) or LOCAL_USER)
 
 
-# GGUF files that were dropped on the page go into the models' folder: piece by piece, never whole into memory.
+# GGUF files that were dropped on the page go into the models' folder.
 _MODEL_NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
 _MAGIC = b"GGUF"
 _SPARE = 2**28
 """Bytes that stay free on the disk."""
-_PIECE = 2**22
-"""Bytes that are written at a time."""
 
 
 async def take_model(request: Request) -> Response:
@@ -214,10 +208,12 @@ async def take_model(request: Request) -> Response:
             raise HTTPException(409, there.format(name=name, folder=models_dir()))
         target.parent.mkdir(parents=True, exist_ok=True)
         length = request.headers.get("content-length", "0")
-        _require_room(target, int(length) if length.isdecimal() else 0)
+        if not _has_room(target, int(length) if length.isdecimal() else 0):
+            full = _("The disk that holds {folder} has too little room for {name}.")
+            raise HTTPException(507, full.format(folder=models_dir(), name=name))
         part = target.with_name(f".{own_name()}.part")
         try:
-            await _write(request, part, target)
+            await _write(request, part, _MAGIC)
             part.replace(target)
         finally:
             with suppress(OSError):
@@ -245,26 +241,18 @@ def _has_room(target: Path, size: int = 0) -> bool:
     return size + _SPARE <= shutil.disk_usage(target.parent).free
 
 
-def _require_room(target: Path, size: int) -> None:
-    if not _has_room(target, size):
-        full = _("The disk that holds {folder} has too little room for {name}.")
-        raise HTTPException(507, full.format(folder=models_dir(), name=target.name))
-
-
-async def _write(request: Request, part: Path, target: Path) -> None:
-    """Write the request's body into `part`. Raises HTTPException for what is no GGUF file, or a full disk."""
-    with await to_thread.run_sync(part.open, "xb") as file:
-        waiting, checked = bytearray(), False
-        async for chunk in request.stream():
-            waiting += chunk
-            if not checked and len(waiting) >= len(_MAGIC):
-                if waiting[: len(_MAGIC)] != _MAGIC:
-                    raise HTTPException(415, _("This is no GGUF file, whatever its name says."))
-                checked = True
-            if len(waiting) >= _PIECE:
-                _require_room(target, len(waiting))  # who sends in chunks says no length
-                await to_thread.run_sync(file.write, bytes(waiting))
-                waiting.clear()
-        if not checked:
-            raise HTTPException(415, _("This is no GGUF file, whatever its name says."))
-        await to_thread.run_sync(file.write, bytes(waiting))
+async def _write(request: Request, path: Path, begins: bytes = b"") -> None:
+    """Write the request's body into a new file, piece by piece, never whole into memory. Raises OSError, and
+    HTTPException if it begins otherwise."""
+    with await run_in_threadpool(path.open, "xb") as file:
+        head = b""
+        async for piece in request.stream():
+            # Who sends in chunks says no length, and the database is to be written, too.
+            if not _has_room(path):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            head += piece[: len(begins) - len(head)]
+            if not begins.startswith(head):
+                break
+            await run_in_threadpool(file.write, piece)
+    if head != begins:
+        raise HTTPException(415, _("This is no GGUF file, whatever its name says."))
