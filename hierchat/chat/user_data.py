@@ -76,8 +76,9 @@ class UserData:
         """Return how many chats are exported (one, a project's or all), and the export, which yields its progress."""
         store = self._store
         if chat is not None:
-            write = export_markdown if markdown else export_json
-            return 1, write(store, user_id, [chat], place)
+            if markdown:
+                return 1, export_markdown(store, user_id, chat, place)
+            return 1, export_json(store, user_id, [chat], place)
         ids = [
             one.id
             for archived in (False, True)

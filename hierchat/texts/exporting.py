@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.reasoning import split_reasoning
-from hierchat.store import Chat, ChatMessage, NotFound, Store, StoreError
+from hierchat.store import Chat, ChatMessage, NotFound, Store
 from hierchat.store.errors import translated
 from hierchat.store.new_file import new_file
-from hierchat.store.records import Attachment
+from hierchat.store.records import Attachment, Conversation
 from hierchat.texts.attachments import with_files
 from hierchat.texts.importers import own
 
@@ -57,26 +57,16 @@ def beside_chats(store: Store, user_id: int, project_id: int | None = None) -> l
     ]
 
 
-def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the open branch of each conversation into its own file; yield how many are written. Raises StoreError."""
-    with translated(out):
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise StoreError(f"{out} already exists. Name an empty folder, or one that is not there yet.")
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    taken: set[str] = set()
-    for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
-        save_markdown(chat, out / file_name(chat, taken))
+def export_markdown(store: Store, user_id: int, conversation_id: int, out: Path) -> Iterator[int]:
+    """Write the open branch of a conversation into a file. Raises StoreError if it exists or cannot be written."""
+    for number, chat in enumerate(_chats(store, user_id, [conversation_id]), 1):
+        with new_file(out) as part, translated(out):
+            part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
         yield number
 
 
-def save_markdown(chat: Chat, out: Path) -> None:
-    """Write a conversation's open branch as Markdown. Raises StoreError if the file exists or cannot be written."""
-    with new_file(out) as part, translated(part):
-        part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
-
-
 def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the files of `export_markdown` into a zip; yield how many. Raises StoreError."""
+    """Write the open branch of each conversation into a file of a zip; yield how many. Raises as `export_markdown`."""
     taken: set[str] = set()
     with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
         for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
@@ -129,7 +119,7 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
-def file_name(chat: Chat, taken: set[str]) -> str:
+def file_name(chat: Chat | Conversation, taken: set[str]) -> str:
     """Return date and title as a file name valid on every file system and not in `taken`, which it joins."""
     title = " ".join(_NOT_IN_NAMES.sub(" ", chat.title).split())[:_NAME].strip(" .")
     stem = f"{_time(chat.created_at)[:10]} {title or 'Chat'}"

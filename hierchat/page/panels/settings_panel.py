@@ -31,6 +31,7 @@ from hierchat.page.templates import KEY, Macros, button
 from hierchat.store import Access
 from hierchat.store.records import DraftsFrom
 from hierchat.texts.corpora import corpora_dir
+from hierchat.texts.exporting import file_name
 from hierchat.texts.importing import KNOWN
 
 _NOW_SECONDS = 60.0
@@ -279,8 +280,9 @@ class TransferPart(PanelPart):
         elif not wanted:
             name = "hierchat chats.zip" if markdown else "hierchat chats.json"
         else:
-            title = self._service.chats.get(user, wanted).title or "Chat"
-            name = "chat" if markdown else f"{title.replace('/', ' ')}.json"
+            chat = self._service.chats.get(user, wanted)
+            title = chat.title.replace("/", " ") or "Chat"
+            name = file_name(chat, set()) if markdown else f"{title}.json"
         place = files.place(name)
         total, written = self._service.data.exporting(
             user, place, markdown=markdown, chat=wanted or None, project=project
@@ -291,10 +293,7 @@ class TransferPart(PanelPart):
                 if not wanted:
                     progress = _transfer.progress(_("Exporting chats"), count, count, total)
                     event.show(partial(dict, {self._state: progress}))
-            (path,) = place.iterdir() if place.is_dir() else [place]
-            if path != place:  # out of its folder
-                path = path.rename(place.parent / path.name)
-            ticket = files.hold(path, event.session.name)
+            ticket = files.hold(place, event.session.name)
         except BaseException:
             files.remove(place)
             raise

@@ -1,6 +1,7 @@
 """What is written out: everything as JSON, which comes in again as it was; the open branch as Markdown."""
 
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from hierchat.store.records import (
     ToolCall,
     TurnFigures,
 )
-from hierchat.texts.exporting import beside_chats, export_json, export_markdown
+from hierchat.texts.exporting import beside_chats, export_json, export_markdown, export_zip
 from tests.testing.stores import chat_of, drafting, new_store, replied
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved, webui_chat
@@ -231,8 +232,8 @@ def test_nothing_is_overwritten_and_nothing_half_is_left(store: Store, user: int
     assert out.read_bytes() == before
     with pytest.raises(DatabaseUnwritable, match="cannot be written"):
         list(export_json(store, user, ids, tmp_path / "no folder" / "out.json"))
-    with pytest.raises(StoreError, match="Name an empty folder"):
-        list(export_markdown(store, user, ids, tmp_path))
+    with pytest.raises(StoreError, match="already exists"):
+        list(export_markdown(store, user, ids[0], out))
     assert list(tmp_path.glob("*.part")) == []
     assert list(export_json(store, user, [], tmp_path / "none.json")) == []
     assert json.loads((tmp_path / "none.json").read_text()) == []
@@ -247,12 +248,14 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     asked = store.messages.add(user, twin, NewMessage(edited, "<think> is a mark", files=FILES))
     store.messages.add(user, twin, NewMessage(asked, join_reasoning("It asks.", "Yes."), "assistant"))
     store.connection._idle[-1].execute("UPDATE conversations SET created_at = ? WHERE id = ?", [BEGAN, twin])
-    out = tmp_path / "chats"
-    assert list(export_markdown(store, user, [sums.id, twin], out)) == [1, 2]
-    names = sorted(file.name for file in out.iterdir())
-    assert [name[:10] for name in names] == ["2023-11-14"] * 2
-    assert all(file.stat().st_mode & 0o077 == 0 for file in [out, *out.iterdir()])
-    first, second = sorted((file.read_text(encoding="utf-8") for file in out.iterdir()), key=len)
+    out, alone = tmp_path / "chats.zip", tmp_path / "chat.md"
+    assert list(export_zip(store, user, [sums.id, twin], out)) == [1, 2]
+    assert list(export_markdown(store, user, twin, alone)) == [1]
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (out, alone))
+    with zipfile.ZipFile(out) as packed:
+        assert [name[:10] for name in packed.namelist()] == ["2023-11-14"] * 2
+        first, second = (packed.read(name).decode() for name in packed.namelist())
+    assert alone.read_text(encoding="utf-8") == second
     blocks = first.split("\n\n")
     assert blocks[1].startswith("## You, 2023-11-")
     assert blocks[2::2] == ["What is 1 + 1?", "2", "And 2 + 2?", "4"]
