@@ -126,19 +126,6 @@ class Completions:
     """Whether texts that were added on this machine are this user's."""
     _prefixes: PrefixKeeper | None = None
 
-    def complete(
-        self,
-        messages: Sequence[PromptMessage],
-        settings: GenerationSettings,
-        user_id: int,
-        stop: threading.Event,
-        drafts_from: DraftsFrom = "all",
-    ) -> Generator[Frame, None, None]:
-        """Yield the frames of a reply to `messages`, unstored. `drafts_from`: which texts may draft it. Raises
-        QueueFull, NoModel, PromptError; later errors are in the last frame."""
-        options = ReplyOptions(user_id, settings, stop, drafts_from=drafts_from)
-        yield from self.answer(lambda served: self.reply(served, messages, options), stop)
-
     def answer(
         self,
         begin: Callable[[ServedModel], ReplyStream | ReplyRecorder],
@@ -146,7 +133,7 @@ class Completions:
         waited: float = 0.0,
     ) -> Generator[Frame, None, None]:
         """Yield the frames of the reply that `begin` makes. `waited`: seconds since the question was sent.
-        Raises as `complete`, and what `begin` raises."""
+        Raises QueueFull, NoModel, and what `begin` raises; later errors are in the last frame."""
         sent = time.monotonic() - waited
         with ModelTurn(self._slot, stop) as turn:
             for ahead in turn.waiting():

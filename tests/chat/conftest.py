@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from hierchat.chat.comparison import CompareFrame
+from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
 from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from hierchat.store.records import Attachment, Message
@@ -75,6 +77,14 @@ class Talk:
     ) -> Frame:
         """The last frame."""
         return list(self.sending(text, parent, files, **settings))[-1]
+
+    def complete(self, said: Sequence[PromptMessage], stop: threading.Event, **settings: Any) -> Any:
+        """The frames of a reply that is stored nowhere."""
+        completions, options = (
+            self.service.completions,
+            ReplyOptions(self.user, self._settings(settings), stop),
+        )
+        return completions.answer(lambda served: completions.reply(served, said, options), stop)
 
     def again(self, question: int, seed_of: int | None = None, **settings: Any) -> Frame:
         asked = self._settings(settings)

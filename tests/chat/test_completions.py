@@ -26,7 +26,7 @@ from .conftest import Talk, talk_on
 
 
 def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
-    return list(talk.service.completions.complete(said, talk._settings(settings), talk.user, talk.stop))
+    return list(talk.complete(said, talk.stop, **settings))
 
 
 @pytest.mark.usefixtures("every_frame")
@@ -58,7 +58,7 @@ def test_it_waits_in_the_same_queue_and_leaves_it(talk: Talk) -> None:
     said = PromptMessage("user", "x")
     with talk.service.slot.scheduler.turn():
         stop = threading.Event()
-        frames = talk.service.completions.complete([said], talk._settings({}), talk.user, stop)
+        frames = talk.complete([said], stop)
         assert [next(frames).ahead for _ in range(2)] == [1, 1]
         stop.set()
         assert list(frames) == []

@@ -11,7 +11,6 @@ from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Configuration, P
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.statistics import server_runs
-from hierchat.config import GenerationSettings
 from hierchat.engine.remote.openai_client import _MARK
 from hierchat.page.conversation import said
 from hierchat.runtime.prompt import PromptMessage
@@ -144,8 +143,7 @@ def test_while_the_drafter_cannot_forget_nothing_of_the_user_is_named(
 @pytest.mark.parametrize("what", ["chat", "none", "incognito", "not stored"])
 def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: Script, what: str) -> None:
     if what == "not stored":
-        said = [PromptMessage("user", "hello")]
-        list(talk.service.completions.complete(said, GenerationSettings(), talk.user, talk.stop))
+        list(talk.complete([PromptMessage("user", "hello")], talk.stop))
     else:
         if what == "incognito":
             talk.conversation = talk.store.chats.begin_incognito(talk.user)
