@@ -2,15 +2,15 @@
 
 import json
 import secrets
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, all_blocks, changes
+from hierchat.api.chat_completions import Deltas, whole
 from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
 from hierchat.api.fields import Schema, Strict
 from hierchat.api.keys import ApiError, as_api_error
@@ -170,11 +170,14 @@ async def messages(request: Request, serving: Serving) -> Response:
         running = await serving.begin(request, reply_request(chat, serving.service))
         if params.stream:
             return await event_stream(_events(chat, running, thoughts=params.thinks), _failed)
-        blocks, finish = await all_blocks(chat, running, thoughts=params.thinks)
+        message, finish = whole(chat, await running.last())
     except Exception as error:
         problem = as_api_error(error)
         return JSONResponse(failure(problem), problem.status, problem.headers)
-    body = _message(running, [_block(block) for block in blocks], *_reason(running, finish))
+    blocks = _Blocks(params.thinks)
+    for _event_of in (*blocks.of(message), *blocks.end()):
+        pass
+    body = _message(running, blocks.content, *_reason(running, finish))
     return JSONResponse(body | {"usage": _usage(running)})
 
 
@@ -206,16 +209,52 @@ def _reason(
     return ("stop_sequence", mark) if mark else ("end_turn", None)
 
 
-def _block(block: Block, *, empty: bool = False) -> dict[str, Any]:
-    if block.thought:
-        return {"type": "thinking", "thinking": "" if empty else block.text, "signature": ""}
-    if not block.id:
-        return {"type": "text", "text": "" if empty else block.text}
-    try:
-        given = {} if empty else json.loads(block.text)
-    except ValueError:  # cut in the middle
-        given = {}
-    return {"type": "tool_use", "id": block.id, "name": block.name, "input": given}
+class _Blocks:
+    """Builds the content of a message from deltas, and the events that stream it; the last block is open."""
+
+    def __init__(self, thoughts: bool) -> None:
+        self._thoughts = thoughts
+        self._arguments = ""
+        self.content: list[dict[str, Any]] = []
+
+    def of(self, delta: dict[str, Any]) -> Iterator[str]:
+        if (thought := delta.get("reasoning_content")) and self._thoughts:
+            yield from self._grow("thinking", thought)
+        if text := delta.get("content"):
+            yield from self._grow("text", text)
+        for call in delta.get("tool_calls", []):
+            function = call["function"]
+            if "id" in call:
+                head = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": {}}
+                yield from self._begin(head)
+            if more := function["arguments"]:
+                self._arguments += more
+                yield self._grown({"type": "input_json_delta", "partial_json": more})
+
+    def end(self) -> Iterator[str]:
+        """End the last block."""
+        if self.content:
+            if self.content[-1]["type"] == "tool_use":
+                with suppress(ValueError):  # cut in the middle
+                    self.content[-1]["input"] = json.loads(self._arguments)
+            yield _event("content_block_stop", index=len(self.content) - 1)
+
+    def _begin(self, block: dict[str, Any]) -> Iterator[str]:
+        yield from self.end()
+        self.content.append(block)
+        self._arguments = ""
+        yield _event("content_block_start", index=len(self.content) - 1, content_block=block)
+
+    def _grow(self, kind: str, more: str) -> Iterator[str]:
+        if not self.content or self.content[-1]["type"] != kind:
+            yield from self._begin(
+                {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+            )
+        self.content[-1][kind] += more
+        yield self._grown({"type": f"{kind}_delta", kind: more})
+
+    def _grown(self, delta: dict[str, str]) -> str:
+        return _event("content_block_delta", index=len(self.content) - 1, delta=delta)
 
 
 def _event(kind: str, **more: Any) -> str:
@@ -227,25 +266,20 @@ def _failed(error: Exception) -> str:
 
 
 async def _events(chat: ChatRequest, running: RunningReply, *, thoughts: bool) -> AsyncGenerator[str, None]:
-    async with aclosing(changes(chat, running, thoughts=thoughts)) as happening:
-        async for change in happening:
-            if change is None:
+    deltas, blocks, begun = Deltas(chat), _Blocks(thoughts), False
+    async with aclosing(running.frames()) as frames:
+        async for frame in frames:
+            if not begun:
+                begun = True
                 usage = {"input_tokens": running.tokens()[0], "output_tokens": 0}
                 yield _event("message_start", message=_message(running, [], None, None) | {"usage": usage})
-            elif isinstance(change, str):
-                reason, mark = _reason(running, change)
-                delta = {"stop_reason": reason, "stop_sequence": mark}
-                yield _event("message_delta", delta=delta, usage=_usage(running))
+            for delta in deltas.of(frame):
+                for event in blocks.of(delta):
+                    yield event
+            if frame.phase == "done":
+                for event in blocks.end():
+                    yield event
+                reason, mark = _reason(running, deltas.finish(frame))
+                ended = {"stop_reason": reason, "stop_sequence": mark}
+                yield _event("message_delta", delta=ended, usage=_usage(running))
                 yield _event("message_stop")
-            elif change.what == "begins":
-                block = _block(change.block, empty=True)
-                yield _event("content_block_start", index=change.block.number, content_block=block)
-            elif change.what == "ends":
-                yield _event("content_block_stop", index=change.block.number)
-            else:
-                delta = {"type": "text_delta", "text": change.more}
-                if change.block.thought:
-                    delta = {"type": "thinking_delta", "thinking": change.more}
-                if change.block.id:
-                    delta = {"type": "input_json_delta", "partial_json": change.more}
-                yield _event("content_block_delta", index=change.block.number, delta=delta)

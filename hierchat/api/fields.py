@@ -30,8 +30,8 @@ class StreamOptions(Strict):
     include_obfuscation: Literal[False] = False
 
 
-class OpenAIRequest(Strict):
-    """Base of requests in OpenAI's forms; sampling that a request leaves open is the model's in the catalogue."""
+class Sampled(Strict):
+    """Base of requests for a completion; sampling that a request leaves open is the model's in the catalogue."""
 
     model: str = ""
     stream: bool = False
@@ -48,11 +48,6 @@ class OpenAIRequest(Strict):
     # Of these, only the value that asks for nothing is understood.
     store: Literal[False] = False
     service_tier: Literal["auto", "default"] = "auto"
-
-
-class Sampled(OpenAIRequest):
-    """Base of requests for a completion."""
-
     stream_options: StreamOptions = StreamOptions()
     n: int = Field(1, ge=1, le=1)
     repetition_penalty: float | None = Field(None, gt=0, le=10)

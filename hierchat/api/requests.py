@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -82,39 +82,6 @@ class ReplyRequest:
     """The part of the prompt that is kept where a history is kept."""
 
 
-class ApiReply:
-    """Writes one reply for a caller. If nothing of theirs is kept, only texts that come with hierchat draft it."""
-
-    def __init__(self, service: ChatService, request: ReplyRequest, caller: Caller) -> None:
-        self._service = service
-        self.request = request
-        self._caller = caller
-        self.reply: ReplyStream | None = None
-        """There once it began."""
-        self.load_seconds = 0.0
-        """How long it took to load the model."""
-
-    def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
-        """Load the model and yield the reply's frames to its end, as Completions.answer does. Also raises ApiError."""
-        self.load_seconds = load(self._service, self.request.model, stop)
-        yield from self._service.completions.answer(lambda served: self._begin(served, stop), stop)
-
-    def _begin(self, served: ServedModel, stop: threading.Event) -> ReplyStream | ReplyRecorder:
-        request, service, user = self.request, self._service, self._caller.user_id
-        if request.model and served.name != request.model:
-            why = f"{served.name} was loaded meanwhile. Ask again."
-            raise ApiError(503, why, "model", "model_not_loaded")
-        prompt = request.prompt(served)
-        settings = request.settings(served, prompt)
-        _require_possible(served, settings)
-        keeps = self._caller.keeps
-        if not keeps:
-            served = served.without_user_documents()
-        options = ReplyOptions(user, settings, stop, learns=keeps)
-        self.reply = service.completions.reply_to(served, prompt, options)
-        return service.record(self.reply, user, request.question) if keeps else self.reply
-
-
 def require_tokens(served: ServedModel) -> None:
     """Raise ApiError if a remote server computes the model, so that its tokens are not known here."""
     if not served.prompts.knows_tokens:
@@ -140,12 +107,24 @@ FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"
 
 
 class RunningReply:
-    """Runs the reply to one request in a thread; a client that hangs up stops it. `done` gets its tokens."""
+    """Writes the reply to one request in a thread; a client that hangs up stops it. `done` gets its tokens. If nothing
+    of the caller's is kept, only texts that come with hierchat draft it."""
 
-    def __init__(self, one: ApiReply, receive: Receive, done: Callable[[int], None]) -> None:
-        self._one = one
+    def __init__(
+        self,
+        service: ChatService,
+        request: ReplyRequest,
+        caller: Caller,
+        receive: Receive,
+        done: Callable[[int], None],
+    ) -> None:
+        self._service, self._request, self._caller = service, request, caller
         self._receive = receive
         self._done = done
+        self.reply: ReplyStream | None = None
+        """There once it began."""
+        self._load_seconds = 0.0
+        """How long it took to load the model."""
         self._stop = threading.Event()
         self._items: asyncio.Queue[Frame | BaseException | None] = asyncio.Queue()
 
@@ -177,11 +156,6 @@ class RunningReply:
         if last is None:
             raise ApiError(400, "The request was given up.")
         return last
-
-    @property
-    def reply(self) -> ReplyStream | None:
-        """Return the reply; None before it began."""
-        return self._one.reply
 
     @property
     def model(self) -> str:
@@ -216,7 +190,7 @@ class RunningReply:
             "speedup": figures.deserved_speedup,
             "sources": dict(figures.shares),
             "seed": figures.seed,
-            "load_seconds": self._one.load_seconds,
+            "load_seconds": self._load_seconds,
         }
 
     def _write(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -225,12 +199,28 @@ class RunningReply:
                 loop.call_soon_threadsafe(self._items.put_nowait, item)
 
         try:
-            for frame in self._one.frames(self._stop):
+            self._load_seconds = load(self._service, self._request.model, self._stop)
+            for frame in self._service.completions.answer(self._begin, self._stop):
                 tell(frame)
         except Exception as error:
             tell(error)
         else:
             tell(None)
+
+    def _begin(self, served: ServedModel) -> ReplyStream | ReplyRecorder:
+        request, service, user = self._request, self._service, self._caller.user_id
+        if request.model and served.name != request.model:
+            why = f"{served.name} was loaded meanwhile. Ask again."
+            raise ApiError(503, why, "model", "model_not_loaded")
+        prompt = request.prompt(served)
+        settings = request.settings(served, prompt)
+        _require_possible(served, settings)
+        keeps = self._caller.keeps
+        if not keeps:
+            served = served.without_user_documents()
+        options = ReplyOptions(user, settings, self._stop, learns=keeps)
+        self.reply = service.completions.reply_to(served, prompt, options)
+        return service.record(self.reply, user, request.question) if keeps else self.reply
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -346,4 +336,4 @@ class Serving:
                 self._noting.add(task)  # the loop itself holds tasks weakly
                 task.add_done_callback(self._noting.discard)
 
-        return RunningReply(ApiReply(self.service, asked, caller), request.receive, done)
+        return RunningReply(self.service, asked, caller, request.receive, done)

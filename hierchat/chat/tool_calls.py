@@ -6,7 +6,6 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from hierchat.reasoning import CLOSES as THOUGHT_CLOSES
@@ -52,25 +51,8 @@ _BARE_BEGINS = re.compile(
 """What may yet become one: as far as a call's name, and up to the brace behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    number: int
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentsPiece:
-    number: int
-    json: str
-
-
-Piece = TextPiece | CallStart | ArgumentsPiece
+Delta = dict[str, Any]
+"""Text, or a part of a call, as OpenAI's protocol streams them."""
 
 
 class CallReader:
@@ -86,26 +68,26 @@ class CallReader:
         self._depth = 0
         self._quoted = self._escaped = False
 
-    def read(self, text: str, *, done: bool) -> list[Piece]:
-        """Return the pieces of text and calls since the last read; `text`: all so far, `done`: to its end."""
-        pieces: list[Piece] = []
+    def read(self, text: str, *, done: bool) -> list[Delta]:
+        """Return what came since the last read; `text`: all so far, `done`: to its end."""
+        deltas: list[Delta] = []
         before = None
         while before != (self._at, self._inside, self._bare):
             before = (self._at, self._inside, self._bare)
             match self._inside:
                 case "" if self._bare is None:
-                    pieces += self._without_marks(text, done)
+                    deltas += self._without_marks(text, done)
                 case "":
-                    pieces += self._plain(text, done)
+                    deltas += self._plain(text, done)
                 case "call":
-                    pieces += self._head(text, done)
+                    deltas += self._head(text, done)
                 case "arguments":
-                    pieces += self._arguments(text)
+                    deltas += self._arguments(text)
                 case "end" if (closes := text.find(CLOSES, self._at)) >= 0:
                     self._at, self._inside = closes + len(CLOSES), ""
-        return pieces
+        return deltas
 
-    def _without_marks(self, text: str, done: bool) -> list[Piece]:
+    def _without_marks(self, text: str, done: bool) -> list[Delta]:
         if head := _BARE.match(text):
             name = json.loads(head[1], strict=False)
             self._bare = name in self._names
@@ -116,7 +98,7 @@ class CallReader:
             self._bare = False
         return []
 
-    def _plain(self, text: str, done: bool) -> list[Piece]:
+    def _plain(self, text: str, done: bool) -> list[Delta]:
         if self._bare:  # a brace, and the end of a fence
             self._at = len(text)
             return []
@@ -127,9 +109,9 @@ class CallReader:
         self._at = end
         if opens >= 0:
             self._at, self._inside = opens + len(OPENS), "call"
-        return [TextPiece(plain)] if plain else []
+        return [{"content": plain}] if plain else []
 
-    def _head(self, text: str, done: bool) -> list[Piece]:
+    def _head(self, text: str, done: bool) -> list[Delta]:
         closes = text.find(CLOSES, self._at)
         if (head := _HEAD.match(text, self._at)) and (closes < 0 or head.end() <= closes):
             self._at, self._inside = head.end(), "arguments"
@@ -141,15 +123,18 @@ class CallReader:
         self._at, self._inside = (end + len(CLOSES) if closes >= 0 else end), ""
         call = _whole(written)
         if call is None:
-            return [TextPiece(text[start : self._at])]
-        begun = self._begun(call[0])
-        return [begun, ArgumentsPiece(begun.number, call[1])]
+            return [{"content": text[start : self._at]}]
+        return [self._begun(call[0]), self._grown(call[1])]
 
-    def _begun(self, name: str) -> CallStart:
+    def _begun(self, name: str) -> Delta:
         self.calls += 1
-        return CallStart(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
+        call = {"index": self.calls - 1, "id": f"call_{secrets.token_hex(12)}", "type": "function"}
+        return {"tool_calls": [call | {"function": {"name": name, "arguments": ""}}]}
 
-    def _arguments(self, text: str) -> list[Piece]:
+    def _grown(self, arguments: str) -> Delta:
+        return {"tool_calls": [{"index": self.calls - 1, "function": {"arguments": arguments}}]}
+
+    def _arguments(self, text: str) -> list[Delta]:
         start = self._at
         for at in range(start, len(text)):
             sign = text[at]
@@ -163,9 +148,9 @@ class CallReader:
                 self._depth -= 1
                 if self._depth == 0:
                     self._inside, self._at = "" if self._bare else "end", at + 1
-                    return [ArgumentsPiece(self.calls - 1, text[start : self._at])]
+                    return [self._grown(text[start : self._at])]
         self._at = len(text)
-        return [ArgumentsPiece(self.calls - 1, text[start:])] if text[start:] else []
+        return [self._grown(text[start:])] if text[start:] else []
 
 
 def _whole(written: str) -> tuple[str, str] | None:

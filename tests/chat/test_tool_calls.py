@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.chat.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
+from hierchat.chat.tool_calls import CallReader, HoldBack
 
 CALL = (
     '<tool_call>\n{"name": "add", "arguments": {"a": [1, {"b": "}\\"{"}], "c": "<tool_call>"}}\n</tool_call>'
@@ -21,16 +21,16 @@ def read(text: str, cuts: list[int], name: str) -> tuple[str, list[tuple[str, st
     """What is said beside the calls; the calls' names and arguments."""
     reader, said, calls = CallReader([name] if name else []), "", []
     ends = [*sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    pieces = [piece for end in ends for piece in reader.read(text[:end], done=False)]
-    for piece in [*pieces, *reader.read(text, done=True)]:
-        match piece:
-            case TextPiece(more):
-                said += more
-            case CallStart(number, _, called):
-                assert number == len(calls)
-                calls.append((called, ""))
-            case ArgumentsPiece(number, more):
-                calls[number] = (calls[number][0], calls[number][1] + more)
+    deltas = [delta for end in ends for delta in reader.read(text[:end], done=False)]
+    for delta in [*deltas, *reader.read(text, done=True)]:
+        said += delta.get("content", "")
+        for call in delta.get("tool_calls", []):
+            function = call["function"]
+            if "id" in call:
+                assert call["index"] == len(calls)
+                calls.append((function["name"], ""))
+            name, before = calls[call["index"]]
+            calls[call["index"]] = (name, before + function["arguments"])
     return said, calls
 
 
