@@ -86,9 +86,7 @@ class ReplyInProgress:
     """Whether the page that asked has the question again."""
     withdrawn: bool = False
     """Whether its conversation went with it, since nothing was asked there."""
-    _count: int = 0
-    _ended: bool = False
-    _changed: threading.Condition = field(default_factory=threading.Condition)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def asks(self) -> bool:
@@ -113,36 +111,13 @@ class ReplyInProgress:
     def failed(self) -> bool:
         return bool(self.trouble) or (isinstance(self.latest, Frame) and self.latest.finish == "error")
 
-    def follow(self) -> Iterator[State]:
-        """Yield the latest state, and later ones until the reply has ended; a slow reader misses some."""
-        seen = 0
-        while True:
-            with self._changed:
-                while self._count == seen and not self._ended:
-                    self._changed.wait()
-                fresh, state, ended = self._count != seen, self.latest, self._ended
-                seen = self._count
-            if fresh and state is not None:
-                yield state
-            if ended:
-                return
-
     def wait(self, seconds: float) -> bool:
         """Wait at most `seconds` for the reply's end; return whether it has come."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._ended, seconds)
+        return self.ended.wait(seconds)
 
-    def _put(self, state: State) -> None:
-        with self._changed:
-            self.latest = state
-            self.begun = self.begun or places_ahead(state) is None
-            self._count += 1
-            self._changed.notify_all()
-
-    def _end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+    def put(self, state: State) -> None:
+        self.latest = state
+        self.begun = self.begun or places_ahead(state) is None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -283,7 +258,7 @@ class InProgress:
                 with closing(work.start(reply.stop)) as states:
                     for state in states:
                         begins = not reply.begun
-                        reply._put(state)
+                        reply.put(state)
                         if begins and reply.begun:
                             self._changes.notify(*place)
                         self._changes.wake(reply.user_id)
@@ -297,7 +272,7 @@ class InProgress:
             log.debug("a reply's end could not be noted: %s", type(error).__name__)
         following = self._next(place)
         self._changes.notify(*place)
-        reply._end()
+        reply.ended.set()
         self._changes.wake(reply.user_id)
         return following
 

@@ -16,6 +16,7 @@ from hierchat.config import GenerationSettings
 from hierchat.store import Store, StoreError
 from hierchat.store.messages import Messages
 from hierchat.store.records import Attachment, NewMessage
+from tests.testing.following import follow
 from tests.testing.tiny_chat import END, ready_slot
 
 PATIENCE = 20.0
@@ -75,7 +76,7 @@ class Begun:
     def write(self, reply: ReplyInProgress | None = None, script: Script | None = None) -> None:
         """Let it write its first word."""
         (script or self.script).steps.release()
-        states = (reply or self.reply).follow()
+        states = follow(reply or self.reply)
         while not take(states):
             pass
 
@@ -105,7 +106,7 @@ def take(states: Iterator[State]) -> str:
 
 def test_one_reply_in_a_conversation_and_each_user_his_own(one: Begun) -> None:
     """And it is told when it begins, gets its turn and ends."""
-    states = one.begin().reply.follow()
+    states = follow(one.begin().reply)
     take(states)
     assert one.changes.count(one.user) == 1
     another = ReplyInProgress(one.user, one.chat, "Another")
@@ -119,23 +120,6 @@ def test_one_reply_in_a_conversation_and_each_user_his_own(one: Begun) -> None:
     assert one.replies.all_of(one.user) == []
     assert one.changes.count(one.user) == one.changes.changed(one.user, one.chat) == 3
     assert one.changes.count(one.user + 1) == one.changes.changed(one.user, one.chat + 1) == 0
-
-
-def test_who_is_slow_gets_the_latest_and_who_leaves_changes_nothing(one: Begun) -> None:
-    slow, quick = one.begin().reply.follow(), one.reply.follow()
-    assert take(slow) == take(quick) == ""
-    one.script.steps.release()
-    assert take(quick) == "x"
-    quick.close()  # type: ignore[attr-defined]
-    one.script.steps.release(3)
-    third = one.reply.follow()
-    while take(third) != "xxxx":
-        pass
-    assert take(slow) == "xxxx"
-    assert not one.reply.stop.is_set()
-    one.end()
-    assert list(slow) == []
-    assert take(one.reply.follow()) == "xxxx"  # who comes late sees how it ended
 
 
 @pytest.mark.parametrize("open_", [True, False])
@@ -215,7 +199,7 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
         service, user = ChatService(store, ready_slot()), store.users.ensure("ann")
         reply = ReplyInProgress(user, store.chats.create(user), "Long")
         service.in_progress.begin(reply, lambda stop: service.send(user, reply.question, settings, stop))
-        states = reply.follow()
+        states = follow(reply)
         while not take(states):
             pass
         assert not reply.wait(0)

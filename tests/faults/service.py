@@ -35,6 +35,7 @@ from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import GeneratedText, Store, StoreError, connection
 from hierchat.texts.importing import Import
+from tests.testing.following import follow
 from tests.testing.tiny_chat import END, catalogue, served, settle, tokenizer
 from tests.texts.transfer.files import gpt_chat, gpt_node
 
@@ -214,7 +215,7 @@ class User:
             return word
         if reply.held is not None:
             self.notes("asked", word=word)
-        for state in reply.follow():
+        for state in follow(reply):
             if state.message_id and state.phase == "writing":
                 self.notes("grown", id=state.message_id, chat=chat, tokens=state.figures.tokens)
         last = reply.latest
