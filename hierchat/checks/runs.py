@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -103,20 +105,15 @@ def _question(number: int, said: Any) -> Question:
 
 def spread(questions: Sequence[Question], limit: int | None = None) -> list[Question]:
     """Order questions by one of each group in turn, and of each category within, so that any beginning is balanced."""
-    groups: dict[str, list[Question]] = {}
-    for question in _in_turn(questions, [question.category for question in questions]):
-        groups.setdefault(question.group, []).append(question)
-    by_group = [question for group in groups.values() for question in group]
-    return _in_turn(by_group, [question.group for question in by_group])[:limit]
+    return _in_turn(_in_turn(questions, attrgetter("category")), attrgetter("group"))[:limit]
 
 
-def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Question]:
-    seen: dict[str, int] = {}
-    ranked = []
-    for at, (question, key) in enumerate(zip(questions, keys, strict=True)):
-        rank = seen[key] = seen.get(key, -1) + 1
-        ranked.append((rank, list(seen).index(key), at, question))
-    return [question for *_, question in sorted(ranked, key=lambda item: item[:3])]
+def _in_turn(questions: Iterable[Question], key: Callable[[Question], str]) -> list[Question]:
+    """Return one question of each kind, then a second one of each, and so on."""
+    kinds: dict[str, list[Question]] = {}
+    for question in questions:
+        kinds.setdefault(key(question), []).append(question)
+    return [question for one_each in zip_longest(*kinds.values()) for question in one_each if question]
 
 
 @dataclass
