@@ -314,27 +314,19 @@ class IdleGeneration:
         if served is None or not served.is_local:
             return True
         self._trouble = self._machine.trouble()
-        due = [user for user in learners if self._is_due(user, served)]
-        if due and not self._trouble:
+        idle = min(self._slot.scheduler.idle_seconds, time.monotonic() - self._touched)
+        due = [user for user in learners if self._room(user, served) > 0]
+        if due and idle >= BEGIN_SECONDS and not self._trouble:
             shipped_scripts()  # takes seconds the first time: nobody is to wait for that
             with self._running:
                 self._write(served, due)
         return True
 
-    def _is_due(self, user: int, served: ServedModel) -> bool:
-        idle = min(self._slot.scheduler.idle_seconds, time.monotonic() - self._touched)
-        return idle >= BEGIN_SECONDS and self._room(user, served) > 0
-
     def _room(self, user: int, served: ServedModel) -> int:
         return MOST_WRITTEN - self._store.generated.size(user, served.model_key).tokens
 
-    def _is_calm(self) -> bool:
-        self._trouble = self._machine.trouble()
-        return not self._trouble
-
-    def _write(self, served: ServedModel, due: Iterable[int]) -> None:
+    def _write(self, served: ServedModel, due: list[int]) -> None:
         touched, writer = self._touched, None
-        due = [user for user in due if self._room(user, served) > 0]
         try:
             with self._slot.scheduler.spare() as wanted:
                 if wanted is None or self._slot.model is not served or self._touched != touched:
@@ -367,7 +359,9 @@ class IdleGeneration:
             if now - indexed >= INDEX_SECONDS:
                 indexed = now
                 self._index(user, served)
-            return self._is_calm() and writer.tokens < most and (seconds is None or now - began < seconds)
+            self._trouble = self._machine.trouble()
+            calm = not self._trouble
+            return calm and writer.tokens < most and (seconds is None or now - began < seconds)
 
         writer.write(waiting_scripts(self._store, user, served.model_key), goes_on)
         if not writer.stopped:

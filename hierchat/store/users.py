@@ -288,24 +288,15 @@ class Keys(Repository):
         self._access = None
         self._run("UPDATE endpoint SET access = ?", [access])
 
-    def add(
-        self,
-        name: str,
-        *,
-        history: bool = False,
-        at_once: int | None = None,
-        per_minute: int | None = None,
-        tokens_per_day: int | None = None,
-    ) -> str:
-        """Make a key and return it: it can be read only here. `history`: keep its requests for drafts. Raises
-        StoreError."""
+    def add(self, name: str, *, history: bool = False, **limits: int | None) -> str:
+        """Make a key with these limits (see Key) and return it: it can be read only here. `history`: keep its requests
+        for drafts. Raises StoreError."""
         key = MARK + secrets.token_urlsafe(32)
         with self._connection.write() as db:
             if db.execute("SELECT 1 FROM keys WHERE name = ?", [storable(name)]).fetchone():
                 raise StoreError(
                     f"There is a key called {name!r} already. Take another name, or remove that key."
                 )
-            limits = {"at_once": at_once, "per_minute": per_minute, "tokens_per_day": tokens_per_day}
             number = add_row(
                 db, "keys", name=storable(name), hash=_hash(key), created_at=time.time(), **limits
             )
@@ -317,14 +308,12 @@ class Keys(Repository):
 
     def all(self) -> list[Key]:
         with self._connection.read() as db:
-            return [_key(row) for row in db.query(f"{_WITH_TODAY} ORDER BY name COLLATE NOCASE", [_today()])]
+            return _keys(db, "ORDER BY name COLLATE NOCASE")
 
     def find(self, key: str) -> Key | None:
         """Return the record of a key; None if it is unknown."""
         with self._connection.read() as db:
-            for row in db.query(f"{_WITH_TODAY} WHERE hash = ?", [_today(), _hash(key)]):
-                return _key(row)
-        return None
+            return next(iter(_keys(db, "WHERE hash = ?", _hash(key))), None)
 
     def note_use(self, key_id: int, tokens: int) -> None:
         """Add tokens to those of today. Does nothing for a key that was removed meanwhile."""
@@ -339,19 +328,15 @@ class Keys(Repository):
     def remove(self, name: str) -> Key:
         """Delete a key; its history stays until `Users.forget`. Raises StoreError if there is none of that name."""
         with self._connection.write() as db:
-            key = _named(db, name)
-            db.execute("DELETE FROM keys WHERE id = ?", [key.id])
-        return key
+            for key in _keys(db, "WHERE name = ?", storable(name)):
+                db.execute("DELETE FROM keys WHERE id = ?", [key.id])
+                return key
+        raise StoreError(f"There is no key called {name!r}. `hierchat keys list` shows those that are there.")
 
 
-def _named(db: Database, name: str) -> Key:
-    for row in db.query(f"{_WITH_TODAY} WHERE name = ?", [_today(), storable(name)]):
-        return _key(row)
-    raise StoreError(f"There is no key called {name!r}. `hierchat keys list` shows those that are there.")
-
-
-def _key(row: dict[str, Any]) -> Key:
-    return Key(**{name: value for name, value in row.items() if name != "hash"})
+def _keys(db: Database, which: str, *values: object) -> list[Key]:
+    rows = db.query(f"{_WITH_TODAY} {which}", [_today(), *values])
+    return [Key(**{name: value for name, value in row.items() if name != "hash"}) for row in rows]
 
 
 def _hash(key: str) -> bytes:
