@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, cast
 from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
@@ -88,6 +88,8 @@ _CALLS = re.compile(r"/gradio_api/run/")
 _JSON = re.compile(r"/gradio_api/(?!upload|stream|process_recording)")
 AT_ONCE = 8
 """Requests of one client that are worked on together. A page's configuration takes 26 ms of Python."""
+_SAID = "hierchat.json"
+"""Where the value of the JSON that was checked stands in a request's scope."""
 _STREAMS = re.compile(r"/gradio_api/page/|/transfer/|/models/")
 
 
@@ -150,8 +152,9 @@ class JsonMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or not _JSON.match(scope["path"]):
             return await self._app(scope, receive, send)
-        body = await whole(receive)
-        if body is None:
+        try:
+            body = await Request({"type": "http"}, receive).body()
+        except ClientDisconnect:
             return
         try:
             mended_body, said = await to_thread.run_sync(_checked, body, limiter=self._threads)
@@ -161,7 +164,8 @@ class JsonMiddleware:
                     raise InvalidJson("The page has no such function. Load it again.")
         except InvalidJson as error:
             return await PlainTextResponse(f"{error}\n", 400)(scope, receive, send)
-        await self._app(scope, again(mended_body, receive), send)
+        scope[_SAID] = said
+        await self._app(scope, _again(mended_body, receive), send)
 
 
 class ConcurrencyMiddleware:
@@ -187,14 +191,7 @@ class ConcurrencyMiddleware:
             await self._app(scope, receive, until_answered)
 
 
-async def whole(receive: Receive) -> bytes | None:
-    """Read a request's whole body; None if the client broke off."""
-    with suppress(ClientDisconnect):
-        return await Request({"type": "http"}, receive).body()
-    return None
-
-
-def again(body: bytes, receive: Receive) -> Receive:
+def _again(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that replays a body already read to the application behind."""
     told = False
 
@@ -325,15 +322,14 @@ _PROXIED = (
 
 
 class PageOwnerMiddleware:
-    """Answers 403 to requests for another user's page. It runs after the login. `alone`: there is no login, so
-    all requests without a proxy are from one user."""
+    """Answers 403 to requests for another user's page. It runs after the login and JsonMiddleware. `alone`: there is
+    no login, so all requests without a proxy are from one user."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app
         self._alone = alone
         self._owners: OrderedDict[str, str] = OrderedDict()
         """Session hash -> user."""
-        self._threads = CapacityLimiter(4)  # of its own: replies that wait may hold all that handlers have
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
@@ -347,11 +343,9 @@ class PageOwnerMiddleware:
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         hashes = [*_STREAM.findall(route), *query.get("session_hash", [])]
         if _IN_BODY.fullmatch(route):
-            body = await whole(receive)
-            if body is None:
-                return
-            hashes.append(await to_thread.run_sync(_in_body, body, limiter=self._threads))
-            receive = again(body, receive)
+            said = scope.get(_SAID)
+            given = said.get("session_hash") if isinstance(said, dict) else None
+            hashes.append(given if isinstance(given, str) else "")
         if not all(self._is_own(hash, scope.get(USER, "")) for hash in hashes):
             return await PlainTextResponse(_OTHERS, 403)(scope, receive, send)
         await self._app(scope, receive, send)
@@ -364,13 +358,3 @@ class PageOwnerMiddleware:
         while len(self._owners) > MOST_PAGES:
             self._owners.popitem(last=False)
         return owner == user
-
-
-def _in_body(body: bytes) -> str:
-    """Return the session hash in a request's JSON as Gradio reads it; empty if it has none."""
-    try:
-        given = json.loads(body)
-    except ValueError:
-        return ""
-    hash = given.get("session_hash") if isinstance(given, dict) else None
-    return hash if isinstance(hash, str) else ""
