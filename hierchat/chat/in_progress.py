@@ -87,6 +87,9 @@ class ReplyInProgress:
     withdrawn: bool = False
     """Whether its conversation went with it, since nothing was asked there."""
     ended: threading.Event = field(default_factory=threading.Event)
+    start: Start = field(init=False)
+    """Yields its states; called in its turn."""
+    take_back: TakeBack = field(init=False)
 
     @property
     def asks(self) -> bool:
@@ -120,13 +123,6 @@ class ReplyInProgress:
         self.begun = self.begun or places_ahead(state) is None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Work:
-    reply: ReplyInProgress
-    start: Start
-    take_back: TakeBack
-
-
 class InProgress:
     """Runs all replies in progress: at most one in each conversation."""
 
@@ -134,7 +130,7 @@ class InProgress:
         self._store = store
         self._changes = changes
         self._replies: dict[tuple[int, int], ReplyInProgress] = {}
-        self._waiting: dict[tuple[int, int], list[_Work]] = {}
+        self._waiting: dict[tuple[int, int], list[ReplyInProgress]] = {}
         self._lock = threading.Lock()
 
     def begin(
@@ -152,7 +148,8 @@ class InProgress:
         A question is stored from now on. One that is not asked in the end goes to `take_back`, and so do those that
         wait for a reply that fails. Where that refuses it, it stays in the conversation without a reply, or the
         conversation goes if there is none."""
-        place, work = (reply.user_id, reply.conversation_id), _Work(reply, start, take_back)
+        place = (reply.user_id, reply.conversation_id)
+        reply.start, reply.take_back = start, take_back
         if reply.asks and (waits or self.of(*place) is None):
             try:
                 message = NewMessage(reply.below, reply.text, files=reply.files)
@@ -162,11 +159,11 @@ class InProgress:
         with self._lock:
             if busy := place in self._replies:
                 if waits:
-                    self._waiting.setdefault(place, []).append(work)
+                    self._waiting.setdefault(place, []).append(reply)
             else:
                 self._replies[place] = reply
         if not busy:
-            threading.Thread(target=here(self._write), args=[work], name="in progress", daemon=True).start()
+            threading.Thread(target=here(self._write), args=[reply], name="in progress", daemon=True).start()
         elif waits:
             self._changes.notify(reply.user_id)
         else:
@@ -185,30 +182,28 @@ class InProgress:
     def waiting(self, user_id: int) -> list[ReplyInProgress]:
         """Return a user's messages that wait for a reply to end; those of one conversation in their order."""
         with self._lock:
-            return [
-                work.reply for (user, _), many in self._waiting.items() if user == user_id for work in many
-            ]
+            return [reply for (user, _), many in self._waiting.items() if user == user_id for reply in many]
 
     def take_out(self, user_id: int, number: int) -> ReplyInProgress | None:
         """Remove a message from those that wait, and return it; None if it does not wait any longer."""
         with self._lock:
             for (user, _), many in self._waiting.items():
-                found = [work for work in many if user == user_id and work.reply.number == number]
+                found = [reply for reply in many if user == user_id and reply.number == number]
                 if found:
                     many.remove(found[0])
                     break
             else:
                 return None
-        self._drop(found[0].reply)
+        self._drop(found[0])
         self._changes.notify(user_id)
-        return found[0].reply
+        return found[0]
 
     def stop(self, user_id: int) -> None:
         """Stop all replies of a user; messages that wait do not go out, but stay in their conversations."""
         with self._lock:
             for (user, _), many in self._waiting.items():
-                for work in many if user == user_id else ():
-                    work.reply.stop.set()
+                for reply in many if user == user_id else ():
+                    reply.stop.set()
         for reply in self.all_of(user_id):
             reply.stop.set()
 
@@ -220,7 +215,7 @@ class InProgress:
                 for place in self._replies
                 if place[0] == user_id and conversation_id in (None, place[1])
             ]
-            dropped = [work.reply for place in places for work in self._waiting.pop(place, [])]
+            dropped = [reply for place in places for reply in self._waiting.pop(place, [])]
             ending = [self._replies[place] for place in places]
         for reply in ending:
             reply.stop.set()
@@ -239,23 +234,23 @@ class InProgress:
     def _in_trouble(reply: ReplyInProgress, error: Exception) -> None:
         reply.missing, reply.trouble = isinstance(error, NotFound), logs.error_message(error)
 
-    def _write(self, work: _Work) -> None:
-        following: _Work | None = work
+    def _write(self, reply: ReplyInProgress) -> None:
+        following: ReplyInProgress | None = reply
         thread = threading.current_thread()
         try:
             while following is not None:
-                _running[thread] = following.reply.stop
+                _running[thread] = following.stop
                 following = self._one(following)
         finally:
             _running.pop(thread, None)
 
-    def _one(self, work: _Work) -> _Work | None:
+    def _one(self, reply: ReplyInProgress) -> ReplyInProgress | None:
         """Write one reply; return the one that follows it and takes its place, or None."""
-        reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
+        place = (reply.user_id, reply.conversation_id)
         self._changes.notify(*place)
         try:
             if not reply.trouble:
-                with closing(work.start(reply.stop)) as states:
+                with closing(reply.start(reply.stop)) as states:
                     for state in states:
                         begins = not reply.begun
                         reply.put(state)
@@ -267,7 +262,7 @@ class InProgress:
         try:
             if reply.begun and not reply.on_screen():
                 self._store.chats.mark_unread(*place, True)
-            self._put_back(work)
+            self._put_back(reply)
         except Exception as error:  # as when the program ends meanwhile
             log.debug("a reply's end could not be noted: %s", type(error).__name__)
         following = self._next(place)
@@ -276,7 +271,7 @@ class InProgress:
         self._changes.wake(reply.user_id)
         return following
 
-    def _next(self, place: tuple[int, int]) -> _Work | None:
+    def _next(self, place: tuple[int, int]) -> ReplyInProgress | None:
         below, error = None, None
         try:
             below = self._store.messages.last(*place)
@@ -290,28 +285,28 @@ class InProgress:
             if following is None:
                 del self._replies[place]
                 return None
-            reply = self._replies[place] = following.reply
-            reply.below, reply.waited = below, True
+            self._replies[place] = following
+            following.below, following.waited = below, True
             if error is not None:
-                self._in_trouble(reply, error)
+                self._in_trouble(following, error)
         return following
 
-    def _put_back(self, work: _Work) -> None:
+    def _put_back(self, reply: ReplyInProgress) -> None:
         """Give back the questions that will not be asked. If the store fails, an empty conversation stays."""
-        reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
+        place = (reply.user_id, reply.conversation_id)
         goes_on = reply.begun and not reply.failed
-        unasked = [work] if reply.asks and not reply.begun else []
+        unasked = [reply] if reply.asks and not reply.begun else []
         with self._lock:
             waiting = self._waiting.get(place, [])
-            unasked += [one for one in waiting if not goes_on or one.reply.stop.is_set()]
+            unasked += [one for one in waiting if not goes_on or one.stop.is_set()]
             waiting[:] = [one for one in waiting if one not in unasked]
-        left = []
+        left: list[ReplyInProgress] = []
         for one in reversed(unasked):  # each goes before what came back already
-            one.reply.taken_back = one.take_back(one.reply)
-            if one.reply.taken_back:
-                self._drop(one.reply)
+            one.taken_back = one.take_back(one)
+            if one.taken_back:
+                self._drop(one)
             else:
-                left.insert(0, one.reply)
+                left.insert(0, one)
         if left:
             text = "\n\n".join(one.text for one in left if one.text)
             files = [file for one in left for file in one.files]

@@ -149,9 +149,7 @@ def anybodys_file(self: KeptFiles, user_id: int, key: str) -> Attached | None:
 
 
 def anybodys_next(self: InProgress, user_id: int, number: int) -> ReplyInProgress | None:
-    return next(
-        (one.reply for many in self._waiting.values() for one in many if one.reply.number == number), None
-    )
+    return next((one for many in self._waiting.values() for one in many if one.number == number), None)
 
 
 def anybodys_ticket(self: Files, ticket: str, owner: str) -> Path:
