@@ -29,10 +29,6 @@ from hierchat.store.users import normal
 _MOST_BYTES = 4096
 
 
-class FormTooLong(ValueError):
-    """Raised when a form's body is longer than anybody types."""
-
-
 @dataclass(frozen=True, slots=True)
 class FormField:
     """One input of a form. `autocomplete`: the attribute of HTML; for passwords it tells old from new."""
@@ -44,12 +40,12 @@ class FormField:
 
 
 async def form_values(request: Request, *names: str) -> list[str]:
-    """Read these fields of a form, stripped of blanks; empty where nothing was sent. Raises FormTooLong."""
+    """Read these fields of a form, stripped of blanks; empty where nothing was sent. Raises HTTPException."""
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_BYTES:
-            raise FormTooLong
+            raise HTTPException(413, _("That is too long for a name and a password."))
     given = parse_qs(body.decode("latin-1"), encoding="utf-8")
     return [given.get(name, [""])[-1].strip() for name in names]
 
@@ -60,11 +56,12 @@ def form_page(
     action: str,
     about: str,
     said: str = "",
-    status: int = 200,
+    refused: HTTPException | None = None,
     *,
     heading: str = "hierchat",
 ) -> HTMLResponse:
-    """Draw an HTML page with a form, or its text only. `action`: the button's name; `about`: below; `said`: result."""
+    """Draw an HTML page with a form, or its text only. `action`: the button's name; `about`: below; `said`: result, or
+    why the form was `refused`."""
     assets = shipped("assets")
     palette = (assets / "style" / "palette.css").read_text(encoding="utf-8")
     # Without scripts, the colours of the dark theme come by what the browser prefers.
@@ -73,10 +70,13 @@ def form_page(
     form = Environment(autoescape=True).from_string((assets / "form.html").read_text(encoding="utf-8"))
     drawn = form.render(
         language=current(), title=title, heading=heading, palette=Markup(palette), icon=icon, fields=fields,
-        action=action, about=about, said=said,
+        action=action, about=about, said=refused.detail if refused else said,
     )  # fmt: skip
     # Under "no-referrer", a browser would send the form with the Origin "null".
-    return HTMLResponse(drawn, status, {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"})
+    headers = {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
+    if refused:
+        return HTMLResponse(drawn, refused.status_code, headers | dict(refused.headers or {}))
+    return HTMLResponse(drawn, 200, headers)
 
 
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
@@ -87,15 +87,20 @@ def _refusal(status: int, said: str, wait: float) -> HTTPException:
     return HTTPException(status, f"{said} {again}", {"Retry-After": str(seconds)})
 
 
-def _password_page(said: str = "", status: int = 200) -> Response:
+def _refused(error: Exception) -> HTTPException:
+    if isinstance(error, HTTPException):
+        return error
+    return HTTPException(400 if isinstance(error, AccountError) else 503, error_words(error))
+
+
+def _password_page(refused: HTTPException | None = None) -> Response:
     fields = [
         FormField("password", _("Current password"), "current-password"),
         FormField("new", _("New password, at least {n} characters").format(n=LEAST), "new-password"),
         FormField("again", _("New password again"), "new-password"),
     ]
-    return form_page(
-        _("Password"), fields, _("Change password"), _back(), said, status, heading=_("Password")
-    )
+    title = _("Password")
+    return form_page(title, fields, _("Change password"), _back(), refused=refused, heading=title)
 
 
 def _back() -> str:
@@ -234,20 +239,14 @@ class LoginMiddleware:
             return _to_page(request) if session else await self._page()
         if request.method != "POST":
             return PlainTextResponse(_("Open this page to log in.") + "\n", 405, {"Allow": "GET, HEAD, POST"})
+        name = ""
         try:
             name, password = await form_values(request, "username", "password")
-        except FormTooLong:
-            return await self._page(_("That is too long for a name and a password."), status=413)
-        if not name or not password:
-            return await self._page(_("Type the name and the password."), name, 400)
-        try:
+            if not name or not password:
+                raise HTTPException(400, _("Type the name and the password."))
             member = await self._guess(request, name, password, _(WRONG))
-        except HTTPException as refused:
-            answer = await self._page(refused.detail, name, refused.status_code)
-            answer.headers.update(refused.headers or {})
-            return answer
-        except StoreError as error:
-            return await self._page(error_words(error), name, 503)
+        except (HTTPException, StoreError) as error:
+            return await self._page(_refused(error), name)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
         answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})
@@ -258,8 +257,7 @@ class LoginMiddleware:
         return answer
 
     async def _guess(self, request: Request, name: str, password: str, wrong: str) -> Member:
-        """Return the member with this name and password. Raises StoreError, or HTTPException (`wrong`: the password
-        was)."""
+        """Return the member of this name and password. Raises StoreError, HTTPException (`wrong`: what it says)."""
         lanes = self._lanes(request, name)
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
@@ -285,20 +283,12 @@ class LoginMiddleware:
         try:
             now, new, again = await form_values(request, "password", "new", "again")
             if new != again:
-                return _password_page(_("The two new passwords differ. Type them again."), 400)
+                raise HTTPException(400, _("The two new passwords differ. Type them again."))
             stored = await to_thread.run_sync(hashed, new, limiter=self._threads)
             await self._guess(request, session.name, now, _("That is not your current password."))
             await to_thread.run_sync(self._log_ins.change_password, session, stored, limiter=self._threads)
-        except FormTooLong:
-            return _password_page(_("That is too long for a password."), 413)
-        except HTTPException as refused:
-            answer = _password_page(refused.detail, refused.status_code)
-            answer.headers.update(refused.headers or {})
-            return answer
-        except AccountError as error:
-            return _password_page(error_words(error), 400)
-        except StoreError as error:
-            return _password_page(error_words(error), 503)
+        except (HTTPException, AccountError, StoreError) as error:
+            return _password_page(_refused(error))
         said = _("Your password was changed. Other browsers are logged out.")
         return form_page(_("Password"), [], "", _back(), said, heading=_("Password"))
 
@@ -328,7 +318,7 @@ class LoginMiddleware:
             return later("over the public link")
         return later("this machine") if self._origins.is_local(request.scope) else later("unknown")
 
-    async def _page(self, said: str = "", name: str = "", status: int = 200) -> Response:
+    async def _page(self, refused: HTTPException | None = None, name: str = "") -> Response:
         members, guests = self._log_ins.members, False
         with suppress(StoreError):
             guests = await to_thread.run_sync(lambda: members.guests_come, limiter=self._threads)
@@ -337,7 +327,7 @@ class LoginMiddleware:
             FormField("username", _("Name"), "username", name),
             FormField("password", _("Password"), "current-password"),
         ]
-        return form_page(_("Log in"), fields, _("Log in"), about, said, status)
+        return form_page(_("Log in"), fields, _("Log in"), about, refused=refused)
 
 
 def _cookie(scope: Scope) -> str:
