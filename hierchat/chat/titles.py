@@ -10,9 +10,11 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from hierchat import logs
 from hierchat.chat.spare_time import SpareTimeThread
+from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.model_slot import ModelSlot
@@ -119,21 +121,17 @@ def _prompt(served: ServedModel, question: str) -> Prompt | None:
 
 
 def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat: Untitled) -> str | None:
-    tokens: list[int] = []
-    text, finish, told = "", None, False
+    decode = partial(served.prompts.thinking.text, opened=prompt.thinking)
+    statistics = ReplyStatistics(decode, _SETTINGS)
     request = GenerationRequest(
         prompt.ids, _SETTINGS, None, wanted, padded=False, user=~chat.user_id, chat=chat.id, spare=True
     )  # in slots of its own, because the chat's next message uses the chat's slots
     for step in served.engine.generate(request):
-        tokens += step.tokens
-        finish = step.finish
-        if step.text is not None:
-            text, told = text + step.text, True
-        elif not told:
-            text = served.prompts.thinking.text(tokens, opened=prompt.thinking)
+        statistics.add(step)
+        text = statistics.text
         if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
             break
-    return clean_title(text, cut=finish == "length")
+    return clean_title(statistics.text, cut=statistics.finish == "length")
 
 
 def clean_title(text: str, *, cut: bool = False) -> str | None:
