@@ -16,9 +16,8 @@ from starlette.types import Receive, Scope, Send
 from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.fields import Strict
 from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
-from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.frames import Frame
-from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
+from hierchat.chat.reply_stream import ReplyOptions, ReplyRecorder, ReplyStream
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
@@ -80,13 +79,6 @@ class ReplyRequest:
     settings: Callable[[ServedModel, Prompt], GenerationSettings]
     question: str
     """The part of the prompt that is kept where a history is kept."""
-
-
-def require_tokens(served: ServedModel) -> None:
-    """Raise ApiError if a remote server computes the model, so that its tokens are not known here."""
-    if not served.prompts.knows_tokens:
-        message = "is computed by another server, which takes messages: use /v1/chat/completions."
-        raise ApiError(400, f"{served.name} {message}", "model")
 
 
 def _require_possible(served: ServedModel, settings: GenerationSettings) -> None:

@@ -89,7 +89,9 @@ def _reply_request(params: CompletionRequest, service: ChatService) -> requests.
 
 def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
     """Tokenise a prompt. Control tokens written in it count as such: editors write them."""
-    requests.require_tokens(served)
+    if not served.prompts.knows_tokens:
+        why = f"{served.name} is computed by another server, which takes messages: use /v1/chat/completions."
+        raise ApiError(400, why, "model")
     tokenizer = served.prompts.tokenizer
     if not isinstance(text, str):
         if suffix:

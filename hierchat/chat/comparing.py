@@ -122,7 +122,7 @@ class Comparing:
         engine = served.engine if isinstance(served.engine, Compares) else None
         drafting = served.levels.sequences if served.levels else ()
         replies = {arm: record.reply for arm, record in records.items()}
-        prompt, user = next((reply.prompt_ids, reply.user) for reply in replies.values())
+        prompt, user = next((reply.prompt_ids, reply.options.user_id) for reply in replies.values())
         shared = engine.shared(prompt, user) if engine else 0
         read = [common_prefix(sequence.tokens, prompt) for sequence in drafting]
         for arm, record in records.items():
@@ -135,7 +135,7 @@ class Comparing:
                 sequence.rollback(min(kept, len(sequence.tokens)))
             written = record.frames if arm == "second" else record.frames_alone
             others = OtherPrograms()
-            with closing(written(stop, measure=record.reply.drafter is not None, anew=True)) as running:
+            with closing(written(measure=record.reply.drafter is not None, anew=True)) as running:
                 for frame in running:
                     self._set(arm, frame)
                     yield self._frame(arm)
@@ -208,7 +208,7 @@ def _reason(first: ReplyStream, second: ReplyStream) -> str:
     """Say why two replies may differ in words; empty if they may not."""
     if first.model.model_key != second.model.model_key:
         return _("the models differ")
-    if first.settings.temperature and isinstance(first.model.engine, LearnsElsewhere):
+    if first.options.settings.temperature and isinstance(first.model.engine, LearnsElsewhere):
         return _("the server draws anew where a draft is refused, each word as likely as without drafts")
     return ""
 

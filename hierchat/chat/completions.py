@@ -3,9 +3,9 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -13,15 +13,13 @@ from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.prefix_keeper import PrefixKeeper
-from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
+from hierchat.chat.reply_stream import ReplyOptions, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.chat.tool_calls import optional
-from hierchat.chat.tools import Tool
 from hierchat.chat.wording import NO_MODEL
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import in_order
-from hierchat.drafting.source import Source
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.scheduler import POLL_SECONDS
@@ -33,7 +31,6 @@ from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store.history import LearnedValues
-from hierchat.store.records import DraftsFrom
 
 
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
@@ -87,33 +84,6 @@ class ModelTurn:
         self._ticket.leave()
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyOptions:
-    """Options of one reply: its settings, what may draft it, and what is kept of it."""
-
-    user_id: int
-    settings: GenerationSettings
-    stop: threading.Event
-    room: int | None = None
-    """Tokens that its prompt leaves free, where that is not `settings.max_new_tokens`."""
-    chat: int | None = None
-    """The stored chat that it belongs to, if any."""
-    before: int | None = None
-    """The message that it answers, where that is stored."""
-    drafts_from: DraftsFrom = "all"
-    """Which texts may draft it."""
-    drafts: bool = True
-    """Whether anything may draft it."""
-    learns: bool = True
-    """Whether drafting of later replies learns from it."""
-    tools: Mapping[str, Tool] = field(default_factory=dict)
-    """What it may call, by the names that the model is told,"""
-    notices: Sequence[str] = ()
-    """and why it may call nothing else."""
-    documents: Sequence[Source] = ()
-    """Databases of passages of its chat's documents."""
-
-
 @dataclass(eq=False)
 class Completions:
     """Answers prompts by the model in `slot`, several at a time. Earlier chats of the user help to draft them."""
@@ -149,7 +119,7 @@ class Completions:
             for phase, seconds in turn.loading.items():
                 reply.statistics.loading_ms[phase] += seconds * 1e3
             try:
-                with closing(in_reply_thread(partial(writing.frames, stop, measure=True), stop)) as frames:
+                with closing(in_reply_thread(partial(writing.frames, measure=True), stop)) as frames:
                     yield from frames
             except Exception as error:
                 message = writing.message_id if isinstance(writing, ReplyRecorder) else None
@@ -224,14 +194,11 @@ class Completions:
         return ReplyStream(
             served,
             prompt.ids,
-            settings,
+            replace(options, settings=settings, drafts_from=drafts_from),
             statistics,
             drafter,
             notice,
             origins,
-            options.user_id,
-            options.chat,
-            drafts_from,
             limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
             payoff=learner.payoff if learner else None,
         )

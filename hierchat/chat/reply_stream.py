@@ -4,9 +4,9 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import fmean, stdev
 
@@ -14,10 +14,12 @@ from hierchat import logs
 from hierchat.chat.frames import DESERVED_TOKENS, Frame, ReplyPhase
 from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.statistics import ReplyStatistics, plan_of
+from hierchat.chat.tools import Tool
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import LEAD
 from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.source import Source
 from hierchat.engine.engine import Compares, GenerationRequest, LearnsElsewhere
 from hierchat.language import _, later
 from hierchat.models.progress import ModelError
@@ -55,24 +57,45 @@ class Elsewhere:
     """Whether it keeps the reply."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """Options of one reply: its settings, what may draft it, and what is kept of it."""
+
+    user_id: int
+    settings: GenerationSettings
+    stop: threading.Event
+    room: int | None = None
+    """Tokens that its prompt leaves free, where that is not `settings.max_new_tokens`."""
+    chat: int | None = None
+    """The stored chat that it belongs to, if any."""
+    before: int | None = None
+    """The message that it answers, where that is stored."""
+    drafts_from: DraftsFrom = "all"
+    """Which texts may draft it."""
+    drafts: bool = True
+    """Whether anything may draft it."""
+    learns: bool = True
+    """Whether drafting of later replies learns from it."""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """What it may call, by the names that the model is told,"""
+    notices: Sequence[str] = ()
+    """and why it may call nothing else."""
+    documents: Sequence[Source] = ()
+    """Databases of passages of its chat's documents."""
+
+
 @dataclass(slots=True)
 class ReplyStream:
     """Generates a reply, continuing initial tokens in `statistics`, which holds all of it at any time."""
 
     model: ServedModel
     prompt_ids: Sequence[int]
-    settings: GenerationSettings
+    options: ReplyOptions
     statistics: ReplyStatistics
     drafter: Proposer | None
     notice: str | None = None
     origins: DraftOrigins | None = None
     """Tells where drafts were found; None where we draft nothing."""
-    user: int | None = None
-    """Whose it is: what was read for others is not used."""
-    chat: int | None = None
-    """The stored chat that it belongs to, if any."""
-    drafts_from: DraftsFrom = "all"
-    """Which texts may draft it, where the engine has some of its own."""
     limit: int | None = None
     """Tokens from which on the oldest turns of its chat are left out; None where they already are, or never will."""
     payoff: Payoff | None = None
@@ -81,26 +104,26 @@ class ReplyStream:
     """When its question was sent (time.monotonic); None: as it begins to be written."""
 
     def frames(
-        self, stop: threading.Event, *, measure: bool, elsewhere: Elsewhere | None = None, anew: bool = False
+        self, *, measure: bool, elsewhere: Elsewhere | None = None, anew: bool = False
     ) -> Generator[Frame, None, None]:
         """Yield the reply's frames while it is written, the last one in phase "done". A drafted reply pads as
         exactness asks. `measure`: time plain forwards on the way, as the baseline. `anew`: read the prompt without
         the cache. `elsewhere`: names by which a server may draft and keep it."""
-        engine, statistics = self.model.engine, self.statistics
+        engine, statistics, options = self.model.engine, self.statistics, self.options
         if isinstance(engine, LearnsElsewhere):
             names = elsewhere or Elsewhere()
-            drafts = self.drafts_from != "none"
+            drafts = options.drafts_from != "none"
             engine = engine.telling(names.user, names.reply, drafts=drafts, learns=names.learns, anew=anew)
         steps = engine.generate(
             GenerationRequest(
                 [*self.prompt_ids, *statistics.tokens],
-                self.settings,
+                options.settings,
                 self.drafter,
-                stop,
+                options.stop,
                 padded=self.drafter is not None,
                 begun=len(statistics.tokens),
-                user=self.user,
-                chat=self.chat,
+                user=options.user_id,
+                chat=options.chat,
                 payoff=self.payoff,
             )
         )
@@ -114,7 +137,7 @@ class ReplyStream:
                 statistics.add(step, (time.monotonic() - sent) * 1e3)
                 self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
                 if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
-                    plain.append(baseline.measure_vanilla(self.settings, forwards=1))
+                    plain.append(baseline.measure_vanilla(options.settings, forwards=1))
                     self._compare(plain)
                 now = time.monotonic()
                 if step.finish is None and now - shown >= FRAME_SECONDS:
@@ -124,9 +147,9 @@ class ReplyStream:
             baseline
             and len(plain) < PROBES
             and len(statistics.tokens) >= DESERVED_TOKENS
-            and not stop.is_set()
+            and not options.stop.is_set()
         ):
-            plain.append(baseline.measure_vanilla(self.settings, forwards=1))
+            plain.append(baseline.measure_vanilla(options.settings, forwards=1))
             self._compare(plain)
         tokens = self.prompt_tokens + len(statistics.tokens)
         if self.limit and tokens >= NEARLY_FULL * self.limit:
@@ -242,9 +265,7 @@ class ReplyRecorder:
         self.message_id = self.resumed
         """Where it is stored, once it has begun."""
 
-    def frames(
-        self, stop: threading.Event, *, measure: bool, anew: bool = False
-    ) -> Generator[Frame, None, None]:
+    def frames(self, *, measure: bool, anew: bool = False) -> Generator[Frame, None, None]:
         """Yield the reply's frames, each with its message id. However the reader leaves, what was written stands."""
         reply = self.reply
         message_id = self.message_id = self._begin()
@@ -253,7 +274,7 @@ class ReplyRecorder:
         failed = True
         last: Frame | None = None
         try:
-            with closing(reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)) as frames:
+            with closing(reply.frames(measure=measure, elsewhere=elsewhere, anew=anew)) as frames:
                 for frame in frames:
                     last = replace(frame, message_id=message_id)
                     if frame.phase == "done":
@@ -278,25 +299,23 @@ class ReplyRecorder:
         if last:
             yield last
 
-    def frames_alone(
-        self, stop: threading.Event, *, measure: bool, anew: bool = False
-    ) -> Generator[Frame, None, None]:
+    def frames_alone(self, *, measure: bool, anew: bool) -> Generator[Frame, None, None]:
         """Yield the frames of a reply that is neither stored nor learned elsewhere."""
         elsewhere = replace(self._tell(None), learns=False)
-        return self.reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)
+        return self.reply.frames(measure=measure, elsewhere=elsewhere, anew=anew)
 
     def _begin(self) -> int:
         if self.resumed is not None:
             self.store.replies.resume(self.user_id, self.resumed)
             return self.resumed
-        reply, settings = self.reply, self.reply.settings
+        reply, settings = self.reply, self.reply.options.settings
         turn = NewTurn(
             reply.model.name,
             reply.model.model_key,
             settings.model_dump(mode="json", exclude={"grammar"} if settings.tools else set()),
             settings.seed,
             reply.drafter is not None
-            or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),
+            or (isinstance(reply.model.engine, LearnsElsewhere) and reply.options.drafts_from != "none"),
             self.system_prompt,
             reply.model.activations or None,
         )
@@ -305,10 +324,9 @@ class ReplyRecorder:
         )
 
     def _tell(self, message_id: int | None) -> Elsewhere:
-        """Return the names by which an engine elsewhere may draft and keep this reply; empty while deletions are
-        pending."""
+        """Return the names of this reply for an engine elsewhere; empty if that may keep nothing, or must delete."""
         engine, user_id = self.reply.model.engine, self.user_id
-        if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
+        if not isinstance(engine, LearnsElsewhere) or self.reply.options.drafts_from != "all":
             return Elsewhere()
         if not forget_deleted(self.store, engine):
             return Elsewhere()

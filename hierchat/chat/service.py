@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
 from hierchat.chat.comparing import Comparing
 from hierchat.chat.comparison import USUAL, CompareFrame, Pair
-from hierchat.chat.completions import Completions, ReplyOptions
+from hierchat.chat.completions import Completions
 from hierchat.chat.conversations import Conversations, reply_settings
 from hierchat.chat.deleted_texts import DeletedTexts
 from hierchat.chat.frames import Arm, Figures, Frame
@@ -20,7 +20,7 @@ from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reading_ahead import NextQuestion, ReadingAhead
-from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
+from hierchat.chat.reply_stream import Forgetting, ReplyOptions, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
 from hierchat.chat.titles import TitleWriter
 from hierchat.chat.tool_calls import before_call, first_call
@@ -90,8 +90,8 @@ class ChatService:
         )
         self.idle.wake()
         self._forgetting = Forgetting(store, slot)
-        self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
-        self.deleted_texts.caches += [self._texts.clear, self.documents.forget_readings]
+        self._texts = lru_cache(TEXTS_KEPT)(_server_texts)
+        self.deleted_texts.caches += [self._texts.cache_clear, self.documents.forget_readings]
 
     @property
     def model_status(self) -> SlotStatus:
@@ -303,13 +303,9 @@ class ChatService:
             # Only the server knows its text; it is asked once for each reply.
             spans = self.store.replies.spans(user_id, message_id)
             lengths = tuple(span.length for span in spans)
-            asked = (served.model_key, tuple(tokens), lengths)
-            if asked not in self._texts:
-                with suppress(ServerError):
-                    if len(self._texts) >= TEXTS_KEPT:
-                        self._texts.clear()
-                    self._texts[asked] = served.engine.texts(tokens, lengths)
-            return server_runs(spans, self._texts.get(asked, ()), text)
+            with suppress(ServerError):
+                return server_runs(spans, self._texts(served.engine, tuple(tokens), lengths), text)
+            return []
         said = served.prompts.thinking.text
         thought = bool(split_reasoning(text).answer_at)
         opened = thought and not split_reasoning(said(tokens, opened=False)).answer_at
@@ -500,8 +496,7 @@ class ChatService:
     def _said(
         self, served: ServedModel, user_id: int, path: Sequence[Message], system: str | None
     ) -> list[PromptMessage]:
-        """Return messages for the prompt: replies by this model as their tokens. `system` replaces imported system
-        prompts."""
+        """Return messages for the prompt: replies by this model as tokens. `system` replaces imported prompts."""
         said = [PromptMessage("system", system)] if system else []
         if system is not None:
             path = [message for message in path if message.role != "system"]
@@ -524,6 +519,10 @@ class ChatService:
                         quoted = fenced(Attachment(message.call.tool, 0, result))
                         said[-1] = PromptMessage("assistant", f"{text}\n\n{quoted}")
         return said
+
+
+def _server_texts(engine: LearnsElsewhere, tokens: tuple[int, ...], lengths: tuple[int, ...]) -> list[str]:
+    return engine.texts(tokens, lengths)
 
 
 def _databases(served: ServedModel, found: Sequence[Passage]) -> list[Source]:

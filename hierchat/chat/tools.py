@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import httpx2
     from mcp import Client
 
-    from hierchat.chat.completions import ReplyOptions
+    from hierchat.chat.reply_stream import ReplyOptions
 
 MOST_CALLS = 8
 MOST_REPEATS = 2

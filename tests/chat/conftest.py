@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hierchat.chat.comparison import CompareFrame
-from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import NewQuestion
+from hierchat.chat.reply_stream import ReplyOptions
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
