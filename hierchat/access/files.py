@@ -242,8 +242,7 @@ def _has_room(target: Path, size: int = 0) -> bool:
 
 
 async def _write(request: Request, path: Path, begins: bytes = b"") -> None:
-    """Write the request's body into a new file, piece by piece, never whole into memory. Raises OSError, and
-    HTTPException if it begins otherwise."""
+    """Write the request's body into a new file, piece by piece. Raises OSError, HTTPException for another beginning."""
     with await run_in_threadpool(path.open, "xb") as file:
         head = b""
         async for piece in request.stream():

@@ -208,8 +208,7 @@ class Conversations:
         return Deleted(project_id, name, UNDO_SECONDS, project=True)
 
     def delete_from_backups(self, user_id: int) -> bool:
-        """Delete for good what this user deleted, from the automatic backups, too; return whether all were
-        rewritten."""
+        """Delete for good what this user deleted, also from automatic backups; return whether all were rewritten."""
         with self._lock:
             pending = [one for one, (user, _) in self._deletions.items() if user == user_id]
             for one in pending:

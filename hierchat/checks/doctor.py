@@ -195,8 +195,7 @@ def version_of(package: str) -> str | None:
 
 
 def print_report(given: Path | None) -> int:
-    """Print the report as a list in Markdown, what is wrong at its end with what to do; return 1 if anything
-    is. `given`: the database that the user named."""
+    """Print the report in Markdown, at its end what to do; return 1 if anything is wrong. `given`: the database."""
     path = (given or database_file()).expanduser().absolute()
     sections: dict[str, Callable[[], list[Finding]]] = {
         "Program": versions,

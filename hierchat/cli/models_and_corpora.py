@@ -79,8 +79,7 @@ def get_model(name: str) -> int:
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table, one line a row: on a terminal the columns that fit, aligned; else all, by tabs. `right`:
-    numbers."""
+    """Print a table: on a terminal the columns that fit, aligned; else all, by tabs. `right`: columns of numbers."""
     if not sys.stdout.isatty():
         for row in rows:
             print("\t".join(row))

@@ -67,8 +67,7 @@ def serve_command(model: str | None, backend: "Backend | None", **flags: Any) ->
 
 
 def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None) -> int:
-    """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code. The
-    model loads meanwhile."""
+    """Serve the page until a signal ends the process (shutdown.py); return the exit code. The model loads meanwhile."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"

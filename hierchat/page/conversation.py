@@ -126,8 +126,7 @@ def marked(
 
 
 def _drawing(ends: Sequence[int], rests: Sequence[tuple[int, int]], wrap: Callable[[int, str], str]) -> Draw:
-    """Make what draws a reply in pieces that end at `ends` and after sentences that rest on a passage, marked for
-    `_cited`."""
+    """Make what draws a reply in pieces that end at `ends`, and after sentences on a passage, marked for `_cited`."""
     sentences = [end for end, _number in rests]
     edges = sorted({*ends, *sentences})
 

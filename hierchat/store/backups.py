@@ -44,8 +44,7 @@ class Backups:
         return not any(time.strftime("%Y-%m-%d") in path.name for path in self.all()[:1])
 
     def make(self, before: str = "") -> Path | None:
-        """Make a copy, and delete old ones; None if it would nearly fill the disk. `before`: step of the schema.
-        Raises StoreError."""
+        """Make a copy, delete old ones; None if the disk is nearly full. `before`: schema step. Raises StoreError."""
         with self._lock:
             return self._make(before)
 

@@ -116,9 +116,7 @@ class Users(Repository):
         )
 
     def chosen(self, user_id: int, column: str, otherwise: Any) -> Any:
-        """Return what a user chose, by column; `otherwise` if the user was deleted. `model_titles`: name new chats;
-        `keep_writing`: write on after the last page closed; `learns`: generate texts in idle time;
-        `reads_ahead`."""
+        """Return what a user chose, by the columns of the table; `otherwise` if the user was deleted."""
         chosen = self._rows(f"SELECT {column} FROM users WHERE id = ?", [user_id])
         return chosen[0][0] if chosen else otherwise
 
@@ -151,8 +149,7 @@ class Accounts(Repository):
             return _find(db, name)
 
     def add(self, name: str, password: str, *, owner: bool = False) -> Account:
-        """Add an account; the first becomes an owner, and takes over the chats of a user of that name.
-        Raises StoreError for a name that exists."""
+        """Add an account, the first as owner, with the chats of a user of that name. Raises StoreError if it exists."""
         with self._connection.write() as db:
             if there := _find(db, name):
                 raise StoreError(f"There is an account {there.name!r} already. Take another name.")
@@ -289,8 +286,8 @@ class Keys(Repository):
         self._run("UPDATE endpoint SET access = ?", [access])
 
     def add(self, name: str, *, history: bool = False, **limits: int | None) -> str:
-        """Make a key with these limits (see Key) and return it: it can be read only here. `history`: keep its requests
-        for drafts. Raises StoreError."""
+        """Make a key and return it: it can be read only here. `limits`: fields of Key; `history`: keep its requests for
+        drafts. Raises StoreError."""
         key = MARK + secrets.token_urlsafe(32)
         with self._connection.write() as db:
             if db.execute("SELECT 1 FROM keys WHERE name = ?", [storable(name)]).fetchone():

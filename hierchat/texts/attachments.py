@@ -106,8 +106,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
 
 
 def with_files(text: str, files: Iterable[Attachment]) -> str:
-    """Put the files, each in a Markdown fence under its name, before the text, so that prompts begin alike; passages
-    come between them and the text."""
+    """Put files, fenced under their names, before the text, so that prompts begin alike; passages come between."""
     files = list(files)
     sent = [fenced(file) for file in files if file.number is None]
     found = [fenced(file) for file in files if file.number is not None]

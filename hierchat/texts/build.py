@@ -95,8 +95,7 @@ def write(
     sources: Sequence[str],
     begins: Sequence[tuple[int, str]] = (),
 ) -> Statistics:
-    """Sort the tokens' suffixes and write the corpus to `target`. `begins`: first token and name of each file.
-    Raises CorpusError."""
+    """Sort the suffixes and write the corpus. `begins`: first token and name of each file. Raises CorpusError."""
     from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
 
     part = target.with_name(f"{target.name}.part")

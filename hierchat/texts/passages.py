@@ -115,8 +115,7 @@ _WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|\w+")
 
 
 def resting(reply: str, passages: Mapping[int, str], question: str = "") -> list[tuple[int, int]]:
-    """Return where sentences of a reply end that rest on a passage, and its number; not numbered ones, code or
-    headings."""
+    """Return where sentences end that rest on a passage, and its number; without numbered ones, code and headings."""
     asked = _stems(question)
     held = {number: _stems(text) for number, text in passages.items()}
     common = Counter(word for words in held.values() for word in words)

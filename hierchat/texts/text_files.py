@@ -82,8 +82,7 @@ def named_path(said: str) -> Path:
 
 
 def find(paths: Iterable[Path], passed_over: list[str]) -> list[Path]:
-    """Return the files that paths name or hold, of known kinds, each once. Unreadable ones go to `passed_over`.
-    Raises CorpusError."""
+    """Return the files of known kinds in paths, each once; unreadable ones go to `passed_over`. Raises CorpusError."""
     found: dict[Path, Path] = {}
     for path in paths:
         if os.path.isdir(path):
