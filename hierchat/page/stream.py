@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, move_on_after, to_thread
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -72,8 +72,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, ob
 
 
 def _difference(before: str, after: str) -> tuple[int, int, str]:
-    """Return how much of a text stays at its beginning and at its end, in JavaScript's characters, and what comes
-    between."""
+    """Return how much of a text stays at its beginning and end, in JavaScript's characters, and what comes between."""
     most = min(len(before), len(after))
     begin = bisect_left(range(most), True, key=lambda n: before[: n + 1] != after[: n + 1])
     old, new = len(before), len(after)
@@ -83,13 +82,6 @@ def _difference(before: str, after: str) -> tuple[int, int, str]:
 
 def _units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-async def _within(seconds: float, event: asyncio.Event) -> bool:
-    """Wait for an event at most so long; return whether it came."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
-    return event.is_set()
 
 
 class PageStreams:
@@ -126,8 +118,11 @@ class PageStreams:
                 if news := changes(sent, parts):
                     yield ServerSentEvent(json.dumps(news), id=str(number), retry=AGAIN_MS)
                 sent = parts
-                while not await _within(LOOK_SECONDS, moved) and not self._page.behind(session):
-                    pass
+                waiting = True
+                while waiting:
+                    with move_on_after(LOOK_SECONDS):
+                        await moved.wait()
+                    waiting = not moved.is_set() and not self._page.behind(session)
         finally:
             session.screen.streams.discard(wake)
             loop.call_later(LEFT_SECONDS, loop.run_in_executor, None, self._close, session, loop)

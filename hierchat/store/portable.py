@@ -10,7 +10,7 @@ from sqlite_utils import Database
 from hierchat.store.chats import show_again
 from hierchat.store.connection import add_row
 from hierchat.store.messages import attach, attachments_of, call_of, stored_call
-from hierchat.store.projects import import_project, preset_name, put_settings, settings_of
+from hierchat.store.projects import import_project, put_settings, settings_of
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
 from hierchat.store.repository import Repository, owned_conversation
 from hierchat.store.stored_text import storable, title_of
@@ -84,9 +84,8 @@ class ChatTransfer(Repository):
             rows = list(db.query(_MESSAGES, [conversation_id]))
             files = {message["id"]: attachments_of(db, message["id"]) for message in rows}
             settings = settings_of(db, conversation_id)
-            preset = preset_name(db, settings)
-            own = "SELECT name FROM projects WHERE id = ?"
-            project = db.execute(own, [row["project_id"]]).fetchone()
+            preset = _name_in(db, "presets", settings.preset_id if settings else None)
+            project = _name_in(db, "projects", row["project_id"])
         names = {message["id"]: _name(message) for message in rows}
         return Chat(
             source=imported[0] if imported else HERE + _own_name(row),
@@ -111,7 +110,7 @@ class ChatTransfer(Repository):
             current=names.get(row["current_leaf_id"]),
             settings=settings,
             preset=preset,
-            project=project[0] if project else "",
+            project=project,
         )
 
     def import_chat(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
@@ -199,6 +198,11 @@ def _find(db: Database, user_id: int, source: str) -> int | None:
             if HERE + _own_name(found) == source:
                 return int(number)
     return None
+
+
+def _name_in(db: Database, table: str, id: int | None) -> str:
+    row = db.execute(f"SELECT name FROM {table} WHERE id = ?", [id]).fetchone()
+    return row[0] if row else ""
 
 
 def _own_name(row: Mapping[str, Any]) -> str:

@@ -102,13 +102,6 @@ def put_settings(
     )
 
 
-def preset_name(db: Database, settings: ChatSettings | None) -> str:
-    """Return the name of the preset that settings were taken from, or an empty string."""
-    chosen = settings.preset_id if settings else None
-    row = db.execute("SELECT name FROM presets WHERE id = ?", [chosen]).fetchone()
-    return str(row[0]) if row else ""
-
-
 def preset_named(db: Database, user_id: int, name: str) -> int | None:
     row = db.execute(
         "SELECT id FROM presets WHERE user_id = ? AND name = ?", [user_id, storable(name)]

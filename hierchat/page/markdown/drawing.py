@@ -138,8 +138,8 @@ def _rendered(text: str, language: str) -> str:
 
 def empty_caches() -> None:
     """Forget what was drawn of any text."""
-    parser.empty_caches()
-    _rendered.cache_clear()
+    for cache in (parser.may_be_linked, parser.lexer_of, _rendered):
+        cache.cache_clear()
 
 
 def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:

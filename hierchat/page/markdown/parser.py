@@ -75,7 +75,7 @@ _MOST_CHARACTERS, _LONGEST_LINE = 50_000, 2_000
 
 def coloured(code: str, language: str) -> str:
     """Return code as coloured HTML; plain if its language is unknown or it is too long. Its text is always `code`."""
-    lexer = _lexer(language)
+    lexer = lexer_of(language)
     if (
         lexer is None
         or len(code) > _MOST_CHARACTERS
@@ -101,7 +101,7 @@ def _span(text: str, style: str) -> str:
 
 
 @lru_cache
-def _lexer(language: str) -> type[Lexer] | None:
+def lexer_of(language: str) -> type[Lexer] | None:
     with suppress(ClassNotFound):
         return find_lexer_class_by_name(language) if language else None
     return None
@@ -155,12 +155,6 @@ _PLACE = '<span class="hc-place"></span>'
 def may_be_linked(address: str) -> bool:
     """Return whether a link to `address` is allowed: else it is shown as it was written."""
     return "href=" in _cleaner.clean(f'<a href="{html.escape(address)}">')
-
-
-def empty_caches() -> None:
-    """Forget the links and names of languages that were drawn."""
-    _lexer.cache_clear()
-    may_be_linked.cache_clear()
 
 
 def sanitise(drawn: str) -> str:
