@@ -175,10 +175,6 @@ def catalogues() -> dict[str, gettext.NullTranslations]:
     return found
 
 
-def name_of(code: str) -> str:
-    return NAMES.get(code, code)
-
-
 def current() -> str:
     return _now.get()[0]
 
@@ -214,12 +210,8 @@ def chosen(headers: Mapping[str, str]) -> str:
     with suppress(CookieError):
         if kept := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
             wanted.append(kept.value)
-    accepted = []
-    for part in headers.get("accept-language", "").split(","):
-        code, _sep, weight = part.partition(";q=")
-        accepted.append((-_weight(weight), code.strip()))
-    wanted += [code for _weighed, code in sorted(accepted, key=lambda one: one[0])]
-    for code in wanted:
+    accepted = headers.get("accept-language", "").split(",")  # browsers begin with what they like best
+    for code in (*wanted, *(one.partition(";")[0].strip() for one in accepted)):
         for known in (code, code.split("-")[0]):
             if known in catalogues():
                 return known
@@ -231,12 +223,6 @@ def of_terminal() -> str:
     said = next(filter(None, map(os.environ.get, ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"))), "")
     codes = (re.split("[_.@]", one)[0] for one in said.split(":"))
     return next((code for code in codes if code in catalogues()), ENGLISH)
-
-
-def _weight(text: str) -> float:
-    with suppress(ValueError):
-        return float(text or 1)
-    return 0.0
 
 
 def translated(value: Any) -> Any:

@@ -46,7 +46,6 @@ def foreign(text: str) -> str:
     [
         ({}, "en"),
         ({"accept-language": "xx-YY,en;q=0.5"}, CODE),
-        ({"accept-language": "en;q=0.5, xx;q=0.9"}, CODE),
         ({"accept-language": "zz, ;q=no, *"}, "en"),
         ({"accept-language": "en", "cookie": "a=b; hc-language=xx"}, CODE),
         ({"accept-language": "xx", "cookie": "hc-language=en"}, "en"),

@@ -140,7 +140,10 @@ class PageEvents:
                     update = called(request, data, values) or {}
                 except Exception as error:
                     with self._turn(request):
-                        return self._divided(self._mended(error, request), request, known)
+                        session = self.sessions.find(
+                            request.session_hash
+                        )  # a page that is unknown is loaded anew
+                        return self._divided(self._told(error, session) if session else {}, request, known)
                 return update if apart or slow else self._divided(update, request, known)
 
         async def begun(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
@@ -256,12 +259,8 @@ class PageEvents:
         session.user = self.users[session.name]
         return session
 
-    def _mended(self, error: Exception, request: gr.Request) -> Update:
-        """Return the update that shows an error to the user of a page; a page that is unknown is loaded anew."""
-        session = self.sessions.find(request.session_hash)
-        return self._told(error, session) if session else {}
-
     def _told(self, error: Exception, session: Session) -> Update:
+        """Return the update that shows an error to the user of a page."""
         sentence = error.drawn if isinstance(error, Remark) else status.error(logs.error_message(error))
         try:
             if isinstance(error, NotFound):

@@ -15,7 +15,7 @@ from gradio.routes import STATIC_TEMPLATE_LIB, App, ORJSONResponse, templates
 from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -133,14 +133,6 @@ _POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'self'; "
     "form-action 'self'; frame-ancestors 'self'"
 )
-# What a browser reads to install the page as an app. Gradio's own has no identity, no colours, and no icon that
-# Windows, Android and iOS can draw.
-_MANIFEST = {
-    "id": "/", "name": "hierchat", "short_name": "hierchat", "start_url": "./", "scope": "./",
-    "description": "A private chat with a language model on your own machine.",
-    "display": "standalone", "theme_color": "#f7f7f8", "background_color": "#ffffff",
-    "icons": [{"src": "icon.png", "sizes": "512x512", "type": "image/png"}],
-}  # fmt: skip
 _HEAD = (  # the frame of a dark window: --hc-side of palette.css. Of metas of one name Gradio keeps one alone
     '<meta name="theme-color" content="#121215" media="(prefers-color-scheme: dark)">'
     '<link rel="apple-touch-icon" href="icon.png">'
@@ -209,7 +201,9 @@ class ProtectedApp(App):
         self._log_ins = log_ins
         self._before = before
         self._public_url = public_url
-        manifest = JSONResponse(_MANIFEST, media_type="application/manifest+json")
+        # What a browser reads to install the page as an app. Gradio's own has no identity, no colours, and no icon that
+        # Windows, Android and iOS can draw.
+        manifest = FileResponse(ASSETS / "manifest.json", media_type="application/manifest+json")
         for path, file in (("/manifest.json", manifest), ("/icon.png", FileResponse(ASSETS / "icon.png"))):
             self.router.routes.append(Route(path, file, methods=["GET"]))
         self.add_route("/transfer/in", take_in, methods=["POST"])
@@ -266,7 +260,7 @@ def serve(
         "run_history": False,
         "enable_monitoring": False,
         "mcp_server": False,
-        "pwa": False,  # it would only add advice to a view of Gradio's that is switched off here; see _MANIFEST
+        "pwa": False,  # it would only add advice to a view of Gradio's that is switched off here; see manifest.json
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,

@@ -15,7 +15,7 @@ from hierchat.chat.service import ChatService
 from hierchat.chat.tools import ToolError, mcp_file, read_servers
 from hierchat.chat.user_data import UserData
 from hierchat.config import cache_dir, data_dir
-from hierchat.language import _, catalogues, later, name_of, plural
+from hierchat.language import NAMES, _, catalogues, later, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
 from hierchat.page.charts import size
@@ -492,5 +492,5 @@ def _places(database: Path, backups: Path) -> str:
 
 
 _drawn = Macros(
-    "settings.html", NOW_SECONDS=_NOW_SECONDS, moment=moment, name_of=name_of, member_name=_shown_name
+    "settings.html", NAMES=NAMES, NOW_SECONDS=_NOW_SECONDS, moment=moment, member_name=_shown_name
 )
