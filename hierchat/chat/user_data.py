@@ -26,7 +26,7 @@ class UserData:
         self.notice = store.notice
         """What the owner should know of the file."""
         # Passed on as the store has them:
-        self.totals, self.over_time = store.figures.totals, store.figures.over_time
+        self.over_time = store.figures.over_time
         self.generated, self.forget_learned = store.generated.size, store.learned.forget
         self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
         self.backups = store.backups.folder

@@ -15,21 +15,9 @@ from hierchat.store.records import (
     ModelSpeed,
     OverTimeFigures,
     SourceCount,
-    Totals,
 )
 from hierchat.store.replies import FINISHED, TOKEN
 from hierchat.store.repository import Repository
-
-_TOTALS = f"""
-    SELECT count(*) AS replies, ifnull(sum(tokens), 0) AS tokens
-    FROM (SELECT length(ids) / {TOKEN.itemsize} AS tokens {FINISHED})
-"""
-_ACCEPTED_BY_SOURCE = f"""
-    SELECT each.key AS source, sum(json_extract(each.value, '$.accepted')) AS accepted
-    FROM (SELECT sources {FINISHED}), json_each(sources) AS each
-    GROUP BY source ORDER BY accepted DESC, source
-"""
-
 
 # CROSS: in this order, so that a user's replies are found in an index that has all that is asked of messages. The text
 # of a message stands before its time in the row, and would be read to get there.
@@ -63,15 +51,7 @@ _REPLIES_OF_MODEL = f"""
 
 
 class ReplyFigures(Repository):
-    """Sums up a user's replies: altogether and by day, and the speed of each model."""
-
-    def totals(self, user_id: int) -> Totals:
-        """Return sums over all of a user's replies that are no longer being written."""
-        with self._connection.read() as db:
-            (row,) = db.query(_TOTALS, [user_id])
-            return Totals(
-                **row, accepted_by_source=dict(db.execute(_ACCEPTED_BY_SOURCE, [user_id]).fetchall())
-            )
+    """Sums up a user's replies by day, and the speed of each model."""
 
     def over_time(self, user_id: int, days: int) -> OverTimeFigures:
         """Sum up the replies of the last `days` days, today included."""

@@ -322,15 +322,6 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over all finished replies of one user, over all models."""
-
-    replies: int
-    tokens: int
-    accepted_by_source: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class DraftingFigures:
     """Figures of drafting over a set of measured replies. None for what was not measured."""
 

@@ -33,7 +33,7 @@ def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
 def test_the_replies_are_those_that_the_chat_gives(talk: Talk) -> None:
     frames = complete(talk, PromptMessage("user", "hello"))
     assert talk.messages() == []
-    assert talk.store.figures.totals(talk.user).tokens == 0
+    assert talk.store.figures.over_time(talk.user, 500).whole.replies == 0
     first = talk.send("hello")
     last = frames[-1]
     assert (last.text, last.finish, last.figures.tokens) == (first.text, first.finish, first.figures.tokens)

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.store import NotFound, Store, StoreError
-from hierchat.store.connection import interrupt
 from hierchat.store.errors import DatabaseUnwritable
-from hierchat.store.records import NewTurn, Origin, SourceCount, SourceSpan, Totals, TurnFigures, Whereabouts
+from hierchat.store.records import NewTurn, Origin, SourceCount, SourceSpan, TurnFigures, Whereabouts
 from tests.testing.deleting import delete_for_good
 from tests.testing.stores import chat_of, child, last_replies, new_store, replied
 
@@ -136,21 +135,6 @@ def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: P
     running = reply(store, user)
     with Store.open(path) as other, pytest.raises(NotFound):
         other.replies.append(running, "mine now", [1], ["target"])
-
-
-def test_totals(store: Store, user: int) -> None:
-    assert store.figures.totals(user) == Totals(0, 0, {})
-    for tokens in (6, 2):
-        message = reply(store, user)
-        store.replies.append(message, "", [1] * tokens, ["history"] * tokens)
-        store.replies.finish(message, "", "complete", FIGURES)
-    interrupted = reply(store, user)
-    store.replies.append(interrupted, "", [1], ["target"])
-    with store.connection.write() as db:
-        interrupt(db, [interrupted])
-    store.replies.append(reply(store, user), "still writing", [1], ["target"])
-    # 8 tokens were measured over 4 forwards; the interrupted one counts as a reply only.
-    assert store.figures.totals(user) == Totals(3, 9, {"history": 4, "context": 0})
 
 
 def test_two_threads_write_and_read_at_once(path: Path) -> None:

@@ -29,7 +29,7 @@ from hierchat.page.panels.proof_part import ProofPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import KEY, Macros, button
 from hierchat.store import Access
-from hierchat.store.records import DraftsFrom
+from hierchat.store.records import DraftsFrom, SourceCount
 from hierchat.texts.corpora import corpora_dir
 from hierchat.texts.exporting import file_name
 from hierchat.texts.importing import KNOWN
@@ -231,6 +231,8 @@ _transfer = Macros("transfer.html", KNOWN_EXPORTS=KNOWN)
 SHOW_SECONDS = 0.25
 """Between two looks at how far it is."""
 MOST_FILES = 200
+_EVER_DAYS = 10_000
+"""Longer than there has been hierchat."""
 _ENOUGH_TOKENS = 1_000
 """So many must have been written here before it is said which part of them earlier chats drafted."""
 
@@ -309,11 +311,11 @@ class TransferPart(PanelPart):
             "From your next message on they make replies of {name} faster: {tokens:,} tokens of your chats are used "
             "for that."
         ).format(tokens=tokens, name=self._service.model_status.name)
-        totals = self._service.data.totals(user)
-        history = totals.accepted_by_source.get("history", 0)
-        if totals.tokens >= _ENOUGH_TOKENS and history:
+        whole = self._service.data.over_time(user, _EVER_DAYS).whole
+        history = whole.sources.get("history", SourceCount(0, 0)).accepted
+        if whole.tokens >= _ENOUGH_TOKENS and history:
             said += _(" So far {share:.0%} of the tokens written here came from earlier chats.").format(
-                share=history / totals.tokens
+                share=history / whole.tokens
             )
         return said
 
