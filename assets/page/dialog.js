@@ -1,4 +1,4 @@
-// One dialog: it asks for a name, or tells something. Ctrl+Enter confirms, Escape cancels.
+// One dialog: it asks for a name, asks again, or tells something. Ctrl+Enter confirms, Escape cancels.
 find('.hc-dialog')?.remove();
 const dialog = document.createElement('dialog');
 dialog.className = 'hc-dialog';
@@ -44,3 +44,20 @@ function ask({ title, value, action }, then) {
   show(form);
   field.select();
 }
+
+function sure({ title, said, action }, then) {
+  const form = titled(title);
+  const row = made('div', {});
+  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
+  row.append(cancel, made('button', { type: 'submit', textContent: action, className: 'hc-danger' }));
+  form.append(made('p', { textContent: said }), row);
+  form.onsubmit = then;
+  show(form);
+  cancel.focus();
+}
+
+// A button that asks before it acts: it carries what it asks, what that means, and what the other button does.
+acts.hc_sure = ({ button, id, text }) => {
+  const { then, ask: title, said, go: action } = button.dataset;
+  sure({ title, said, action }, () => trigger(then, { id, text }));
+};

@@ -1,17 +1,6 @@
 // Everything of this user goes: asked twice, the second time by a word.
 const WORD = _('forget');
 
-function sure({ title, said, action }, then) {
-  const form = titled(title);
-  const row = made('div', {});
-  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
-  row.append(cancel, made('button', { type: 'submit', textContent: action, className: 'hc-danger' }));
-  form.append(made('p', { textContent: said }), row);
-  form.onsubmit = then;
-  show(form);
-  cancel.focus();
-}
-
 acts.hc_forget = ({ text }) => sure({
   title: _('Forget everything?'),
   said: _('{what} will be deleted for good, with all that was learned from them. Only a backup can bring them back.', { what: text }),

@@ -75,24 +75,3 @@ on('drop', async (event) => {
     tellTexts(to, _('It could not be read. Type its path instead.'));
   }
 });
-
-// A question takes the focus from the button that made way for it.
-when('#hc-texts', (part) => {
-  let was = false;
-  changes(part, () => {
-    const next = part.querySelector('.hc-ask-remove [data-act=hc_texts_keep]');
-    if (next && !was && lost()) next.focus();
-    was = Boolean(next);
-  }, { childList: true, subtree: true });
-});
-
-acts.hc_documents_remove = ({ id, text }) => {
-  const form = titled(_('Remove {name}?', { name: text }));
-  const row = made('div', {});
-  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
-  row.append(cancel, made('button', { type: 'submit', textContent: _('Remove'), className: 'hc-primary' }));
-  form.append(made('p', { textContent: _('Its passages go from the messages that quote them, too.') }), row);
-  form.onsubmit = () => trigger('hc_documents_removed', { id });
-  show(form);
-  cancel.focus();
-};

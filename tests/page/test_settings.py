@@ -55,7 +55,7 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
         assert [c.title for c in store.chats.find(store.users.ensure("local"))] == ["Story"]
 
 
-def test_documents_are_added_and_asked_about_before_they_go(
+def test_documents_are_added_and_removed(
     service: FakeService,
 ) -> None:
     page = Visitor(service, view="settings")
@@ -66,11 +66,8 @@ def test_documents_are_added_and_asked_about_before_they_go(
     service.texts.ended(1_190_000)
     page.press("hc_panel", text="settings")
     assert "diary: 1,190,000 tokens. Replies use them from now on." in page.says("hc-texts-state")
-    for answer in ("hc_texts_keep", "hc_texts_removed"):
-        page.press("hc_texts_remove", text="notes")
-        assert "Remove notes? Your own files stay where they are. It frees 3 MB." in page.says("hc-texts")
-        page.press(answer, text="notes")
-        assert "Remove notes?" not in page.says("hc-texts")
+    assert 'data-said="Your own files stay where they are. It frees 3 MB."' in page.html("hc-texts")
+    page.press("hc_texts_removed", text="notes")
     assert "notes drafts no more." in page.says("hc-texts-said")
     acts = [("add", "~/none"), ("add", "/home/you/diary"), ("remove", "notes")]
     assert service.texts.asked == acts
@@ -101,6 +98,12 @@ def test_documents_are_dropped_and_chosen_and_forgetting_everything_asks_twice(
     assert service.texts.dropped == {"a.md": b"# A"}
 
     dialog = page.get_by_role("dialog")
+    page.get_by_role("button", name="Remove notes").click()
+    expect(dialog).to_contain_text("Your own files stay where they are. It frees 3 MB.")
+    dialog.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Remove notes").click()
+    dialog.get_by_role("button", name="Remove").click()
+    expect(page.locator("#hc-texts-said")).to_contain_text("notes drafts no more.")
     for answer in ("no", "forget"):
         visitor.press("Forget everything…")
         expect(dialog).to_contain_text("2 chats with 6 messages")
@@ -126,11 +129,8 @@ def test_idle_generation_is_allowed_counted_and_deleted(service: FakeService) ->
     assert waits in page.says("hc-learning-state")
     assert store.users.chosen(user, "learns", False)
     page.give("hc-learning-on", False, "input")
-    for answer in ("hc_learned_keep", "hc_learned_deleted"):
-        page.press("hc_learned_delete")
-        assert "Delete 100 tokens in 2 texts" in page.says("hc-learning-state")
-        assert store.generated.size(user).texts == 2
-        page.press(answer)
+    assert 'data-said="Delete 100 tokens in 2 texts' in page.html("hc-learning-state")
+    page.press("hc_learned_deleted")
     assert "Deleted all generated texts." in page.says("hc-live")
     assert page.says("hc-learning-state") == ""
     assert store.generated.size(user).texts == 0

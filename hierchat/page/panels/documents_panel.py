@@ -47,16 +47,14 @@ class DocumentsPart(PanelPart):
             "hc_texts_files": self._add_files,
             "hc_texts_again": lambda event: self._texts.add_again(event.text),
             "hc_texts_stop": lambda event: self._texts.stop(),
-            "hc_texts_remove": self._ask,
             "hc_texts_removed": self._remove,
-            "hc_texts_keep": lambda event: None,
         }
         for name, act in acts.items():
             page.on(name, partial(self._answer, act), outputs=self.outputs)
         page.on(self._timer.tick, lambda event: self.show(event.session), outputs=self.outputs)
 
-    def show(self, session: Session, said: str = "", removing: str = "") -> dict[Any, Any]:
-        """Draw the part, for the owner alone; the timer rests if nothing is done. `removing`: what is asked about."""
+    def show(self, session: Session, said: str = "") -> dict[Any, Any]:
+        """Draw the part, for the owner alone; the timer rests if nothing is done."""
         texts, owner = self._texts, self._service.users.is_owner(session.user)
         shown = {
             self._said: said,
@@ -65,20 +63,18 @@ class DocumentsPart(PanelPart):
         if not owner:
             return dict.fromkeys([self._list, self._form, self._state], "") | shown
         return shown | {
-            self._list: listing(texts.rows(), texts.model, removing) + _drawn.shipping(texts.shipped),
+            self._list: listing(texts.rows(), texts.model) + _drawn.shipping(texts.shipped),
             self._form: _drawn.adding(),
             self._state: progress(texts.addition),
         }
 
     def _answer(self, act: Act, event: PageEvent) -> dict[Any, Any]:
-        session = event.session
-        session.removing = ""
         try:
-            require_owner(self._service, session.user)
+            require_owner(self._service, event.user)
             said = act(event)
         except (CorpusError, ModelError, OwnerOnly) as error:
-            return self.show(session, status.error(str(error)))
-        return self.show(session, status.notice(said) if said else "", session.removing)
+            return self.show(event.session, status.error(str(error)))
+        return self.show(event.session, status.notice(said) if said else "")
 
     def _add_files(self, event: PageEvent) -> None:
         folder = event.folder_of_files()
@@ -87,9 +83,6 @@ class DocumentsPart(PanelPart):
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-    def _ask(self, event: PageEvent) -> None:
-        event.session.removing = event.text
 
     def _remove(self, event: PageEvent) -> str:
         self._texts.remove(event.text)

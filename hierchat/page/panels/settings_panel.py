@@ -167,12 +167,9 @@ class IdlePart(PanelPart):
         self.outputs = [self._about, self._on, self._state, self._timer]
 
     def wire(self, page: PageEvents) -> None:
-        state = [self._state]
         page.on(self._on.input, self.allow, [self._on], self.outputs, trigger_mode="always_last")
         page.on(self._timer.tick, self.tick, outputs=[self._state, self._timer])
-        page.on("hc_learned_delete", partial(self.ask, _DELETING), outputs=state)
-        page.on("hc_learned_keep", partial(self.ask, ""), outputs=state)
-        page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=state)
+        page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=[self._state])
         page.on("hc_typing", self.typing, outputs=[], apart=True)
 
     def allow(self, event: PageEvent, on: bool) -> dict[Any, Any]:
@@ -182,18 +179,11 @@ class IdlePart(PanelPart):
 
     def tick(self, event: PageEvent) -> dict[Any, Any]:
         """Draw the state of idle generation; the timer rests while another view is open."""
-        session = event.session
-        if session.panel != "settings":
+        if event.session.panel != "settings":
             return {self._timer: gr.update(active=False)}
-        return {self._state: self._said(event.user, asked=session.removing == _DELETING)}
-
-    def ask(self, removing: str, event: PageEvent) -> dict[Any, Any]:
-        """Ask whether to delete all generated texts; with an empty `removing`, take the question back."""
-        event.session.removing = removing
-        return {self._state: self._said(event.user, asked=bool(removing))}
+        return {self._state: self._said(event.user)}
 
     def delete(self, live: Any, event: PageEvent) -> dict[Any, Any]:
-        event.session.removing = ""
         said = _("Deleted all generated texts.")
         if not self._service.idle.delete(event.user):
             said += f" {_(_NOT_WHOLE)}"
@@ -215,11 +205,8 @@ class IdlePart(PanelPart):
             self._timer: gr.update(active=True),
         }
 
-    def _said(self, user_id: int, *, asked: bool = False) -> str:
-        return _idle.said(self._service.idle.state(user_id), self._service.data.generated(user_id), asked)
-
-
-_DELETING = "what models wrote for themselves"
+    def _said(self, user_id: int) -> str:
+        return _idle.said(self._service.idle.state(user_id), self._service.data.generated(user_id))
 
 
 _idle = Macros("idle.html", size_words=size)
