@@ -265,10 +265,7 @@ class _LimitedConnection(asyncio.Protocol):
         if self._watching:
             self._watching.cancel()
         if self._counted:
-            for name in self._counted:
-                self.held[name] -= 1
-                if not self.held[name]:
-                    del self.held[name]
+            self.held -= Counter(self._counted)  # those that have none left are gone
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
