@@ -123,6 +123,10 @@ class Backups:
         return whole
 
 
+_FOLD_IN = "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT; PRAGMA journal_mode = DELETE"
+"""Puts a database's log into it, while nobody else has it open."""
+
+
 def _opened(copy: Path) -> Database:
     return Database(sqlite3.connect(copy, isolation_level=None))
 
@@ -181,16 +185,8 @@ def restore(backup: Path, path: Path) -> Path | None:
             return None
         # A damaged database keeps its log, which SQLite would delete, and which must not be taken for the backup's.
         if examine(path).state in ("well", "newer"):
-            with closing(
-                sqlite3.connect(path, timeout=1.0, isolation_level=None)
-            ) as db:  # its log goes into it
-                for statement in (
-                    "PRAGMA locking_mode = EXCLUSIVE",
-                    "BEGIN EXCLUSIVE",
-                    "COMMIT",
-                    "PRAGMA journal_mode = DELETE",
-                ):
-                    db.execute(statement)
+            with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as db:
+                db.executescript(_FOLD_IN)
         for end in ("-wal", "-shm", "-journal"):
             if (side := path.with_name(path.name + end)).exists():
                 side.replace(aside.with_name(aside.name + end))
