@@ -1,5 +1,6 @@
 """The Settings view: what is kept, documents, idle generation, forgetting."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -17,6 +18,7 @@ from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor
+from tests.testing.waiting import until
 
 
 def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
@@ -48,6 +50,7 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
     connections.note("the package index of pip", "hierchat.models.fetch.pypi")
     with spoken("de"):
         assert "der Paketindex von pip" in _drawn.connections(connections.attempts())
+    until(lambda: re.search(r"Chats and what was learned \S+ \d+ KB", page.says("hc-places")))
     page.click("hc-backup")
     assert "and checked" in page.says("hc-settings-told")
     (copy,) = (tmp_path / "backups").glob("*.db")

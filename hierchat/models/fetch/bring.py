@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from hierchat.config import models_dir
@@ -355,5 +356,11 @@ def _kind_of(source: ModelSource) -> str:
     file = source.wheel.file if source.wheel else ""
     if gguf := source.gguf:
         file = gguf.path.name if gguf.path else str(gguf.file)
+    return _kind_in(file)
+
+
+@lru_cache(maxsize=1024)
+def _kind_in(file: str) -> str:
+    """Return the kind of blocks that a file's name tells; empty if it tells none."""
     kinds = [kind for kind in _BITS if re.search(rf"[-_.]{kind}(?![a-z0-9])", file.lower().replace("-", "_"))]
     return max(kinds, key=len, default="")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -15,7 +15,7 @@ from hierchat.chat.service import ChatService
 from hierchat.chat.tools import ToolError, mcp_file, read_servers
 from hierchat.chat.user_data import UserData
 from hierchat.config import cache_dir, data_dir
-from hierchat.language import NAMES, _, catalogues, later, plural
+from hierchat.language import NAMES, _, catalogues, here, later, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
 from hierchat.page.charts import size
@@ -34,6 +34,8 @@ from hierchat.texts.corpora import corpora_dir
 from hierchat.texts.exporting import file_name
 from hierchat.texts.importing import KNOWN
 
+_MEASURED_SECONDS = 10.0
+"""How long sizes on the disk are not measured again."""
 _NOW_SECONDS = 60.0
 """An open page asks for news once a second, or, in the background, once a minute."""
 
@@ -339,6 +341,10 @@ class SettingsPanel(Panel):
         self._further = [TransferPart(service), logins, ProgramsPart(service), ToolsPart(service)]
         self._proofs = ProofPart(service)
         self._inside = [self._texts, self._idle, *self._further, self._proofs]
+        self._sizes: dict[Path, int] = {}
+        """Bytes of what lies on the disk, when that was measured last,"""
+        self._measured = -_MEASURED_SECONDS
+        """and when that began, on the clock of `time.monotonic`."""
 
     def build(self) -> None:
         if len(catalogues()) > 1:
@@ -380,6 +386,7 @@ class SettingsPanel(Panel):
 
     def wire(self, page: PageEvents) -> None:
         users, data, told = self._service.users, self._service.data, self._told
+        self._page = page
 
         def keep(column: str, event: PageEvent, chosen: Any) -> dict[Any, Any]:
             users.choose(event.user, **{column: chosen})
@@ -423,7 +430,9 @@ class SettingsPanel(Panel):
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw the user's settings and data. Where data lies, and what all users share, is for the owner alone."""
         user, users, data = session.user, self._service.users, self._service.data
-        owner = users.is_owner(user)
+        if (owner := users.is_owner(user)) and time.monotonic() - self._measured >= _MEASURED_SECONDS:
+            self._measured = time.monotonic()
+            Thread(target=here(self._measure), args=[session], name="sizes", daemon=True).start()
         chats, messages = users.counts(user)
         held = plural(
             "{n:,} chat with {messages:,} messages", "{n:,} chats with {messages:,} messages", chats, messages=messages
@@ -439,7 +448,7 @@ class SettingsPanel(Panel):
             self._proof: status.model_proof(self._service.model_status),
             self._titles: bool(users.chosen(user, "model_titles", False)),
             self._reads: bool(users.chosen(user, "reads_ahead", True)),
-            self._places: _places(data.path, data.backups) if owner else "",
+            self._places: self._places_drawn() if owner else "",
             self._backup: gr.update(visible=True if owner else "hidden"),
             self._forget: button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else "",
             self._told: "",
@@ -447,6 +456,30 @@ class SettingsPanel(Panel):
         for part in self._inside:
             update |= part.show(session)
         return update
+
+    def _where(self) -> list[tuple[str, Path]]:
+        """Return what lies on the disk, and where."""
+        data = self._service.data
+        return [
+            (_("Chats and what was learned"), data.path),
+            (_("Documents"), corpora_dir()),
+            (_("Models (can be downloaded again)"), cache_dir()),
+            (_("Backups (one a day, the last seven are kept)"), data.backups),
+        ]
+
+    def _places_drawn(self) -> str:
+        def said(path: Path) -> str:
+            size = self._sizes.get(path)
+            return "…" if size is None else gigabytes(size) if size else _("nothing yet")
+
+        return _drawn.places((name, path, said(path)) for name, path in self._where())
+
+    def _measure(self, session: Session) -> None:
+        """Measure what lies on the disk, and draw it in the open panel. Ten thousand files take a tenth of a second."""
+        self._sizes = {path: size_of(path) for _name, path in self._where()}
+        self._page.show(
+            session, lambda: {self._places: self._places_drawn()} if session.panel == self.name else {}
+        )
 
 
 def _choice(choices: Sequence[tuple[str, str]], label: str, elem_id: str) -> Any:
@@ -467,17 +500,6 @@ def _back_up(data: UserData) -> str:
             folder=path.parent, why=error.strerror, data=data_dir()
         )
     return _("Copied to {path}, {size}, and checked.").format(path=path, size=gigabytes(path.stat().st_size))
-
-
-def _places(database: Path, backups: Path) -> str:
-    rows = [
-        (_("Chats and what was learned"), database),
-        (_("Documents"), corpora_dir()),
-        (_("Models (can be downloaded again)"), cache_dir()),
-        (_("Backups (one a day, the last seven are kept)"), backups),
-    ]
-    sizes = (gigabytes(size_of(path)) if path.exists() else _("nothing yet") for _name, path in rows)
-    return _drawn.places((*row, size) for row, size in zip(rows, sizes, strict=True))
 
 
 _drawn = Macros(
