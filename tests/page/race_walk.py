@@ -324,7 +324,8 @@ class Walk:
             )
 
     def _judge_words(self, stored: "Stored", owns: dict[str, Any]) -> None:
-        """Each word is in the chat from whose screen it was sent, or still in the box there; once."""
+        """Each word is in the chat from whose screen it was sent, or still in the box there; once. A box of a chat that
+        was deleted does not count."""
         for name, word in self._words.items():
             place = self._resolved(word.place, stored)
             asked = stored.words.get(name, [])
@@ -332,6 +333,7 @@ class Walk:
                 (tab, at)
                 for tab in self.tabs
                 for at, text in self._kept(tab, owns[tab.name]).items()
+                if at == "0" or int(at) not in self._gone
                 for found in WORD.findall(text)
                 if found == name
             ]
