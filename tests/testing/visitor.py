@@ -40,6 +40,10 @@ def _app_over(service: Any) -> Any:
     return build_app(service)
 
 
+def _wake() -> None:
+    """Nothing waits for what is new."""
+
+
 class Visitor:
     """One open page. What is joined to an action runs to its end before the next one."""
 
@@ -55,6 +59,12 @@ class Visitor:
         self._properties: dict[int, dict[str, Any]] = {}
         self._sent, self._taken, self._back = "", 0, ""
         self._run(None, "load")
+        self.has_a_stream(True)
+
+    def has_a_stream(self, has: bool) -> None:
+        """Have the page's stream be open, as in a browser, or not, as where the page was left."""
+        streams = self.app.page_events.sessions.find(self.key).screen.streams
+        streams.add(_wake) if has else streams.discard(_wake)
 
     def press(self, act: str, **data: Any) -> None:
         """Press a button of generated HTML: `id`, `text` and what else it carries."""
