@@ -1,6 +1,5 @@
 """Make a model of blocks out of the tensors of its architecture, from GGUF files or safetensors."""
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,14 +14,9 @@ from safetensors import safe_open
 from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.formats import blocks
 from hierchat.models.formats.block_model import BlockModel, require_sizes
-from hierchat.models.formats.gguf_head import Tensor, read_head, shards
-from hierchat.models.formats.gguf_tensors import (
-    expected_of,
-    require_all,
-    require_shape,
-    require_shapes,
-    require_type,
-)
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.formats.gguf_module import raw_rows
+from hierchat.models.formats.gguf_tensors import expected_of, require_shape, require_type
 from hierchat.models.progress import (
     NONSENSE,
     BrokenFileError,
@@ -442,37 +436,22 @@ _UNTURNED = 1e20
 
 
 def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
-    """Read a GGUF file; `config` as in transformers. Raises UnsupportedError or BrokenFileError."""
+    """Read a GGUF file whose tensors gguf_tensors.py has checked. `config`: in transformers' terms."""
     head = read_head(path)
     tensors = {tensor.name: tensor for tensor in head.tensors}
-    files = [np.memmap(file, np.uint8, "r") for file in shards(path)]
-    said = head.architecture
-    if said not in families.GGUF_ARCHITECTURES:
-        raise UnsupportedError(f"{path.name}: the CPU engine does not compute {families.unknown(said)}.")
     config = mixers.completed(config)
     architecture = families.ARCHITECTURES[config["model_type"]]
     if architecture.gguf_grouped_heads:
         config["value_heads_grouped"] = True
     wanted = expected_of(architecture, config, head)
-    require_shapes(head, wanted, path.name)
-    require_all(head, wanted, path.name)
-
-    def named(name: str) -> tuple[Tensor, NDArray[np.uint8]]:
-        """Return the file's entry of a tensor and its rows, uint8 [rows, bytes of a row]."""
-        tensor = tensors[name]
-        raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
-        return tensor, raw.reshape(math.prod(tensor.shape[1:]), -1)
 
     def matrix(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
-        tensor, rows = named(name.gguf)
-        try:
-            return blocks.from_file(tensor.type, rows, order)
-        except blocks.UnknownBlockType as error:
-            raise UnsupportedError(f"{path.name}: {name.gguf} has {error}.") from error
+        tensor = tensors[name.gguf]
+        return blocks.from_file(tensor.type, raw_rows(path, tensor), order)
 
     def vector(name: str) -> Floats:
-        tensor, rows = named(name)
-        return blocks.floats_of(tensor.type, rows).reshape(wanted[name].shape)
+        tensor = tensors[name]
+        return blocks.floats_of(tensor.type, raw_rows(path, tensor)).reshape(wanted[name].shape)
 
     message = f"{path.name}, once"
     tied = families.HEAD.gguf not in tensors

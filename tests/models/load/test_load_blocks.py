@@ -17,6 +17,7 @@ from hierchat.engine.backends import make_runner
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
+from hierchat.models import runnable
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend
 from hierchat.models.fetch.bring import bring, status
@@ -139,15 +140,13 @@ def test_a_damaged_cache_is_made_anew(tiny_gguf: Path) -> None:
 def test_an_unknown_block_type_runs_through_transformers(
     tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hierchat.models.formats import blocks
-
-    monkeypatch.setattr(blocks, "TYPES", blocks.TYPES - {"Q8_0"})
+    monkeypatch.setattr(runnable, "TYPES", runnable.TYPES - {"Q8_0"})
     loaded = load(of_gguf(tiny_gguf), "cpu")
     assert loaded.backend == "float16"
     assert "block type Q8_0" in loaded.note
     assert "runs through transformers instead" in loaded.note
     assert not is_converted(blocks_folder("x"))
-    with pytest.raises(UnsupportedError, match=r"tiny.Q8_0.gguf: \S+ has block type Q8_0"):
+    with pytest.raises(UnsupportedError, match="does not compute tiny: block type Q8_0"):
         load(of_gguf(tiny_gguf), "cpu", backend="blocks")
 
 
