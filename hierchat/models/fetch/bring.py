@@ -32,16 +32,15 @@ from hierchat.models.runnable import stays_in_blocks
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """State of a model on disk. `present`: loads without the network. `size`: bytes, also of what is half there."""
+    """State of a model on disk. `present`: it loads without the network. `size`: bytes, including partial downloads."""
 
     present: bool
     size: int
-    path: Path | None
 
 
 def get(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
-    """Return the folder that transformers loads; fetch and convert it first if needed. `device` decides on the `cpu`
-    source. Raises a ModelError; what has come is kept for a second call."""
+    """Return the folder that transformers loads; fetch and convert it first if needed. `device` decides whether the
+    entry's `cpu` source is used. Raises ModelError; a second call continues the download."""
     if entry.engine:
         raise UnsupportedError(
             f"{entry.name} is computed by {entry.engine.openai.url}: nothing of it is here."
@@ -66,7 +65,7 @@ def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = 
 
 
 def has_blocks(entry: ModelEntry) -> bool:
-    """Tell whether the model comes in blocks, or shall be packed to them: what the CPU engine computes on."""
+    """Return whether the CPU engine gets blocks: the model has them, or its entry asks to pack it."""
     source = _source(entry, "cpu")
     return bool(source.wheel or source.gguf or entry.blocks)
 
@@ -105,7 +104,7 @@ def get_described(
 def bring(
     entry: ModelEntry, progress: Report = silent, device: str | None = None, backend: Backend | None = None
 ) -> Path:
-    """Fetch and convert what loading a model on this device needs, so that it is read alone. Returns where it lies."""
+    """Fetch and convert all that loading a model on this device needs, and return its folder."""
     on_cpu = (device or best_device()).startswith("cpu")
     if backend in (None, "blocks") and on_cpu and has_blocks(entry):
         try:
@@ -121,27 +120,27 @@ def bring(
 def status(entry: ModelEntry, device: str | None = None) -> Status:
     """Return the state of a model's files on disk, without asking the network."""
     if entry.engine:
-        return Status(True, 0, None)
+        return Status(True, 0)
     source = _source(entry, device)
     if source.folder or source.hub:
         folder = folder_of(source)
-        return Status(folder is not None, cache.size_of(folder) if folder else 0, folder)
+        return Status(folder is not None, cache.size_of(folder) if folder else 0)
     if source.wheel:
         gguf, digest = wheel_file(source.wheel), source.wheel.sha256
     elif found := _local_gguf(source, hashed=True):
         gguf, digest = found, cache.known_sha256_of(shards(found))
     else:
-        return Status(False, _half(source), None)
+        return Status(False, _half(source))
     on_cpu = (device or best_device()).startswith("cpu")
     size = _size(gguf)
     for folder in [convert.blocks_folder(digest)] * on_cpu + [convert.converted_folder(digest)]:
         if convert.is_converted(folder):
-            return Status(True, size + cache.size_of(folder), folder)
-    return Status(False, size, None)
+            return Status(True, size + cache.size_of(folder))
+    return Status(False, size)
 
 
 def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
-    """Tell whether the model can be loaded without the network, converted or not yet. Reads no file whole."""
+    """Return whether the model can be loaded without the network, converted or not. Reads no whole file."""
     if entry.engine:
         return True
     source = _source(entry, device)
@@ -160,7 +159,7 @@ def folder_of(source: ModelSource) -> Path | None:
 
 
 def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
-    """Return the bytes of the model's files that are here, whole or not; of those made from them none."""
+    """Return the bytes of the model's downloaded files, partial ones included, without files converted from them."""
     if entry.engine:
         return 0
     source = _source(entry, device)
@@ -180,7 +179,7 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
 
 
 def shards_there(source: ModelSource) -> list[Path]:
-    """Return the files of a hub model that are here whole, all or some."""
+    """Return those files of a hub model that are completely downloaded."""
     if not (source.gguf and source.gguf.repo and source.gguf.file):
         return []
     names = shard_names(source.gguf.file)
@@ -194,7 +193,7 @@ def _half(source: ModelSource) -> int:
 
 
 def gguf_file(source: ModelSource) -> Path | None:
-    """Find the GGUF file of a model, or the first of several, if it is on this machine. Reads no file whole."""
+    """Return the GGUF file of a model, or the first of several, None if it is absent. Reads no whole file."""
     if source.wheel:
         return file if (file := wheel_file(source.wheel)).is_file() else None
     return _local_gguf(source, hashed=False)
@@ -253,15 +252,15 @@ def _on_hub(gguf: Gguf) -> tuple[str, str, Mirror | None]:
     return gguf.repo, gguf.file, gguf.mirror
 
 
-# Removal of what came from elsewhere, and of what was made of it here. Files of the user's own stay, but for those that
-# were dropped on the page.
+# Removal of downloaded files and of folders converted from them. The user's own files stay, except those that were
+# dropped on the page.
 def removable(entry: ModelEntry, device: str) -> int:
-    """Return the bytes that removing a model frees. The first time, a GGUF file is read to know what was made of it."""
+    """Return the bytes that removing a model frees. The first call hashes a GGUF file to find its converted folders."""
     return sum(cache.size_of(path) for path in _paths(entry, device) if not path.is_symlink())
 
 
 def remove(entry: ModelEntry, device: str) -> None:
-    """Remove a fetched model. Raises ModelError where the system does not let it go."""
+    """Remove a fetched model. Raises ModelError if the system refuses."""
     try:
         for path in _paths(entry, device):
             if path.is_dir():
@@ -275,7 +274,7 @@ def remove(entry: ModelEntry, device: str) -> None:
 
 
 def _paths(entry: ModelEntry, device: str) -> list[Path]:
-    """Return files and folders of a model, each once: what was made of a file before the file."""
+    """Return files and folders of a model, each once; folders converted from a file come before the file."""
     found = () if entry.engine else _all(entry, entry.source_on(device), device)
     return list(dict.fromkeys(path for path in found if path.exists() or path.is_symlink()))
 
@@ -313,22 +312,22 @@ def _made(digest: str) -> tuple[Path, Path, Path]:
     return convert.blocks_folder(digest), convert.converted_folder(digest), convert.described_folder(digest)
 
 
-# How many bytes a model's weights are: to fetch, and to read once for each token. Known from its files
-# where they are here, else from the catalogue.
+# Bytes of a model's weights, which are fetched once and read for each token: from its files if they are here, else from
+# the catalogue.
 _BITS = {
     "q2_k": 3.2, "q3_k": 3.9, "q4_0": 4.6, "q4_1": 5.0, "q4_k": 4.9, "q5_k": 5.7, "q6_k": 6.6, "q8_0": 8.5,
     "mxfp4": 4.6, "f16": 16.0, "bf16": 16.0, "f32": 32.0, "iq4": 4.5,
     "iq3": 3.6, "iq2": 2.7, "iq1": 2.0, "tq2": 2.3, "tq1": 2.0,
 }  # fmt: skip
-"""Bits of a weight, on average over a file, by what its name says of its blocks."""
+"""Average bits of a weight in a file, by the block type in the file's name."""
 _WIDENED = {"iq3": 4.7, "iq2": 4.7, "iq1": 4.7, "tq2": 2.9, "tq1": 2.9}
-"""Bits of a weight in memory, of types that are widened there (formats.blocks)."""
+"""Bits of a weight in memory, for types that formats/blocks.py widens."""
 _HUB_BYTES = 2
-"""Bytes of a weight in a repository of safetensors: almost all are in bfloat16."""
+"""Bytes of a weight in safetensors, almost all of which are in bfloat16."""
 
 
 def weight_bytes(entry: ModelEntry, device: str) -> int | None:
-    """Return the bytes of a model's files; None where neither they nor the catalogue tell."""
+    """Return the bytes of a model's files; None if neither they nor the catalogue tell."""
     if entry.engine:
         return None
     if is_fetched(entry, device):

@@ -244,7 +244,8 @@ def _write_module(gguf: Path, head: Head, folder: Path, report: Report) -> None:
     sizes = [WIDTH * math.prod(shape) for shape in shapes.values()]
     cache.require_space(sum(sizes))
     require_free(_AT_ONCE * max(sizes), f"Converting {gguf.name}")
-    GgufModule(gguf, head, config, shapes).write(folder / "model.safetensors", report)
+    family = FAMILIES[head.architecture]
+    GgufModule(gguf, head, config, shapes, family).write(folder / "model.safetensors", report)
     _describe_tokenizer(gguf, folder)
     module.config.architectures = [type(module).__name__]
     module.config.save_pretrained(folder)

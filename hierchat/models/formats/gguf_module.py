@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.formats.blocks import floats_of
-from hierchat.models.formats.gguf_families import FAMILIES, Config, Family, Floats, Part
+from hierchat.models.formats.gguf_families import Config, Family, Floats, Part
 from hierchat.models.formats.gguf_head import Head, Tensor, shards
 from hierchat.models.formats.gguf_tensors import require_type
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
@@ -61,20 +61,14 @@ def unpacked(gguf: Path, tensor: Tensor) -> Floats:
 
 
 class GgufModule:
-    """Makes the tensors `wanted` by a module out of a GGUF file of one of FAMILIES.
+    """Makes the tensors `wanted` by a module out of a GGUF file of a family.
     Raises BrokenFileError for a missing or misshapen tensor, UnsupportedError for an unknown one."""
 
     def __init__(
-        self,
-        gguf: Path,
-        head: Head,
-        config: Config,
-        wanted: Mapping[str, TensorShape],
-        family: Family | None = None,
+        self, gguf: Path, head: Head, config: Config, wanted: Mapping[str, TensorShape], family: Family
     ) -> None:
-        """Take a `family` that is not one of FAMILIES."""
         self._gguf, self._wanted = gguf, wanted
-        self._made = self._plan(head, config, family or FAMILIES[head.architecture])
+        self._made = self._plan(head, config, family)
 
     def write(self, file: Path, report: Report) -> None:
         """Write safetensors in float32. Raises BrokenFileError."""

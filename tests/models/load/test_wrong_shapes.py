@@ -23,7 +23,7 @@ from hierchat.models.architectures.families import (
 from hierchat.models.architectures.model_config import expected
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import get_blocks
-from hierchat.models.formats import block_model, gguf_module
+from hierchat.models.formats import block_model, gguf_families, gguf_module
 from hierchat.models.formats.assemble import pack_safetensors
 from hierchat.models.formats.block_model import BlockModel, read_model, write_model
 from hierchat.models.formats.blocks import Blocks, from_floats, pack
@@ -193,7 +193,8 @@ def test_families_that_run_through_modules(name: str, tmp_path: Path) -> None:
     module = tiny_module(name)
     shapes = {key: tuple(one.shape) for key, one in gguf_module.stored(module).items()}
     config, path = gguf_config(sound), tmp_path / "tiny.gguf"
-    GgufModule(path, sound, config, shapes)
+    family = gguf_families.FAMILIES[sound.architecture]
+    GgufModule(path, sound, config, shapes, family)
     count, layers = 0, config["num_hidden_layers"]
     for at, tensor in enumerate(sound.tensors):
         number = int(tensor.name.split(".")[1]) if tensor.name.startswith("blk.") else 0
@@ -213,7 +214,7 @@ def test_families_that_run_through_modules(name: str, tmp_path: Path) -> None:
             one = replace(tensor, shape=tuple(shape))
             head = replace(sound, tensors=(*sound.tensors[:at], one, *sound.tensors[at + 1 :]))
             with pytest.raises(ModelError) as caught:
-                GgufModule(path, head, config, shapes)
+                GgufModule(path, head, config, shapes, family)
             assert "tiny.gguf" in str(caught.value), (tensor.name, shape)
             assert is_sentence(str(caught.value))
             count += 1
