@@ -61,7 +61,6 @@ def _measured(size: int, corpus: Path | None) -> dict[str, float]:
             user = _write(store, replies)
             histories = Histories(store)
             sorting = _seconds(lambda: histories.held(user, _MODEL).wait())
-            storing = _seconds(lambda: histories.held(user, _MODEL).wait())
             histories.close()
         megabytes = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e6
         starts = []
@@ -85,7 +84,6 @@ def _measured(size: int, corpus: Path | None) -> dict[str, float]:
         "bytes_per_token": round(index.nbytes / len(index), 1),
         "start_seconds": round(float(np.median(starts)), 3),
         "sort_seconds": round(sorting, 2),
-        "store_seconds": round(storing, 2),
         "merge_seconds": round(merge, 2),
         "file_mb": round(megabytes, 1),
     }

@@ -58,10 +58,9 @@ class SortedRun:
 class SuffixIndex:
     """Texts of tokens and the orders of their suffixes. Hold `lock` while reading the contents of `arrays`."""
 
-    def __init__(self, room: int = 0) -> None:
-        """Start empty, with `room`: how many tokens to expect."""
+    def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._tokens = np.zeros(room + room // 2 + _SPARE, np.int32)
+        self._tokens = np.zeros(_SPARE, np.int32)
         self._order = np.zeros(self._tokens.size, np.int32)
         self._length = 0
         self._runs: list[SortedRun] = []
@@ -79,23 +78,6 @@ class SuffixIndex:
         index._publish()
         return index
 
-    @classmethod
-    def restored(cls, tokens: Tokens, orders: Sequence[tuple[int, Tokens]]) -> Self:
-        """Restore stored runs: how many tokens each covers, and its order, counted from its first token."""
-        index = cls(tokens.size)
-        index._length = sum(length for length, _ in orders)
-        index._tokens[: index._length] = tokens[: index._length]
-        start = 0
-        for length, order in orders:
-            np.add(order, start, out=index._order[start : start + order.size])
-            index._runs.append(SortedRun(start, length, order.size))
-            start += length
-        if start < tokens.size:
-            index._add(tokens[start:])
-        index._publish()
-        index._wake()
-        return index
-
     def __len__(self) -> int:
         """Count the tokens of the log, BREAKs and what was removed included."""
         return self._length
@@ -104,10 +86,6 @@ class SuffixIndex:
     def nbytes(self) -> int:
         """Return the bytes of the log and its orders, the room to grow included."""
         return self._tokens.nbytes + self._order.nbytes
-
-    def runs(self) -> list[SortedRun]:
-        """Return the runs that are sorted. Hold `lock`."""
-        return [run for run in self._runs if not run.waits]
 
     def append(self, text: Sequence[int] | Tokens) -> int:
         """Add a text; return the position of its first token."""

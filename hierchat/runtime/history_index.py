@@ -3,24 +3,20 @@
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SLOT_NAMES
 from hierchat.drafting.source import Source
-from hierchat.drafting.suffix_index import BREAK, SortedRun, SuffixIndex
-from hierchat.store import Mark, Store, StoreError, SuffixRun, TextKind
+from hierchat.drafting.suffix_index import SuffixIndex
+from hierchat.store import Mark, Store, StoreError, TextKind
 from hierchat.store.generated import SELF
 from hierchat.store.records import Origin
 
-STORED_TOKENS = 4_096
-"""Runs of so many tokens are stored: smaller ones are sorted faster than they are read."""
 _TOKEN = np.dtype("<i4")
-_BREAK = np.array([BREAK], _TOKEN).tobytes()
 
 _log = logging.getLogger("hierchat.history")
 
@@ -29,45 +25,18 @@ class IndexedTexts:
     """Index earlier messages of one user, model and kind by their suffixes, and know where each one's tokens stand."""
 
     def __init__(self, store: Store, user_id: int, model_key: str, kind: TextKind) -> None:
-        """Read everything that is there, with the orders that were stored."""
+        """Read everything that is there; a thread sorts what is long."""
         self._store = store
         self._key = (user_id, model_key, kind)
         self._deletions = store.users.deletions(user_id)
-        texts, self._mark = store.history.texts(*self._key, Mark())
-        log = {text.id: text.tokens for text in texts}
-        self._leads = {text.id: text.lead for text in texts}
-        parts: list[bytes] = []
-        ids: list[int] = []
-        holes: list[int] = []
-        orders = []
-        for run in sorted(store.history.suffix_runs(*self._key), key=lambda run: int(run.texts[0, 0])):
-            covered = run.texts.tolist()
-            if any(id in log and len(log[id]) != size * _TOKEN.itemsize for id, size in covered):
-                _log.warning("A stored part of the draft index did not fit its texts and is made anew.")
-                continue
-            # A text that is gone leaves a hole, which is closed below: so does one that another run brought.
-            pieces = [log.pop(id, None) for id, _ in covered]
-            holes += [len(ids) + at for at, piece in enumerate(pieces) if piece is None]
-            parts += [
-                _BREAK * size if piece is None else piece
-                for piece, (_, size) in zip(pieces, covered, strict=True)
-            ]
-            ids += [id for id, _ in covered]
-            orders.append((run.length, run.order))
-        parts += log.values()
-        ids += log
-        tokens = np.frombuffer(_BREAK.join([*parts, b""]), _TOKEN)
-        self.index = SuffixIndex.restored(tokens, orders)
-        lengths = [len(part) // _TOKEN.itemsize for part in parts]
-        starts = np.cumsum([0, *(length + 1 for length in lengths)])[:-1].tolist()
-        places = list(zip(starts, lengths, strict=True))
-        if holes:
-            self.index.remove(places[at] for at in holes)
-        gone = set(holes)
-        self._places = {id: places[at] for at, id in enumerate(ids) if at not in gone}
-        self._starts, self._ids = starts, ids  # also of texts that are gone, in the order of the log
-        stored = zip(np.cumsum([0, *(length for length, _ in orders)]).tolist(), orders, strict=False)
-        self._stored = set() if holes else {(start, length) for start, (length, _) in stored}
+        self.index = SuffixIndex()
+        self._places: dict[int, tuple[int, int]] = {}
+        self._leads: dict[int, int] = {}
+        self._starts: list[int] = []
+        self._ids: list[int] = []
+        """Of all texts in the order of the log, also of those that are gone."""
+        self._mark = Mark()
+        self._add_new()
 
     def __len__(self) -> int:
         return len(self._places)
@@ -83,14 +52,16 @@ class IndexedTexts:
         deletions = self._store.users.deletions(self._key[0])
         if deletions != self._deletions:
             there = self._store.history.ids(*self._key)
-            # What is stored went with the deletion in the same way.
             self.index.remove([self._places.pop(id) for id in self._places.keys() - there])
             self._deletions = deletions
             if not self._places:
-                self.index, self._stored = SuffixIndex(), set()
+                self.index = SuffixIndex()
                 self._starts, self._ids = [], []
             if there - self._places.keys():  # the mark may lie behind what came back: read all once more
                 self._mark = Mark()
+        self._add_new()
+
+    def _add_new(self) -> None:
         texts, self._mark = self._store.history.texts(*self._key, self._mark)
         found = {text.id: np.frombuffer(text.tokens, _TOKEN) for text in texts}
         self._leads |= {text.id: text.lead for text in texts}
@@ -105,48 +76,6 @@ class IndexedTexts:
     def changed(self, message_id: int) -> None:
         """Mark a reply that was continued, so that the next `follow` reads it again."""
         self._mark = replace(self._mark, message=min(self._mark.message, message_id - 1))
-
-    @property
-    def unsaved(self) -> bool:
-        with self.index.lock:
-            return bool(self._storable(self.index.runs()))
-
-    def save(self) -> None:
-        """Store the suffix orders that are not stored yet. From any thread."""
-        deletions, index = self._deletions, self.index
-        with index.lock:
-            places = sorted((*place, id) for id, place in self._places.copy().items())
-            found = [
-                (run, index.arrays.order[run.start : run.start + run.size].copy())
-                for run in self._storable(index.runs())
-            ]
-        runs = [_stored(run, order, places) for run, order in found]
-        if not all(run.sound for run in runs):  # a text was removed or added while this was made
-            return
-        if self._store.history.keep_suffix_runs(*self._key, runs, deletions=deletions):
-            self._stored |= {(run.start, run.length) for run, _ in found}
-
-    def _storable(self, runs: Iterable[SortedRun]) -> list[SortedRun]:
-        return [
-            run
-            for run in runs
-            if run.length >= STORED_TOKENS and run.size and (run.start, run.length) not in self._stored
-        ]
-
-
-def _stored(run: SortedRun, order: NDArray[np.int32], places: list[tuple[int, int, int]]) -> SuffixRun:
-    first, last = (
-        np.searchsorted([start for start, _, _ in places], edge)
-        for edge in (run.start, run.start + run.length)
-    )
-    inside = np.array(places[first:last], np.int64).reshape(-1, 3)
-    order -= np.int32(run.start)
-    kept = np.zeros(run.length, np.bool_)
-    for start, length, _ in inside.tolist():
-        kept[start - run.start : start - run.start + length + 1] = True
-    if not kept.all():
-        order = (np.cumsum(kept, dtype=np.int32) - 1)[order]
-    return SuffixRun(inside[:, [2, 1]], order)
 
 
 TokenizeText = Callable[[str], Sequence[int]]
@@ -182,12 +111,12 @@ class UserHistory:
     def follow(self, tokenize: TokenizeText | None, before: int | None = None) -> None:
         """Remove what was deleted, add what is new. Long work is left to a thread."""
         with self._lock:
-            more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
+            more = tokenize is not None and not self._tokenising and self._tokenise(tokenize, before, AT_ONCE)
             for texts in self._all:
                 texts.follow()
-            if not self._tidying and (more or any(texts.unsaved for texts in self._all)):
+            if more:
                 self._thread = threading.Thread(
-                    target=self._tidy, args=(tokenize if more else None, before), name="history", daemon=True
+                    target=self._tokenise_rest, args=(tokenize, before), name="history", daemon=True
                 )
                 self._thread.start()
 
@@ -207,20 +136,16 @@ class UserHistory:
             self._thread.join(CLOSE_SECONDS)
 
     @property
-    def _tidying(self) -> bool:
+    def _tokenising(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _tidy(self, tokenize: TokenizeText | None, before: int | None) -> None:
+    def _tokenise_rest(self, tokenize: TokenizeText, before: int | None) -> None:
         try:
-            while tokenize and not self._closed.is_set() and self._tokenise(tokenize, before, None):
+            while not self._closed.is_set() and self._tokenise(tokenize, before, None):
                 pass
-            for texts in self._all:
-                texts.index.wait()
-                if not self._closed.is_set():
-                    texts.save()
         except StoreError as error:
             if not self._closed.is_set():
-                _log.warning("The draft index was not stored: %s", error)
+                _log.warning("Earlier messages could not be read to draft from: %s", error)
 
     def _tokenise(self, tokenize: TokenizeText, before: int | None, most: int | None) -> bool:
         found = self._store.history.without_tokens(*self._key, self._tokenised, before, _BATCH)
@@ -289,7 +214,7 @@ class Histories:
                 held.close()
 
     def close(self) -> None:
-        """Stop all threads, before the store is closed. What is not stored is sorted again at the next start."""
+        """Stop all threads, before the store is closed."""
         for held in list(self._held.values()):
             held.close()
 

@@ -11,7 +11,7 @@ from hierchat.store.connection import Connection
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.figures import ReplyFigures
 from hierchat.store.generated import GeneratedSize, GeneratedText, GeneratedTexts
-from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
+from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, TextKind
 from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
 from hierchat.store.prefix_folders import PrefixFolders

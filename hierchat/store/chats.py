@@ -11,7 +11,7 @@ from sqlite_utils import Database
 from hierchat.store.connection import Connection, add_row, drop_words
 from hierchat.store.documents import copy_documents
 from hierchat.store.errors import NotFound
-from hierchat.store.history import forget_learned, forget_texts
+from hierchat.store.history import forget_learned
 from hierchat.store.messages import PATH
 from hierchat.store.processes import is_running, this_process
 from hierchat.store.projects import copy_settings, put_settings, require_project, settings_of
@@ -368,7 +368,9 @@ def delete_conversation(db: Database, user_id: int, conversation_id: int) -> Non
     """Delete a conversation with all that came of it, in a transaction, also under older schemas."""
     tables = set(db.table_names())
     if "suffix_runs" in tables:
-        db.execute("DELETE FROM suffix_runs WHERE user_id = ?", [user_id])  # they are made again
+        db.execute(
+            "DELETE FROM suffix_runs WHERE user_id = ?", [user_id]
+        )  # orders of texts, in older versions
     if "learned" in tables:
         db.execute("DELETE FROM learned WHERE user_id = ?", [user_id])
     if "hidden_by" in db["conversations"].columns_dict and "copy_of" in db["messages"].columns_dict:
@@ -385,7 +387,6 @@ def _delete_hidden(db: Database, conversation_id: int) -> None:
 
 
 def _hide(db: Database, user_id: int, conversation_id: int) -> None:
-    forget_texts(db, user_id, conversation_id)
     forget_learned(db, user_id)
     _mark_hidden(db, "conversations", conversation_id)
     db.execute("UPDATE conversations SET incognito = 0 WHERE id = ?", [conversation_id])

@@ -36,10 +36,8 @@ _KEEP = """
     ))
 """
 _SIZE = """
-    SELECT count(*), ifnull(sum(length(ids)), 0), (
-        SELECT ifnull(sum(length(texts) + length(positions)), 0) FROM suffix_runs
-        WHERE user_id = :user AND kind = 'self' AND model_key = ifnull(:model, model_key)
-    ) FROM self_texts WHERE user_id = :user AND model_key = ifnull(:model, model_key)
+    SELECT count(*), ifnull(sum(length(ids)), 0)
+    FROM self_texts WHERE user_id = :user AND model_key = ifnull(:model, model_key)
 """
 
 
@@ -54,7 +52,7 @@ class GeneratedText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedSize:
-    """Size of a user's generated texts. `size`: bytes in the database, with the index."""
+    """Size of a user's generated texts. `size`: bytes in the database."""
 
     texts: int = 0
     tokens: int = 0
@@ -109,14 +107,13 @@ class GeneratedTexts(Repository):
 
     def size(self, user_id: int, model_key: str | None = None) -> GeneratedSize:
         """Return the size of a user's generated texts, of one model or of all."""
-        ((texts, size, indexed),) = self._rows(_SIZE, {"user": user_id, "model": model_key})
-        return GeneratedSize(texts, size // TOKEN.itemsize, size + indexed)
+        ((texts, size),) = self._rows(_SIZE, {"user": user_id, "model": model_key})
+        return GeneratedSize(texts, size // TOKEN.itemsize, size)
 
     def delete(self, user_id: int) -> bool:
         """Delete all generated texts of a user, from the file too; returns `rewrite`'s answer."""
         with self._connection.write() as db:
             db.execute("DELETE FROM self_texts WHERE user_id = ?", [user_id])
-            db.execute("DELETE FROM suffix_runs WHERE user_id = ? AND kind = 'self'", [user_id])
             # Whatever holds them in memory looks for what is there.
             db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
             drop_words(db)

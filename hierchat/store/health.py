@@ -10,8 +10,8 @@ from hierchat.store.connection import connect
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 
 TABLES = (
-    "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "suffix_runs", "self_texts",
-    "learned", "latency", "accounts", "documents", "passages",
+    "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "self_texts", "learned",
+    "latency", "accounts", "documents", "passages",
 )  # fmt: skip
 """Tables whose rows are counted."""
 BUSY_SECONDS = 2.0

@@ -1,106 +1,16 @@
-"""Store tokens of earlier messages and orders of their suffixes, but not of hidden or copied ones."""
+"""Store tokens of earlier messages, but not of hidden or copied ones, and what drafting has learned."""
 
-import logging
 import time
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlite_utils import Database
 
 from hierchat.store.connection import add_row
 from hierchat.store.replies import TOKEN
 from hierchat.store.repository import Repository, owned_message
-
-# Orders of suffixes as they are stored: which texts one covers, and what of it stays when some of them go.
-TEXT, POSITION = np.dtype("<i8"), np.dtype("<i4")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SuffixRun:
-    """Sorted order of the suffixes of some texts, each followed by one token that is in no order."""
-
-    texts: NDArray[np.int64]  # [texts, 2]: its id among those of its TextKind, and number of tokens
-    order: NDArray[np.int32]  # positions, counted from the first token of the first text
-
-    @property
-    def length(self) -> int:
-        """Return how many tokens the order covers, including those behind the texts."""
-        return int((self.texts[:, 1] + 1).sum())
-
-    @property
-    def sound(self) -> bool:
-        """Return whether each position of the texts stands in the order once."""
-        lengths = self.texts[:, 1]
-        if lengths.min(initial=1) < 1 or self.order.size != lengths.sum():
-            return False
-        if self.order.min(initial=0) < 0 or self.order.max(initial=0) >= self.length:
-            return False
-        seen = np.zeros(self.length, np.bool_)
-        seen[self.order] = True
-        seen[np.cumsum(lengths + 1) - 1] = True
-        return bool(seen.all())
-
-    def without(self, message_ids: NDArray[np.int64]) -> Self:
-        stays = ~np.isin(self.texts[:, 0], message_ids)
-        if stays.all():
-            return self
-        kept = np.repeat(stays, self.texts[:, 1] + 1)
-        order = self.order[kept[self.order]]
-        return type(self)(self.texts[stays], (np.cumsum(kept, dtype=np.int32) - 1)[order])
-
-    def to_row(self) -> dict[str, bytes | int]:
-        """Encode the order as columns of the table suffix_runs."""
-        texts, positions = self.texts.astype(TEXT).tobytes(), self.order.astype(POSITION).tobytes()
-        return {"texts": texts, "positions": positions, "checksum": zlib.crc32(positions, zlib.crc32(texts))}
-
-    @classmethod
-    def from_row(cls, texts: bytes, positions: bytes, checksum: int) -> Self | None:
-        """Decode a row of `to_row`; None if it is damaged."""
-        if zlib.crc32(positions, zlib.crc32(texts)) != checksum:
-            return None
-        if len(texts) % (2 * TEXT.itemsize) or len(positions) % POSITION.itemsize:
-            return None
-        run = cls(np.frombuffer(texts, TEXT).reshape(-1, 2), np.frombuffer(positions, POSITION))
-        return run if run.sound else None
-
-
-def covered(texts: bytes) -> NDArray[np.int64]:
-    """Decode the message ids of a row's `texts`, which may be damaged."""
-    return np.frombuffer(texts[: len(texts) // 16 * 16], TEXT)[::2]
-
-
-def _ids(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
-    return np.array([id for (id,) in rows], np.int64)
-
-
-def forget_texts(db: Database, user_id: int, conversation_id: int) -> None:
-    """Remove a conversation's texts from the stored suffix orders, which reveal them, in its transaction."""
-    messages = _ids(db.execute("SELECT id FROM messages WHERE conversation_id = ?", [conversation_id]))
-    made_of_them = _ids(
-        db.execute(
-            "SELECT self_texts.id FROM self_texts JOIN messages ON messages.id = origin_id"
-            " WHERE conversation_id = ?",
-            [conversation_id],
-        )
-    )
-    for id, kind, *row in db.execute(
-        "SELECT id, kind, texts, positions, checksum FROM suffix_runs WHERE user_id = ?", [user_id]
-    ).fetchall():
-        run = SuffixRun.from_row(*row)
-        left = run and run.without(made_of_them if kind == "self" else messages)
-        if left is None or not len(left.texts):
-            db.execute("DELETE FROM suffix_runs WHERE id = ?", [id])
-        elif left is not run:
-            db.execute(
-                "UPDATE suffix_runs SET texts = :texts, positions = :positions, checksum = :checksum"
-                " WHERE id = :id",
-                left.to_row() | {"id": id},
-            )
-
 
 TextKind = Literal["written", "asked", "self"]
 """Written by models; asked or edited by the user; generated for itself, with separate numbers instead of messages."""
@@ -150,7 +60,6 @@ _WITHOUT_TOKENS = """
         AND NOT EXISTS (SELECT 1 FROM message_tokens WHERE message_id = messages.id AND model_key = :model)
     ORDER BY messages.id LIMIT :limit
 """
-_log = logging.getLogger("hierchat.history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +71,7 @@ class Mark:
 
 
 class History(Repository):
-    """Stores the texts that draft for a user, as tokens, and the orders of their suffixes."""
+    """Stores the texts that draft for a user, as tokens."""
 
     def texts(
         self, user_id: int, model_key: str, kind: TextKind, since: Mark
@@ -211,42 +120,6 @@ class History(Repository):
                 " SELECT id, ?, ? FROM messages WHERE id = ?",
                 rows,
             )
-
-    def suffix_runs(self, user_id: int, model_key: str, kind: TextKind) -> list[SuffixRun]:
-        """Return the stored suffix orders. A damaged one is dropped: it is sorted again from the texts."""
-        rows = self._rows(
-            "SELECT id, texts, positions, checksum FROM suffix_runs"
-            " WHERE user_id = ? AND model_key = ? AND kind = ?",
-            [user_id, model_key, kind],
-        )
-        runs = {id: SuffixRun.from_row(*row) for id, *row in rows}
-        damaged = [id for id, run in runs.items() if run is None]
-        if damaged:
-            _log.warning("%d stored parts of the draft index were damaged and are made anew.", len(damaged))
-            with self._connection.write() as db:
-                db.conn.executemany("DELETE FROM suffix_runs WHERE id = ?", [[id] for id in damaged])
-        return [run for run in runs.values() if run is not None]
-
-    def keep_suffix_runs(
-        self, user_id: int, model_key: str, kind: TextKind, runs: Sequence[SuffixRun], *, deletions: int
-    ) -> bool:
-        """Store suffix orders in place of those that cover any of the same texts. `deletions`: see `LearnedValues`."""
-        new = np.concatenate([np.empty(0, np.int64), *(run.texts[:, 0] for run in runs)])
-        key = {"user_id": user_id, "model_key": model_key, "kind": kind}
-        with self._connection.write() as db:
-            now = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
-            if now is None or now[0] != deletions:
-                return False
-            held = db.execute(
-                "SELECT id, texts FROM suffix_runs WHERE user_id = ? AND model_key = ? AND kind = ?",
-                [*key.values()],
-            ).fetchall()
-            for id, texts in held:
-                if np.isin(covered(texts), new).any():
-                    db.execute("DELETE FROM suffix_runs WHERE id = ?", [id])
-            for run in runs:
-                db.table("suffix_runs").insert(key | run.to_row())
-        return True
 
 
 def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[str, int | str]:

@@ -10,7 +10,6 @@ import pytest
 
 from hierchat.chat.service import NotBegun
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.runtime import history_index
 from hierchat.store import Chat, ChatMessage, Mark, Store
 from hierchat.store.backups import restore
 from hierchat.texts.build import write
@@ -107,19 +106,15 @@ def test_a_reply_of_another_program_is_regenerated_and_not_resumed(talk: Talk) -
     assert talk.service.runs(talk.user, reply.id) == []
 
 
-def test_a_restored_backup_drafts_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_index, "STORED_TOKENS", 16)
-
+def test_a_restored_backup_drafts_as_before(tmp_path: Path) -> None:
     def count(store: Store, *numbers: int) -> tuple[Any, ...]:
-        """Text and figures of the last reply, before which stood so many orders of suffixes."""
-        with store.connection.read() as db:
-            orders = db["suffix_runs"].count
+        """Text and figures of the last reply."""
         talk = talk_on(store, ready_slot())
         for number in numbers:
             last = talk.other().send(f"Count to {number}", temperature=0.0, max_new_tokens=40)
         talk.service.close()
         figures = store.replies.turn(talk.user, last.message_id or 0).figures
-        return orders, last.text, figures.forwards, figures.proposed, figures.accepted, figures.sources
+        return last.text, figures.forwards, figures.proposed, figures.accepted, figures.sources
 
     path = tmp_path / "chat.db"
     with Store.open(path) as store:
@@ -131,5 +126,4 @@ def test_a_restored_backup_drafts_as_before(tmp_path: Path, monkeypatch: pytest.
     with Store.open(same) as before, Store.open(path) as restored:
         found = count(before, 2)
         assert count(restored, 2) == found
-    assert found[0] > 0
-    assert found[4] > 20  # of 40 tokens
+    assert found[3] > 20  # of 40 tokens

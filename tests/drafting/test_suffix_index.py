@@ -134,17 +134,6 @@ def test_what_is_appended_while_the_thread_makes_room_is_kept(monkeypatch: pytes
     check(index)
 
 
-def test_stored_runs_are_taken_as_they_are() -> None:
-    log = array([1, 2, BREAK, 2, 1, BREAK, 2, 2, BREAK])
-    runs = [(3, suffix_order(log[:3])), (3, suffix_order(log[3:6]))]
-    index = SuffixIndex.restored(log, runs)
-    index.wait()
-    assert index.arrays.tokens.tolist() == log.tolist()
-    check(index)
-    index.append([1, 2, 3])
-    check(index)
-
-
 def after(index: SuffixIndex, ending: Sequence[int]) -> list[int]:
     """What follows where `ending` stands, found as lookups do: by halving each run's order."""
     found = []

@@ -311,7 +311,7 @@ def table(counts: dict[str, Count]) -> str:
     )
     lines: list[tuple[Any, ...]] = [("", *names), ("---", *["---:"] * len(names))]
     for kind, count in counts.items():
-        told = sum(value for name, value in count.told.items() if name not in ("orders", "cut", "erased"))
+        told = sum(value for name, value in count.told.items() if name not in ("cut", "erased"))
         happened = (
             count.rounds,
             count.kills,

@@ -1,6 +1,5 @@
 """Looks at what a killed service left: whether all that users were told is there, and what they deleted is not."""
 
-import itertools
 import json
 import sqlite3
 import time
@@ -10,12 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hierchat.drafting.growing.kernel_arrays import BREAK
 from hierchat.logs import log_path
-from hierchat.store import Mark, Store, StoreError
-from hierchat.store.history import SuffixRun
+from hierchat.store import Store, StoreError
 from hierchat.store.replies import TOKEN
 from tests.testing.deleting import on_disk
 
@@ -190,35 +185,10 @@ def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float)
 
 
 def _index(store: Store) -> Iterator[tuple[str, Any]]:
-    """The search is what the texts are; stored orders are those of texts that are there, and in order."""
+    """The search is what the texts are."""
     with store.connection.write() as db:
         for name in INDEXES:
             try:
                 db.execute(f"INSERT INTO {name} ({name}) VALUES ('integrity-check')")
             except sqlite3.DatabaseError as error:
                 yield "problem", f"{name}: {error}"
-    with store.connection.read() as db:
-        columns = "user_id, model_key, kind, texts, positions, checksum"
-        rows = db.execute(f"SELECT {columns} FROM suffix_runs").fetchall()
-    for user, model, kind, *row in rows:
-        run = SuffixRun.from_row(*row)
-        if run is None:
-            yield "problem", f"an order of {kind} is damaged"
-            continue
-        there = store.history.texts(user, model, kind, Mark())[0]
-        texts = {one.id: np.frombuffer(one.tokens, TOKEN) for one in there}
-        if strangers := set(run.texts[:, 0].tolist()) - texts.keys():
-            yield "problem", f"an order of {kind} covers {strangers}, which are not there"
-            continue
-        yield "orders", 1
-        if any(texts[id].size != size for id, size in run.texts.tolist()):
-            continue  # one was continued since: it is sorted anew
-        tokens = [token for id, _ in run.texts.tolist() for token in (*texts[id].tolist(), BREAK)]
-        suffixes = [_until_break(tokens[at : at + 16]) for at in run.order.tolist()]
-        pairs = itertools.pairwise(suffixes)
-        if any(a[: len(b)] > b[: len(a)] for a, b in pairs):
-            yield "problem", f"an order of {kind} is not sorted"
-
-
-def _until_break(tokens: list[int]) -> list[int]:
-    return tokens[: tokens.index(BREAK)] if BREAK in tokens else tokens

@@ -30,7 +30,7 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import Report
 from hierchat.page.page_app import Page, serve
-from hierchat.runtime import history_index, template, template_program
+from hierchat.runtime import template, template_program
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import GeneratedText, Store, StoreError, connection
@@ -98,7 +98,6 @@ def run(orders: Orders) -> None:
     if shim and orders.record:
         shim.faults_record(bytes(orders.database), bytes(orders.record))
     notes = Notes(orders.folder / orders.notes, shim.faults_mark if shim else lambda number: None)
-    history_index.STORED_TOKENS = 64  # an order is stored after a reply or two
     conversations.UNDO_SECONDS, connection.FOLD_SECONDS, titles.IDLE_SECONDS = 0.3, 0.5, 0.2
     fold = connection.Connection.fold
 

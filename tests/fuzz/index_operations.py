@@ -72,15 +72,6 @@ def operations(dice: random.Random, folder: Path) -> int:
                 index.remove((start, len(text)) for start, text in gone)
                 for start, text in gone:
                     places.remove(start, text)
-            elif turn < 0.1405 and len(index):
-                index.wait()
-                tokens, order, starts, sizes = index.arrays
-                ends = [*starts.tolist()[1:], tokens.size]
-                runs = [
-                    (end - start, order[start : start + size] - np.int32(start))
-                    for start, end, size in zip(starts.tolist(), ends, sizes.tolist(), strict=True)
-                ]
-                index = SuffixIndex.restored(tokens.copy(), runs)
             else:
                 if held and turn < 0.9:  # what stands there, mostly
                     _, text = dice.choice(held)

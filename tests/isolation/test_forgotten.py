@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from hierchat import logs
-from hierchat.runtime import history_index
 from hierchat.store import GeneratedText, Store
 from hierchat.store.records import Attachment
 from tests.chat.conftest import Talk, talk_on
@@ -84,9 +83,8 @@ def _listed(store: Store, user: int) -> set[int]:
 
 
 @pytest.fixture
-def place(places: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """All folders of the program, with its log; orders of suffixes are stored from the first reply on."""
-    monkeypatch.setattr(history_index, "STORED_TOKENS", 16)
+def place(places: Path) -> Path:
+    """All folders of the program, with its log."""
     logs.set_up(True)
     return places
 
@@ -111,7 +109,6 @@ def test_nothing_of_it_is_left(place: Path, how: str) -> None:
         assert all(word in before for word in words[:1])
         assert sum(form in before for form in told) > 60  # four replies and texts, each in one form at least
         with store.connection.read() as db:
-            assert db.execute("SELECT count(*) FROM suffix_runs WHERE user_id = ?", [talk.user]).fetchone()[0]
             learned = [
                 value for (value,) in db.execute("SELECT value FROM learned WHERE user_id = ?", [talk.user])
             ]

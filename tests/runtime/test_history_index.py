@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.drafting import suffix_index
 from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.drafting.drafter import LEAD, Drafter, in_order
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SEED, SUCCESSORS
@@ -14,7 +13,7 @@ from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.runtime import history_index as history
 from hierchat.runtime.history_index import DraftOrigins, Histories, IndexedTexts, UserHistory
-from hierchat.store import Store, SuffixRun
+from hierchat.store import Store
 from hierchat.store.records import NewMessage, NewTurn, Origin, TurnFigures
 from tests.testing.deleting import delete_for_good
 from tests.testing.stores import new_store
@@ -142,9 +141,8 @@ def test_imported_replies_count_as_the_models_and_what_is_answered_as_context(ch
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_deleted_conversation_is_gone_from_the_drafts_of_the_next_reply(
-    chats: Chats, restart: bool, monkeypatch: pytest.MonkeyPatch
+    chats: Chats, restart: bool
 ) -> None:
-    monkeypatch.setattr(history, "STORED_TOKENS", 64)
     kept, gone = chats.begin(), chats.begin()
     secrets = [chats.text(60) for _ in range(6)]
     others = [chats.text(60) for _ in range(6)]
@@ -171,60 +169,6 @@ def test_a_deleted_conversation_is_gone_from_the_drafts_of_the_next_reply(
         assert after.written.index is index  # what stayed was not sorted again
 
 
-def test_a_restart_sorts_only_what_is_not_stored(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
-    conversation = chats.begin()
-    replies = [chats.text(1000) for _ in range(10)]
-    for reply in replies:
-        chats.reply(conversation, reply)
-    chats.held()
-    assert chats.store.history.suffix_runs(chats.user, KEY, "written")
-    chats.reply(conversation, [1, 2, 3])
-    sizes: list[int] = []
-    monkeypatch.setattr(
-        suffix_index, "suffix_order", lambda tokens: sizes.append(tokens.size) or suffix_order(tokens)
-    )
-    found = chats.restart()
-    assert 0 < sum(sizes) < 100
-    assert content(found.written) == [*replies, [1, 2, 3]]
-
-
-def stored(chats: Chats) -> SuffixRun:
-    (run,) = chats.store.history.suffix_runs(chats.user, KEY, "written")
-    return run
-
-
-@pytest.mark.parametrize("damage", ["bytes", "lengths", "a text that is gone", "twice"])
-def test_a_stored_run_that_is_wrong_is_made_anew(
-    chats: Chats, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    conversation = chats.begin()
-    replies = [chats.text(1000) for _ in range(8)]
-    ids = [chats.reply(conversation, reply) for reply in replies]
-    chats.held()
-    run = stored(chats)
-    with chats.store.connection.write() as db:
-        match damage:
-            case "bytes":
-                db.execute("UPDATE suffix_runs SET positions = zeroblob(length(positions))")
-            case "lengths":
-                db.execute("UPDATE token_log SET ids = substr(ids, 5) WHERE message_id = ?", [ids[3]])
-                del replies[3][0]
-            case "a text that is gone":  # by some other program
-                db.execute("DELETE FROM token_log WHERE message_id = ?", [ids[3]])
-                del replies[3]
-            case "twice":
-                row = {"user_id": chats.user, "model_key": KEY, "kind": "written"}
-                db.table("suffix_runs").insert(row | run.to_row())
-    found = chats.restart()
-    assert content(found.written) == replies
-    assert any(record.name == "hierchat.history" for record in caplog.records) == (
-        damage in ("bytes", "lengths")
-    )
-    chats.held()
-    assert stored(chats).texts[:, 1].tolist() == [len(reply) for reply in replies]
-    assert content(chats.restart().written) == replies
-
-
 def test_many_old_questions_are_tokenised_by_a_thread(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "AT_ONCE", 100)
     conversation = chats.begin()
@@ -236,21 +180,6 @@ def test_many_old_questions_are_tokenised_by_a_thread(chats: Chats, monkeypatch:
     first.wait()
     assert content(chats.held().asked) == questions
     assert content(chats.restart().asked) == questions
-
-
-def test_a_store_that_is_busy_loses_no_reply(chats: Chats, caplog: pytest.LogCaptureFixture) -> None:
-    """The orders are stored another time."""
-    conversation = chats.begin()
-    chats.reply(conversation, chats.text(5000))
-    with Store.open(chats.store.path) as other, other.connection.write():
-        chats.store.connection._busy_seconds = 0.01
-        chats.store.connection._idle.clear()  # those that are open wait as long as before
-        found = chats.histories.held(chats.user, KEY)
-        found.wait()
-        assert [one.name for one in caplog.records if one.name == "hierchat.history"]
-        assert len(found.written) == 1
-    chats.histories.held(chats.user, KEY).wait()
-    assert stored(chats).order.size == 5000
 
 
 def test_what_is_hidden_drafts_no_more_and_what_is_taken_back_drafts_again(chats: Chats) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hierchat.store import GeneratedSize, GeneratedText, Mark, Store, SuffixRun
+from hierchat.store import GeneratedSize, GeneratedText, Mark, Store
 from hierchat.store.records import Attachment, NewMessage
 from tests.testing.deleting import delete_for_good, on_disk
 
@@ -82,16 +82,8 @@ def test_a_deleted_chat_takes_along_what_was_made_from_it(store: Store, user: in
     chat, question = asked(store, user)
     keep(store, user, "made", question)
     keep(store, user, "shipped", ids=(1, 2, 3))
-    names = {one.id: one.tokens for one in store.history.texts(user, MODEL, "self", Mark())[0]}
-    lengths = np.array([[name, len(ids) // 4] for name, ids in names.items()], np.int64)
-    order = np.array([*range(40), 41, 42, 43], np.int32)
-    run = SuffixRun(lengths, order)
-    assert run.sound
-    assert store.history.keep_suffix_runs(user, MODEL, "self", [run], deletions=store.users.deletions(user))
     store.chats.hide(user, chat)
     assert len(texts(store, user)) == 1
-    (left,) = store.history.suffix_runs(user, MODEL, "self")
-    assert left.texts[:, 1].tolist() == [3]
     store.chats.restore(user, chat)
     assert len(texts(store, user)) == 2
     assert BYTES in on_disk(store.path)

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hierchat.store import Mark, Store, SuffixRun
+from hierchat.store import Mark, Store
 from hierchat.store.records import NewMessage, TurnFigures
 from hierchat.store.replies import TOKEN
 from tests.testing.deleting import delete_for_good, on_disk
@@ -19,103 +17,16 @@ from tests.testing.stores import replied
 KEY = "k"
 
 
-def run_of(texts: dict[int, Sequence[int]]) -> SuffixRun:
-    """The order of all suffixes, by plain sorting."""
-    log = [token for text in texts.values() for token in (*text, -1)]
-
-    def suffix(position: int) -> tuple[list[int], int]:
-        return log[position : log.index(-1, position)], position
-
-    order = sorted((at for at, token in enumerate(log) if token >= 0), key=suffix)
-    return SuffixRun(
-        np.array([(id, len(text)) for id, text in texts.items()], np.int64).reshape(-1, 2),
-        np.array(order, np.int32),
-    )
-
-
-def same(one: SuffixRun, other: SuffixRun) -> bool:
-    return one.texts.tolist() == other.texts.tolist() and one.order.tolist() == other.order.tolist()
-
-
 def reply(store: Store, user: int, conversation: int, tokens: Sequence[int]) -> int:
     return replied(store, user, conversation, tokens=tokens)
 
 
-def kept(store: Store, user: int) -> list[SuffixRun]:
-    return store.history.suffix_runs(user, KEY, "written")
-
-
-def keep(store: Store, user: int, *runs: SuffixRun) -> bool:
-    return store.history.keep_suffix_runs(user, KEY, "written", runs, deletions=store.users.deletions(user))
-
-
-texts = st.dictionaries(
-    st.integers(1, 30), st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=8
-)
-
-
-@given(texts=texts, gone=st.sets(st.integers(1, 30)))
-def test_without_some_texts_it_is_what_the_others_make(texts: dict[int, list[int]], gone: set[int]) -> None:
-    left = {id: text for id, text in texts.items() if id not in gone}
-    assert same(run_of(texts).without(np.array([*gone], np.int64)), run_of(left))
-
-
-@given(texts=texts, data=st.data())
-def test_a_damaged_row_is_no_run(texts: dict[int, list[int]], data: st.DataObject) -> None:
-    row = run_of(texts).to_row()
-    found = SuffixRun.from_row(**row)
-    assert found
-    assert same(found, run_of(texts))
-    column = data.draw(st.sampled_from(["texts", "positions"]))
-    held = bytearray(row[column])
-    held[data.draw(st.integers(0, len(held) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    assert SuffixRun.from_row(**row | {column: bytes(held)}) is None
-    assert SuffixRun.from_row(**row | {column: row[column][:-1]}) is None
-
-
-@pytest.mark.parametrize("order", [[0, 0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 9], [0, 1, 2, -1]])
-def test_what_is_no_order_is_no_run(order: list[int]) -> None:
-    """Even where the checksum is right."""
-    texts = np.array([(1, 3), (2, 1)], np.int64)  # positions 0, 1, 2 and 4
-    assert SuffixRun.from_row(**SuffixRun(texts, np.array([4, 0, 1, 2], np.int32)).to_row())
-    assert SuffixRun.from_row(**SuffixRun(texts, np.array(order, np.int32)).to_row()) is None
-
-
-def test_a_damaged_run_is_dropped_once(store: Store, user: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody having read it, it goes with any deletion: what it covers cannot be told any more."""
+def test_what_was_learned_before_a_deletion_is_not_kept(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    id = reply(store, user, conversation, [1, 2])
-    keep(store, user, run_of({id: [1, 2], id + 100: [3]}), run_of({id + 200: [5, 7]}))
-    with store.connection.write() as db:
-        db.execute("UPDATE suffix_runs SET texts = zeroblob(3) WHERE id = (SELECT min(id) FROM suffix_runs)")
-    for _ in range(2):
-        assert [run.texts[0, 0] for run in kept(store, user)] == [id + 200]
-    assert [record.name for record in caplog.records] == ["hierchat.history"]
-    with store.connection.write() as db:
-        db.execute("UPDATE suffix_runs SET texts = zeroblob(3)")
-    delete_for_good(store, user, conversation)
-    with store.connection.read() as db:
-        assert db.table("suffix_runs").count == 0
-
-
-def test_a_run_takes_the_place_of_those_with_the_same_texts(store: Store, user: int) -> None:
-    bob = store.users.ensure("bob")
-    keep(store, user, run_of({1: [5]}), run_of({2: [5]}), run_of({3: [5]}))
-    keep(store, bob, run_of({1: [5]}))
-    store.history.keep_suffix_runs(user, KEY, "asked", [run_of({1: [5]})], deletions=0)
-    keep(store, user, run_of({1: [5], 2: [5]}))
-    assert [run.texts[:, 0].tolist() for run in kept(store, user)] == [[3], [1, 2]]
-    assert len(kept(store, bob)) == len(store.history.suffix_runs(user, KEY, "asked")) == 1
-
-
-def test_what_was_made_or_learned_before_a_deletion_is_not_kept(store: Store, user: int) -> None:
-    conversation, run = store.chats.create(user), run_of({1: [5]})
     before = store.users.deletions(user)
     assert store.learned.keep(user, "k", "a", b"early", deletions=before)
     delete_for_good(store, user, conversation)
-    assert not store.history.keep_suffix_runs(user, KEY, "written", [run], deletions=before)
     assert not store.learned.keep(user, "k", "a", b"late", deletions=before)
-    assert kept(store, user) == []
     assert store.learned.get(user, "k", "a") is None
     assert store.learned.keep(user, "k", "a", b"new", deletions=store.users.deletions(user))
     store.learned.forget(user)
@@ -125,7 +36,7 @@ def test_what_was_made_or_learned_before_a_deletion_is_not_kept(store: Store, us
     assert store.users.deletions(999) == -1
 
 
-def test_a_deleted_conversation_leaves_the_runs_and_the_files(store: Store, user: int, path: Path) -> None:
+def test_a_deleted_conversation_leaves_the_files(store: Store, user: int, path: Path) -> None:
     rng = random.Random(0)
     conversations = [store.chats.create(user) for _ in range(8)]
     written: dict[int, list[int]] = {}
@@ -135,10 +46,6 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(store: Store, user
         tokens = [rng.randrange(2**30) for _ in range(rng.choice([5, 50, 300]))]
         id = reply(store, user, conversation, tokens)
         written[id], owner[id] = tokens, conversation
-    ids = [*written]
-    parts = (ids[:15], ids[15:29])
-    for part in parts:
-        keep(store, user, run_of({id: written[id] for id in part}))
     asked = {}
     for conversation in conversations:
         id = store.messages.add(user, conversation, NewMessage(None, "x"))
@@ -151,23 +58,6 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(store: Store, user
     for id, tokens in (written | asked).items():
         pairs = [np.array(pair, TOKEN).tobytes() for pair in pairwise(tokens)]
         assert [pair in data for pair in pairs] == [owner[id] not in gone] * len(pairs)
-    left = [[id for id in part if owner[id] not in gone] for part in parts]
-    assert [run.texts[:, 0].tolist() for run in kept(store, user)] == left
-    for run, part in zip(kept(store, user), left, strict=True):
-        assert same(run, run_of({id: written[id] for id in part}))
-
-
-def test_a_crash_between_the_rows_keeps_all_or_none(store: Store, user: int) -> None:
-    keep(store, user, run_of({1: [5]}))
-
-    class Broken(SuffixRun):
-        def to_row(self) -> dict[str, bytes | int]:
-            raise KeyboardInterrupt
-
-    broken = Broken(run_of({3: [5]}).texts, run_of({3: [5]}).order)
-    with pytest.raises(KeyboardInterrupt):
-        keep(store, user, run_of({1: [5], 2: [5]}), broken)
-    assert [run.texts[:, 0].tolist() for run in kept(store, user)] == [[1]]
 
 
 def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None:
