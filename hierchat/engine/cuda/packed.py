@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hierchat.models.formats.blocks import floats_of
-from hierchat.models.formats.layouts import BYTES, LAYOUTS, LEVELS, NIBBLES, SIXES
+from hierchat.models.formats.layouts import LAYOUTS, LEVELS, numbers_of
 
 HALF, LIFTED, SIX_BITS, EIGHT_BITS, IQ4, POWER, NONE = range(7)
 """Scale of a group of weights: a float16; that and a float16 to add; 6 bits and 6 of a minimum, times one float16 each;
@@ -139,7 +139,8 @@ def pack(
             continue
         assert layout
         blocks = torch.from_numpy(rows).to(device).view(len(rows), -1, layout.size)
-        numbers = _numbers(name, blocks).view(len(rows), groups, form.group)
+        shifts = torch.arange(8, dtype=torch.uint8, device=blocks.device)
+        numbers = numbers_of(layout, blocks, shifts, torch).reshape(len(rows), groups, form.group)
         if form.bits == 4:
             low = (numbers & 15).view(len(rows), codes, 2, form.group)
             made.codes[:, here] = (low[:, :, 0] | low[:, :, 1] << 4).transpose(0, 1)
@@ -184,30 +185,6 @@ def _slabs(
     for begin in range(0, len(raw) if order is None else len(order), height):
         part = raw[begin : begin + height] if order is None else raw[order[begin : begin + height]]
         yield begin, np.array(part, order="C")  # torch wants memory that it may write to
-
-
-def _numbers(name: str, blocks: torch.Tensor) -> torch.Tensor:
-    layout, shape = LAYOUTS[name], blocks.shape[:2]
-    shifts = torch.arange(8, dtype=torch.uint8, device=blocks.device)
-    behind = blocks[..., layout.numbers :]
-    if layout.source == BYTES:
-        return behind[..., : layout.weights]
-    low = behind[..., : layout.weights // 2]
-    if layout.source == SIXES:  # 128 weights have 64 bytes of low halves and 32 bytes of two bits each
-        fours = low.reshape(*shape, 2, 1, 64)
-        fours = torch.cat([fours & 15, fours >> 4], 3).reshape(*shape, 2, 4, 32)
-        high = blocks[..., layout.high : layout.high + 64].reshape(*shape, 2, 1, 32) >> shifts[::2, None]
-        return (fours | (high & 3) << 4).reshape(*shape, -1)
-    fours = low.reshape(*shape, -1, 1, 16 if layout.source == NIBBLES else 32)
-    numbers = torch.cat([fours & 15, fours >> 4], 3).reshape(*shape, -1)
-    if layout.bits == 5:
-        ones = blocks[..., layout.high : layout.high + layout.weights // 8]
-        if layout.source == NIBBLES:
-            fifth = (ones[..., None] >> shifts).reshape(*shape, -1)
-        else:
-            fifth = (ones[..., None, :] >> shifts[:, None]).reshape(*shape, -1)
-        numbers = numbers | (fifth & 1) << 4
-    return numbers
 
 
 def _scales(

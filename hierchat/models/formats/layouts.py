@@ -1,6 +1,6 @@
 """Lay the blocks of a GGUF file out in memory: rows interleaved, so that a register holds one place of many rows.
 A panel is `lanes` rows. Of each block it holds the head (scales), field by field, for all rows side by side; then for
-each 32 weights their numbers in words of 32 bits, ordered for `pack`. The size stays that of the file, plus rows of
+each 32 weights their numbers in words of 32 bits, packed as below. The size stays that of the file, plus rows of
 zeros in the last panel."""
 
 import mmap
@@ -8,13 +8,11 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hierchat.jit import Kernels
 
 VERSION = 3
 """A new number for every change of what stands here: it remakes every cache."""
@@ -43,7 +41,7 @@ WIDE = {"IQ1_WIDE": 0.125, "IQ2_WIDE": 0.125, "IQ3_WIDE": 0.25, "IQ3_S_WIDE": 1.
 """No types of files: what codebooks makes of those of one to three bits. By what their scale is to be multiplied."""
 
 NIBBLES, PAIRED, SIXES, BYTES, PLAIN, AS_STORED = range(6)
-"""Where a file has the numbers of a block; see `read`. Those AS_STORED are fields of the head and stay as they are."""
+"""Where a file has the numbers of a block (see `numbers_of`). Those AS_STORED are fields of the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,271 +105,151 @@ LAYOUTS = {
 """By the name of the block type."""
 
 
-# The numbers of 32 weights between a file's block and the words that the kernels read: in between, eight words of four
-# bytes, in order. Packed, bit b of word w of 32 numbers means: 4 bits: word i holds numbers 4 i to 4 i + 3 in the low
-# halves of its bytes, and 16 further on in the high ones; 5 bits: before them a word of the fifth bits, those of pair t
-# (numbers 4 (t / 2) + t % 2 and two further on) at bits t and 16 + t; 6 bits: three words for every four, a byte each
-# for three of them, and the fourth's bits two by two above.
-kernel = Kernels(__file__)
-
-LOW = np.uint32(0x0F0F0F0F)
-ONES = np.uint32(0x01010101)
-TWOS = np.uint32(0x03030303)
-
-
-@kernel
-def word(halves, at):  # type: ignore[no-untyped-def]
-    """Return the word at byte `at`, an even one, of uint16 `halves`."""
-    return np.uint32(np.uint32(halves[at // 2]) | (np.uint32(halves[at // 2 + 1]) << np.uint32(16)))
-
-
-@kernel
-def any_word(halves, at):  # type: ignore[no-untyped-def]
-    """Return the word at any byte: blocks of MXFP4 have 17."""
-    if at % 2 == 0:
-        return word(halves, at)
-    low, high = np.uint32(halves[at // 2]) >> np.uint32(8), np.uint32(halves[at // 2 + 2]) & np.uint32(0xFF)
-    return np.uint32(low | (np.uint32(halves[at // 2 + 1]) << np.uint32(8)) | (high << np.uint32(24)))
-
-
-@kernel
-def put(halves, at, value):  # type: ignore[no-untyped-def]
-    halves[at // 2] = np.uint16(value & np.uint32(0xFFFF))
-    halves[at // 2 + 1] = np.uint16(value >> np.uint32(16))
-
-
-@kernel
-def put_anywhere(halves, at, value):  # type: ignore[no-untyped-def]
-    """Write a word to any byte; an odd one's halves are zero where it goes."""
-    if at % 2 == 0:
-        put(halves, at, value)
-    else:
-        halves[at // 2] |= np.uint16((value & np.uint32(0xFF)) << np.uint32(8))
-        halves[at // 2 + 1] |= np.uint16((value >> np.uint32(8)) & np.uint32(0xFFFF))
-        halves[at // 2 + 2] |= np.uint16(value >> np.uint32(24))
-
-
-@kernel
-def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped-def]
-    """Read block `block` of 32 of the file's block at byte `at` of a row (uint16) into eight words."""
-    if source == NIBBLES:
-        for i in range(4):
-            both = any_word(row, at + numbers + 16 * block + 4 * i)
-            out[i] = both & LOW
-            out[4 + i] = (both >> np.uint32(4)) & LOW
-        if high:
-            bits = word(row, at + high)
-            for i in range(8):
-                four = (bits >> np.uint32(4 * i)) & np.uint32(15)
-                out[i] |= ((four * np.uint32(0x00204081)) & ONES) << np.uint32(4)
-    elif source == PAIRED:  # two blocks share 32 bytes
-        for i in range(8):
-            both = word(row, at + numbers + 32 * (block // 2) + 4 * i)
-            out[i] = (both >> np.uint32(4 * (block % 2))) & LOW
-            if high:
-                out[i] |= ((word(row, at + high + 4 * i) >> np.uint32(block)) & ONES) << np.uint32(4)
-    elif source == BYTES:
-        for i in range(8):
-            out[i] = word(row, at + numbers + 4 * i)
-    else:
-        half, quarter = block // 4, block % 4
-        for i in range(8):
-            both = word(row, at + numbers + 64 * half + 32 * (quarter % 2) + 4 * i)
-            two = word(row, at + high + 32 * half + 4 * i) >> np.uint32(2 * quarter)
-            out[i] = ((both >> np.uint32(4 * (quarter // 2))) & LOW) | ((two & TWOS) << np.uint32(4))
-
-
-@kernel
-def write(source, row, at, numbers, high, block, given):  # type: ignore[no-untyped-def]
-    """Write eight words where `read` has them; the row's bytes are zero before the first block is written."""
-    if source == NIBBLES:
-        bits = np.uint32(0)
-        for i in range(8):
-            five = (given[i] >> np.uint32(4)) & ONES
-            bits |= (((five * np.uint32(0x10204080)) >> np.uint32(28)) & np.uint32(15)) << np.uint32(4 * i)
-        for i in range(4):
-            both = (given[i] & LOW) | ((given[4 + i] & LOW) << np.uint32(4))
-            put_anywhere(row, at + numbers + 16 * block + 4 * i, both)
-        if high:
-            put(row, at + high, bits)
-    elif source == PAIRED:
-        for i in range(8):
-            there = at + numbers + 32 * (block // 2) + 4 * i
-            put(row, there, word(row, there) | ((given[i] & LOW) << np.uint32(4 * (block % 2))))
-            if high:
-                there = at + high + 4 * i
-                put(row, there, word(row, there) | (((given[i] >> np.uint32(4)) & ONES) << np.uint32(block)))
-    elif source == BYTES:
-        for i in range(8):
-            put(row, at + numbers + 4 * i, given[i])
-    else:
-        half, quarter = block // 4, block % 4
-        for i in range(8):
-            there = at + numbers + 64 * half + 32 * (quarter % 2) + 4 * i
-            put(row, there, word(row, there) | ((given[i] & LOW) << np.uint32(4 * (quarter // 2))))
-            there = at + high + 32 * half + 4 * i
-            put(
-                row, there, word(row, there) | (((given[i] >> np.uint32(4)) & TWOS) << np.uint32(2 * quarter))
-            )
-
-
-@kernel
-def pack(bits, numbers, out):  # type: ignore[no-untyped-def]
-    """Pack eight words of numbers into the words that lie in memory; return how many."""
-    if bits == 8:
-        for i in range(8):
-            out[i] = numbers[i]
-        return 8
-    if bits == 6:
-        for i in range(2):
-            fourth = numbers[4 * i + 3]
-            for part in range(3):
-                above = (fourth >> np.uint32(2 * part)) & TWOS
-                out[3 * i + part] = numbers[4 * i + part] | (above << np.uint32(6))
-        return 6
-    first = 0
-    if bits == 5:
-        fifth = np.uint32(0)
-        for i in range(8):
-            ones = (numbers[i] >> np.uint32(4)) & ONES
-            fifth |= ((ones | (ones >> np.uint32(7))) & np.uint32(0x00030003)) << np.uint32(2 * i)
-        out[0] = fifth
-        first = 1
-    for i in range(4):
-        out[first + i] = (numbers[i] & LOW) | ((numbers[4 + i] & LOW) << np.uint32(4))
-    return first + 4
-
-
-@kernel
-def unpack(bits, words, out):  # type: ignore[no-untyped-def]
-    """Unpack words that `pack` packed into eight words of numbers."""
-    if bits == 8:
-        for i in range(8):
-            out[i] = words[i]
-        return
-    if bits == 6:
-        for i in range(2):
-            fourth = np.uint32(0)
-            for part in range(3):
-                both = words[3 * i + part]
-                out[4 * i + part] = both & np.uint32(0x3F3F3F3F)
-                fourth |= ((both >> np.uint32(6)) & TWOS) << np.uint32(2 * part)
-            out[4 * i + 3] = fourth
-        return
-    first = bits - 4
-    for i in range(4):
-        out[i] = words[first + i] & LOW
-        out[4 + i] = (words[first + i] >> np.uint32(4)) & LOW
-    if first:
-        for i in range(8):
-            two = (words[0] >> np.uint32(2 * i)) & np.uint32(0x00030003)
-            out[i] |= ((two | (two << np.uint32(7))) & ONES) << np.uint32(4)
-
-
-# Matrices of a file into panels (layouts) and rows of them back, compiled.
+# Blocks between a file and memory. Packed, 32 numbers are words of 32 bits: of 4 bits, a byte has number i and number
+# i + 16; of 5 bits, a word of the fifth bits comes before these, those of pair t (numbers 4 (t / 2) + t % 2 and two
+# further on) at bits t and 16 + t; of 6 bits, three words of every four come with two bits each of the fourth above.
 Raw = NDArray[np.uint8]
+LOW, LOW_SIX, ONES, TWOS, PAIR = map(np.uint32, (0x0F0F0F0F, 0x3F3F3F3F, 0x01010101, 0x03030303, 0x00030003))
+_PAIRS = 2 * np.arange(8, dtype=np.uint32)
+_BITS = np.arange(8, dtype=np.uint8)
+_AT_ONCE = 1 << 20
+"""Bytes that are interleaved at a time, so that they stay in the caches."""
 THREADS = 2
-_LITTLE = 64
-"""Panels below which a second thread is not worth its start."""
+
+
+def numbers_of(layout: Layout, blocks: Any, shifts: Any = _BITS, library: Any = np) -> Any:
+    """Return the numbers of a file's blocks, uint8 [..., bytes of a block], as [..., blocks of 32, 32]. `library`: that
+    of the arrays, numpy or torch; `shifts`: its numbers from 0 to 7."""
+    shape, count = blocks.shape[:-1], layout.weights // BLOCK
+    behind = blocks[..., layout.numbers :]
+    if layout.source == BYTES:
+        return behind[..., : layout.weights].reshape(*shape, count, BLOCK)
+    run = {NIBBLES: 16, PAIRED: 32, SIXES: 64}[
+        layout.source
+    ]  # bytes whose lower halves come before the upper ones
+    both = behind[..., : layout.weights // 2].reshape(*shape, -1, 1, run)
+    numbers = library.concatenate([both & 15, both >> 4], axis=-2).reshape(*shape, count, BLOCK)
+    above = blocks[..., layout.high : layout.high + (layout.bits - 4) * layout.weights // 8]
+    if layout.source == SIXES:
+        return (
+            numbers | (above.reshape(*shape, 2, 1, 32) >> shifts[::2, None] & 3).reshape(*shape, 8, 32) << 4
+        )
+    if layout.bits == 5:
+        ones = (
+            above[..., None] >> shifts if layout.source == NIBBLES else above[..., None, :] >> shifts[:, None]
+        )
+        return numbers | (ones & 1).reshape(*shape, count, BLOCK) << 4
+    return numbers
+
+
+def _put_numbers(layout: Layout, numbers: Raw, blocks: Raw) -> None:
+    """Write numbers into a file's blocks, where `numbers_of` finds them."""
+    shape = blocks.shape[:-1]
+    behind = blocks[..., layout.numbers :]
+    if layout.source == BYTES:
+        behind[..., : layout.weights] = numbers.reshape(*shape, -1)
+        return
+    run = {NIBBLES: 16, PAIRED: 32, SIXES: 64}[layout.source]
+    halves = (numbers & 15).reshape(*shape, -1, 2, run)
+    behind[..., : layout.weights // 2] = (halves[..., 0, :] | halves[..., 1, :] << 4).reshape(*shape, -1)
+    above = blocks[..., layout.high : layout.high + (layout.bits - 4) * layout.weights // 8]
+    if layout.source == SIXES:
+        twos = (numbers >> 4).reshape(*shape, 2, 4, 32)
+        both = twos[..., :2, :] | twos[..., 2:, :] << 4
+        above[:] = (both[..., 0, :] | both[..., 1, :] << 2).reshape(*shape, -1)
+    elif layout.bits == 5:
+        axis = -1 if layout.source == NIBBLES else -2
+        above[:] = np.packbits(numbers >> 4, axis=axis, bitorder="little").reshape(*shape, -1)
+
+
+def _packed(bits: int, numbers: Raw) -> Raw:
+    """Pack numbers, [..., 32], into the words that lie in memory, [..., 4 * bits] bytes."""
+    if bits == 8:
+        return numbers
+    words = np.ascontiguousarray(numbers).view(np.uint32)
+    if bits == 6:
+        fours, found = words.reshape(*words.shape[:-1], 2, 4), np.empty((*words.shape[:-1], 2, 3), np.uint32)
+        for part in range(3):
+            found[..., part] = fours[..., part] | (fours[..., 3] >> 2 * part & TWOS) << 6
+        return found.reshape(*words.shape[:-1], 6).view(np.uint8)
+    halves = words[..., :4] & LOW | (words[..., 4:] & LOW) << 4
+    if bits == 5:
+        ones = words >> 4 & ONES
+        fifths = np.bitwise_or.reduce(((ones | ones >> 7) & PAIR) << _PAIRS, axis=-1, keepdims=True)
+        halves = np.concatenate([fifths, halves], axis=-1)
+    return halves.view(np.uint8)
+
+
+def _unpacked(bits: int, packed: Raw) -> Raw:
+    """Return the numbers that `_packed` packed."""
+    if bits == 8:
+        return packed
+    words = np.ascontiguousarray(packed).view(np.uint32)
+    if bits == 6:
+        three, found = words.reshape(*words.shape[:-1], 2, 3), np.empty((*words.shape[:-1], 2, 4), np.uint32)
+        found[..., :3], above = three & LOW_SIX, three >> 6 & TWOS
+        found[..., 3] = above[..., 0] | above[..., 1] << 2 | above[..., 2] << 4
+        return found.reshape(*words.shape[:-1], 8).view(np.uint8)
+    halves = words[..., -4:]
+    numbers = np.concatenate([halves & LOW, halves >> 4 & LOW], axis=-1)
+    if bits == 5:
+        pairs = words[..., :1] >> _PAIRS & PAIR
+        numbers |= ((pairs | pairs << 7) & ONES) << 4
+    return numbers.view(np.uint8)
 
 
 def interleave(name: str, raw: Raw, lanes: int, order: NDArray[np.int64] | None = None) -> Raw:
     """Interleave a file's rows, uint8 [rows, bytes of a row], as one piece of panels. `order`: which row goes where."""
-    order = np.arange(len(raw)) if order is None else order
-    row_bytes, panels = raw.shape[1], -(-len(order) // lanes)
-    out = np.empty(panels * lanes * row_bytes, np.uint8)
-    out[(len(order) // lanes) * lanes * row_bytes :] = 0
-    # A row of MXFP4 may have an odd number of bytes
-    raw = np.pad(raw, ((0, 0), (0, 1))) if row_bytes % 2 else np.ascontiguousarray(raw)
-    cuts = np.linspace(0, panels, 4 * THREADS + 1 if panels > _LITTLE else 2).astype(int).tolist()
+    layout, order = LAYOUTS[name], np.arange(len(raw)) if order is None else order
+    panels, blocks = -(-len(order) // lanes), raw.shape[1] // layout.size
+    out = np.empty((panels, blocks, layout.size * lanes), np.uint8)
 
-    def part(number: int) -> None:
-        _interleave(
-            raw, raw.view(np.uint16), order, *_tables(name), lanes, cuts[number], cuts[number + 1], out
-        )
+    def part(first: int) -> None:
+        goal, rows = out[first : first + step], raw[order[first * lanes : (first + step) * lanes]]
+        rows = np.pad(rows, ((0, len(goal) * lanes - len(rows)), (0, 0)))
+        parts = rows.reshape(len(goal), lanes, blocks, layout.size)
+        at = 0
+        for field in layout.head:
+            piece = parts[..., field.offset : field.offset + field.size * field.count]
+            at = place(goal, at, piece, field.size)
+        if layout.bits:
+            words = _packed(layout.bits, numbers_of(layout, parts))
+            place(goal, at, words.reshape(*parts.shape[:3], -1), 4)
 
-    part(0)
+    def place(goal: Raw, at: int, piece: Raw, width: int) -> int:
+        """Put elements of `width` bytes side by side for all rows of a panel."""
+        elements, end = piece.view(f"u{width}").transpose(0, 2, 3, 1), at + piece.shape[-1] * lanes
+        goal[..., at:end].view(f"u{width}").reshape(elements.shape)[:] = elements
+        return end
+
+    step = max(_AT_ONCE // (raw.shape[1] * lanes), 1)
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(part, range(1, len(cuts) - 1)))
-    return out
+        list(pool.map(part, range(0, panels, step)))
+    return out.reshape(-1)
 
 
 def restore(name: str, data: Raw, lanes: int, rows: NDArray[np.int64], row_bytes: int) -> Raw:
     """Return some rows of panels as a file has them: uint8 [len(rows), row_bytes]."""
-    out = np.zeros((len(rows), row_bytes + row_bytes % 2), np.uint8)
-    _restore(data, rows, *_tables(name), lanes, out, out.view(np.uint16))
-    return out[:, :row_bytes]
+    layout, count = LAYOUTS[name], row_bytes // LAYOUTS[name].size
+    panels = data.reshape(-1, count, layout.size * lanes)
+    (panel, lane), at = np.divmod(rows, lanes), 0
 
+    def piece(size: int, width: int) -> Raw:
+        """Return the next `size` bytes of each row's blocks, whose elements have `width` bytes."""
+        nonlocal at
+        begin, at = at, at + size * lanes
+        elements = panels[..., begin:at].view(f"u{width}").reshape(len(panels), count, size // width, lanes)
+        return elements[panel, :, :, lane].view(np.uint8)
 
-@cache
-def _tables(name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the fields of the head, and the rest of a layout."""
-    layout = LAYOUTS[name]
-    fields = np.array([[f.offset, f.size, f.count] for f in layout.head], np.int64)
-    rest = [layout.weights, layout.size, layout.bits, layout.source, layout.numbers, layout.high]
-    return fields, np.array(rest, np.int64)
-
-
-@kernel
-def _interleave(raw, halves, order, fields, rest, lanes, first, last, out):  # type: ignore[no-untyped-def]
-    """Write panels first .. last - 1; row r of the result is row order[r] of `raw`, which `halves` shows as uint16."""
-    weights, size, bits, source, numbers, high = rest
-    words = out.view(np.uint32)
-    row_bytes = raw.shape[1] // size * size
-    some, packed = np.zeros(8, np.uint32), np.zeros(8, np.uint32)
-    for panel in range(first, last):
-        begin = panel * lanes
-        for lane in range(min(lanes, order.shape[0] - begin)):
-            row, row_halves = raw[order[begin + lane]], halves[order[begin + lane]]
-            for block in range(row_bytes // size):
-                at = block * size
-                to = begin * row_bytes + at * lanes
-                for f in range(fields.shape[0]):
-                    width = fields[f, 1]
-                    for element in range(fields[f, 2]):
-                        for byte in range(width):
-                            out[to + lane * width + byte] = row[at + fields[f, 0] + element * width + byte]
-                        to += lanes * width
-                if bits:
-                    place = to // 4 + lane
-                    for number in range(weights // 32):
-                        read(source, row_halves, at, numbers, high, number, some)
-                        for i in range(pack(bits, some, packed)):
-                            words[place] = packed[i]
-                            place += lanes
-
-
-@kernel
-def _restore(data, rows, fields, rest, lanes, out, halves):  # type: ignore[no-untyped-def]
-    """Write rows of panels into `out` [len(rows), bytes of a row], zeros before, which `halves` shows as uint16."""
-    weights, size, bits, source, numbers, high = rest
-    row_bytes = out.shape[1] // size * size
-    some, packed = np.zeros(8, np.uint32), np.zeros(8, np.uint32)
-    for index in range(rows.shape[0]):
-        begin, lane = rows[index] // lanes * lanes, rows[index] % lanes
-        for block in range(row_bytes // size):
-            at = block * size
-            source_at = begin * row_bytes + at * lanes
-            for f in range(fields.shape[0]):
-                width = fields[f, 1]
-                for element in range(fields[f, 2]):
-                    for byte in range(width):
-                        out[index, at + fields[f, 0] + element * width + byte] = data[
-                            source_at + lane * width + byte
-                        ]
-                    source_at += lanes * width
-            for number in range(weights // 32 if bits else 0):
-                for i in range(bits):  # 32 numbers of so many bits are so many words
-                    place = source_at + 4 * (i * lanes + lane)
-                    packed[i] = (
-                        np.uint32(data[place])
-                        | np.uint32(data[place + 1]) << np.uint32(8)
-                        | np.uint32(data[place + 2]) << np.uint32(16)
-                        | np.uint32(data[place + 3]) << np.uint32(24)
-                    )
-                unpack(bits, packed, some)
-                write(source, halves[index], at, numbers, high, number, some)
-                source_at += 4 * bits * lanes
+    out = np.zeros((len(rows), count, layout.size), np.uint8)
+    for field in layout.head:
+        size = field.size * field.count
+        out[..., field.offset : field.offset + size] = piece(size, field.size)
+    if layout.bits:
+        words = piece(layout.weights * layout.bits // 8, 4)
+        words = words.reshape(len(rows), count, layout.weights // BLOCK, 4 * layout.bits)
+        _put_numbers(layout, _unpacked(layout.bits, words), out)
+    return out.reshape(len(rows), row_bytes)
 
 
 # Weights in large pages. A forward reads every weight once; where pages of 4 KB lie in memory then takes as
