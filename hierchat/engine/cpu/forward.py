@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from hierchat.drafting.growing.kernel_arrays import borrowed
 from hierchat.engine.cpu import memory, phases, states
 from hierchat.engine.cpu.llvm import clock, kernel
 from hierchat.engine.cpu.memory import CHUNK, DOWN, FORM, GATE, ROUTER, UP, K, O, Q, V
@@ -141,7 +142,9 @@ def attend(  # type: ignore[no-untyped-def]
 @kernel
 def recur(run, phase, rows, layer, weights, work, running):  # type: ignore[no-untyped-def]
     """Compute a layer with a running state, as far as its output product."""
-    shape, own, kept, buffers, texts = states.views(running)
+    shape, own, kept, buffers, texts = borrowed(
+        running
+    )  # else threads would wait for each other to count references
     matrices, number = weights.matrices[layer], weights.slots[layer]
     short = shape.kind == memory.CONVOLUTION
     mixed = buffers.mixed if short else buffers.records

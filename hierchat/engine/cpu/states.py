@@ -42,12 +42,7 @@ from hierchat.engine.cpu.memory import (
     SLOTS,
     STATES,
     STEP,
-    Running,
     Scratch,
-    StateSlots,
-    StateTexts,
-    StateWeights,
-    StateWork,
 )
 from hierchat.engine.cpu.phases import tasks, wait
 from hierchat.engine.cpu.rows import ONE, ZERO, normalise, quantise
@@ -177,39 +172,6 @@ def taps(b: ir.IRBuilder, *given: ir.Value) -> None:
 @llvm.emits(types.voidptr, types.int64)
 def _pointer(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.inttoptr(address, I8.as_pointer())
-
-
-@kernel
-def _view(array):  # type: ignore[no-untyped-def]
-    """Return an array over the same memory whose slices are not reference counted: threads would wait for each
-    other."""
-    return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
-
-
-@kernel
-def views(running):  # type: ignore[no-untyped-def]
-    """Return memory.Running with a view of each of its arrays."""
-    weights, kept, work, texts = running.weights, running.kept, running.work, running.texts
-    scratch = work.scratch
-    return Running(
-        running.shape,
-        StateWeights(
-            _view(weights.conv), _view(weights.conv_biases), _view(weights.decays), _view(weights.step_biases),
-            _view(weights.skips), _view(weights.state_norms),
-        ),
-        StateSlots(_view(kept.running), _view(kept.records)),
-        StateWork(
-            _view(work.records), _view(work.mixed), _view(work.gates), _view(work.rates), _view(work.steps),
-            _view(work.read), _view(work.positions), _view(work.texts), _view(work.paths), _view(work.lengths),
-            Scratch(
-                _view(scratch.factors), _view(scratch.addresses), _view(scratch.reads), _view(scratch.dots),
-                _view(scratch.state), _view(scratch.places),
-            ),
-        ),
-        StateTexts(
-            _view(texts.starts), _view(texts.rows), _view(texts.numbers), _view(texts.folded), _view(texts.reading)
-        ),
-    )  # fmt: skip
 
 
 @kernel
