@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hierchat import __version__
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import OutOfMemory, UnsupportedModel
+from hierchat.engine.engine import OutOfMemory
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, nearest
@@ -188,7 +188,7 @@ def _revision() -> str:
     return ""
 
 
-ERRORS = (RequestError, CorpusError, ModelError, UnsupportedModel, BrokenLogits, OutOfMemory, MemoryError)
+ERRORS = (RequestError, CorpusError, ModelError, BrokenLogits, OutOfMemory, MemoryError)
 """What the user can do something about; anything else is a fault of the program."""
 
 

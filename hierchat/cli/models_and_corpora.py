@@ -13,10 +13,10 @@ from hierchat.language import _
 from hierchat.models.cache import count, gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
-from hierchat.models.fetch.bring import bring, status
+from hierchat.models.fetch.bring import bring, fetched_size, is_fetched
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
-from hierchat.models.progress import BrokenFileError, terminal_progress
+from hierchat.models.progress import terminal_progress
 from hierchat.models.runnable import ComputePath
 from hierchat.texts import corpora
 from hierchat.texts.build import Recipe
@@ -39,18 +39,14 @@ _BRIEFLY: dict[ComputePath, str] = {
 def list_models() -> None:
     catalogue, device, rows = read_catalogue(), best_device(), []
     for name, entry in catalogue.models.items():
-        try:
-            there = status(entry, device)
-        except BrokenFileError as error:
-            click.echo(f"{name}: {error}", err=True)
-            continue
+        here, size = is_fetched(entry, device), fetched_size(entry, device)
         step = expected_step(entry, device)
         rows.append(
             (
                 name,
                 "*" if name == catalogue.default else "-",
                 count(entry.size.parameters) if entry.size else "?",
-                gigabytes(there.size) if there.present else "partly" if there.size else "-",
+                gigabytes(size) if here else "partly" if size else "-",
                 "a server" if entry.engine else _BRIEFLY[step] if step else "?",
                 entry.licence,
                 entry.engine.openai.url

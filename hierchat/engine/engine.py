@@ -157,10 +157,6 @@ class OutOfMemory(Exception):
     """Memory ran out in a forward; what the target had committed before stands."""
 
 
-class UnsupportedModel(Exception):
-    """This engine cannot compute the model, or cannot roll its layers back."""
-
-
 @contextmanager
 def clear_memory_errors() -> Iterator[None]:
     """Raise OutOfMemory in place of what numpy, torch or CUDA raise where memory runs out."""

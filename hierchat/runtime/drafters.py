@@ -24,17 +24,16 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply, PaddedTokens
-from hierchat.engine.engine import UnsupportedModel
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
-from hierchat.models.fetch.bring import has_blocks, status
+from hierchat.models.fetch.bring import has_blocks, is_fetched
 from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import same_tokens
-from hierchat.models.progress import ModelError, Report, silent
+from hierchat.models.progress import ModelError, Report, UnsupportedError, silent
 from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.served_model import ServedModel
@@ -135,29 +134,29 @@ def load_levels(
     def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> None:
         source = candidate.source
         local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
-        if not local and not status(candidate).present:
+        if not local and not is_fetched(candidate):
             get = f"python -m hierchat models get {candidate.name}"
-            raise UnsupportedModel(f"not on this machine; `{get}` fetches it")
+            raise UnsupportedError(f"not on this machine; `{get}` fetches it")
         length = min(candidate.context_length or loaded.context_length, loaded.context_length)
         draft = load(candidate.model_copy(update={"context_length": length}), beside, report, backend)
         if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
-            raise UnsupportedModel(f"other tokens: {reason}")
+            raise UnsupportedError(f"other tokens: {reason}")
         runner = make_runner(draft, report)
         if not runner.drafts:
-            raise UnsupportedModel(_RUNNING)
+            raise UnsupportedError(_RUNNING)
         sequence = _over_all_tokens(runner.open(), draft, engine.runner.vocabulary)
         latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
         measure_costs(latency, sequence, *key, costs)
         if (ms := latency.step_ms(0)[0]) >= target_ms:
             slow = f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}"
-            raise UnsupportedModel(f"no faster than the model itself: {slow}")
+            raise UnsupportedError(f"no faster than the model itself: {slow}")
         copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
         found.append(LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None))
 
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
         try:
             load_level(name, candidate, backend)
-        except (ModelError, UnsupportedModel, SafetensorError, OSError, MemoryError, RuntimeError) as error:
+        except (ModelError, SafetensorError, OSError, MemoryError, RuntimeError) as error:
             reason = str(error) or "memory ran out"
             left_out.append(LeftOut(name, reason))
             _log.info("%s does not draft for %s: %s", name, entry.name, reason)
@@ -178,7 +177,7 @@ def _over_all_tokens(sequence: CachedSequence, loaded: LoadedModel, vocabulary: 
     target, draft = len(loaded.tokenizer), sequence.vocabulary
     if draft < target:
         reason = f"the target has {target} tokens and the draft model {draft}"
-        raise UnsupportedModel(f"other tokens: {reason}")
+        raise UnsupportedError(f"other tokens: {reason}")
     return sequence if sequence.vocabulary == vocabulary else PaddedTokens(sequence, vocabulary)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.models.catalogue import Catalogue, read_catalogue
-from hierchat.models.fetch.bring import fetched_size, get, is_fetched, removable, status, weight_bytes
+from hierchat.models.fetch.bring import fetched_size, get, is_fetched, removable, weight_bytes
 from hierchat.models.load.check import expected_step, fit, refusal
 from hierchat.models.progress import CatalogueError, UnknownModelError, UnsupportedError
 
@@ -173,7 +173,6 @@ def test_nothing_of_it_is_here_and_nothing_is_missing(tmp_path: Path) -> None:
     for told in (repr(entry), str(entry), entry.model_dump_json()):
         assert "secret-words" not in told
     assert is_fetched(entry, "cpu")
-    assert status(entry, "cpu").present
     assert (fetched_size(entry, "cpu"), weight_bytes(entry, "cpu"), removable(entry, "cpu")) == (0, None, 0)
     assert fit(entry, "cpu").verdict == "yes"
     assert "Runs at http://127.0.0.1:8000" in fit(entry, "cpu").why

@@ -17,10 +17,11 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from hierchat.engine.engine import UnsupportedModel, clear_memory_errors
+from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.torch.torch_runner import MOST_SEQUENCES, precision
 from hierchat.engine.verification import ArrayRows, Rows
+from hierchat.models.progress import UnsupportedError
 
 Way = Literal["pieces", "whole", "anew"]
 """How a text is read. pieces: any tokens after any state. whole: at once, then token by token. anew: all, each time."""
@@ -43,7 +44,7 @@ class TextState:
 
 class PlainRunner(Runner):
     """Runs any causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
-    Raises UnsupportedModel if transformers itself cannot generate with it."""
+    Raises UnsupportedError if transformers itself cannot generate with it."""
 
     drafts = False
 
@@ -104,9 +105,9 @@ class PlainRunner(Runner):
                 expected = self._forward(text, TextState())[1]
             except Exception as error:
                 said = f"{type(error).__name__}: {(str(error) or 'no reason given').strip().splitlines()[0]}"
-                raise UnsupportedModel(f"transformers cannot compute this model: {said}") from error
+                raise UnsupportedError(f"transformers cannot compute this model: {said}") from error
         if not np.isfinite(expected).all():
-            raise UnsupportedModel(
+            raise UnsupportedError(
                 "This model computes no numbers. Its files may be damaged: fetch them again."
             )
         self.vocabulary = len(expected)

@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,14 +27,6 @@ from hierchat.models.progress import (
     silent,
 )
 from hierchat.models.runnable import stays_in_blocks
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """State of a model on disk. `present`: it loads without the network. `size`: bytes, including partial downloads."""
-
-    present: bool
-    size: int
 
 
 def get(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
@@ -115,28 +106,6 @@ def bring(
     if gguf and stays_in_blocks(read_head(gguf), device or best_device()):
         return get_described(entry, progress, device)[1]
     return get(entry, progress, device)
-
-
-def status(entry: ModelEntry, device: str | None = None) -> Status:
-    """Return the state of a model's files on disk, without asking the network."""
-    if entry.engine:
-        return Status(True, 0)
-    source = _source(entry, device)
-    if source.folder or source.hub:
-        folder = folder_of(source)
-        return Status(folder is not None, cache.size_of(folder) if folder else 0)
-    if source.wheel:
-        gguf, digest = _wheel_file(source.wheel), source.wheel.sha256
-    elif found := _local_gguf(source, hashed=True):
-        gguf, digest = found, cache.known_sha256_of(shards(found))
-    else:
-        return Status(False, _half(source))
-    on_cpu = (device or best_device()).startswith("cpu")
-    size = _size(gguf)
-    for folder in [convert.blocks_folder(digest)] * on_cpu + [convert.converted_folder(digest)]:
-        if convert.is_converted(folder):
-            return Status(True, size + cache.size_of(folder))
-    return Status(False, size)
 
 
 def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:

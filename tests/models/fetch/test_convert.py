@@ -7,7 +7,7 @@ import pytest
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend
 from hierchat.models.fetch import convert as converting
-from hierchat.models.fetch.bring import get, status
+from hierchat.models.fetch.bring import get
 from hierchat.models.fetch.convert import convert, converted_folder, is_converted
 from hierchat.models.load.load_model import load, load_torch
 from hierchat.models.progress import (
@@ -57,7 +57,7 @@ def test_damaged_conversion_is_made_again(tiny_gguf: Path) -> None:
     weights = folder / "model.safetensors"
     whole = weights.stat().st_size
     weights.write_bytes(b"short")
-    assert not status(of_gguf(tiny_gguf)).present
+    assert not is_converted(folder)
     assert get(of_gguf(tiny_gguf)) == folder
     assert weights.stat().st_size == whole
     (folder / converting.MARKER).write_text("{")

@@ -8,7 +8,7 @@ import pytest
 
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource
 from hierchat.models.fetch import hub as hub_module
-from hierchat.models.fetch.bring import get, status
+from hierchat.models.fetch.bring import fetched_size, get, is_fetched
 from hierchat.models.fetch.hub import MOST_FOUND, HubFile, hub_model, search
 from hierchat.models.load.load_model import load
 from hierchat.models.progress import (
@@ -43,7 +43,7 @@ def test_download_brings_what_is_needed_and_loads(hub: FakeHub, revision: str) -
     asked = len(hub.asked)
     assert load(entry(revision=revision), "cpu").context_length == 256
     assert len(hub.asked) == asked  # what is there needs no network
-    assert status(entry(revision=revision)).size == wanted
+    assert fetched_size(entry(revision=revision)) == wanted
 
 
 def test_interrupted_body_is_resumed(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_an_altered_file_is_fetched_again_once(hub: FakeHub) -> None:
     hub.spoil = 2
     with pytest.raises(BrokenFileError, match="came altered twice"):
         get(entry())
-    assert not status(entry()).present
+    assert not is_fetched(entry())
     hub.spoil = 1
     assert (get(entry()) / "model.safetensors").read_bytes() == hub.files["model.safetensors"]
 
@@ -85,7 +85,7 @@ def test_gguf_of_a_repository_for_machines_without_gpu(hub: FakeHub, tiny_gguf: 
     cpu = ModelSource(gguf=Gguf(repo=REPO, revision=COMMIT, file="tiny.gguf"))
     both = ModelEntry(name="tiny", source=ModelSource(hub=Hub(repo="org/other")), cpu=cpu)
     assert (get(both, device="cpu") / "hierchat.json").exists()
-    assert status(both, "cpu").present
+    assert is_fetched(both, "cpu")
     with pytest.raises(MissingError):
         get(both, device="cuda")
 

