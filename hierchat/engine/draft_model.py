@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_cost import LatencyCurve
@@ -16,7 +15,7 @@ from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import Counts
-from hierchat.engine.verification import Rows, Sampler, verify
+from hierchat.engine.verification import ArrayRows, Rows, Sampler, verify
 
 NEW_AT_ONCE = 16
 """Tokens new to the model that go into the forward that verifies, at most; more are read before."""
@@ -35,13 +34,15 @@ class DraftedReply:
 
 @dataclass(eq=False)
 class CachedDraftModel:
-    """Runs a draft model on one text: it chooses as the target does, with the same settings and noise.
-    `original`: the target's sequence if this is its rounded copy, whose keys and values it takes over."""
+    """Runs a draft model on one text: it chooses as the target does, with the same settings and noise. `vocabulary`: of
+    the target, whose tokens are the same but for padding. `original`: the target's sequence if this is its rounded
+    copy, whose keys and values it takes over."""
 
     name: str
     _sequence: CachedSequence
     _latency: LatencyCurve
     _reply: DraftedReply
+    _vocabulary: int
     _original: CachedSequence | None = None
 
     def __post_init__(self) -> None:
@@ -95,7 +96,9 @@ class CachedDraftModel:
             *range(-1, last),
             *(last + 1 + parent if parent >= 0 else last for parent in drafts.parents),
         )
-        rows = self._sequence.forward(tokens, parents, padded=False)
+        rows = self._sequence.forward(self._own(tokens), parents, padded=False)
+        if self._sequence.vocabulary != self._vocabulary:
+            rows = _over(rows, self._vocabulary)
         self._sampler.wait_for(rows)
         found = verify(rows, drafts, len(self._text), self._sampler, root=last)
         self._sequence.commit([*range(last), *(last + node for node in found.nodes)])
@@ -119,67 +122,24 @@ class CachedDraftModel:
             for at in range(0, len(tokens), CHUNK):
                 if self._reply.stop.is_set():
                     return False
-                self._sequence.read(tokens[at : at + CHUNK])
+                self._sequence.read(self._own(tokens[at : at + CHUNK]))
             return True
         finally:
             self.read_ms += (time.perf_counter() - began) * 1e3
+
+    def _own(self, tokens: Sequence[int]) -> list[int]:
+        """Read tokens that only the target's padding has as the first one."""
+        return [token if token < self._sequence.vocabulary else 0 for token in tokens]
 
 
 NEVER = np.float32(-1e30)
 """Logit of a token that the model does not have."""
 
 
-class PaddedTokens(CachedSequence):
-    """Sequence of a draft model with the target's tokens, whose vocabulary is padded to another size."""
-
-    def __init__(self, inner: CachedSequence, vocabulary: int) -> None:
-        super().__init__(inner.runner)
-        self._inner = inner
-        self._segment: Sequence[int] = ()
-        self.vocabulary = vocabulary
-
-    def rollback(self, length: int) -> None:
-        del self.tokens[length:]
-        self._inner.rollback(length)
-
-    def wipe(self) -> None:
-        self._inner.wipe()
-
-    def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
-        states = self._inner.read(self._own(tokens), hidden)
-        self.tokens += tokens
-        return states
-
-    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        self._segment = tokens
-        return _PaddedRows(self._inner.forward(self._own(tokens), parents, padded=padded), self.vocabulary)
-
-    def commit(self, nodes: Sequence[int]) -> None:
-        self._inner.commit(nodes)
-        self.tokens += [self._segment[node] for node in nodes]
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def _own(self, tokens: Sequence[int]) -> list[int]:
-        return [token if token < self._inner.vocabulary else 0 for token in tokens]
-
-
-class _PaddedRows(Rows):
-    def __init__(self, rows: Rows, vocabulary: int) -> None:
-        self._rows, self._vocabulary = rows, vocabulary
-        self.recorded = rows.recorded
-
-    def __getitem__(self, node: int) -> NDArray[np.float32]:
-        row, own = np.full(self._vocabulary, NEVER, np.float32), self._rows[node][: self._vocabulary]
-        row[: len(own)] = own
-        return row
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def wait(self, *, best: bool) -> None:
-        self._rows.wait(best=False)
-
-    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
-        return self._rows.hidden(nodes)
+def _over(rows: Rows, vocabulary: int) -> Rows:
+    """Return rows over another vocabulary, whose tokens beyond the model's own never come."""
+    found = np.full((len(rows), vocabulary), NEVER, np.float32)
+    for node in range(len(rows)):
+        row = rows[node][:vocabulary]
+        found[node, : len(row)] = row
+    return ArrayRows(found)

@@ -23,7 +23,7 @@ from hierchat.drafting.payoff import Payoff, payoff_of_drafting
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
-from hierchat.engine.draft_model import CachedDraftModel, DraftedReply, PaddedTokens
+from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
@@ -144,7 +144,10 @@ def load_levels(
         runner = make_runner(draft, report)
         if not runner.drafts:
             raise UnsupportedError(_RUNNING)
-        sequence = _over_all_tokens(runner.open(), draft, engine.runner.vocabulary)
+        if (count := len(loaded.tokenizer)) > runner.vocabulary:
+            reason = f"the target has {count} tokens and the draft model {runner.vocabulary}"
+            raise UnsupportedError(f"other tokens: {reason}")
+        sequence = runner.open()
         latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
         measure_costs(latency, sequence, *key, costs)
         if (ms := latency.step_ms(0)[0]) >= target_ms:
@@ -171,14 +174,6 @@ def load_levels(
         models = [*(one.sequence for one in found), engine.sequence]
         hierarchy.priors = agreement(models, samples(statistics, loaded))
     return Levels(tuple(found), hierarchy, tuple(left_out), own_key)
-
-
-def _over_all_tokens(sequence: CachedSequence, loaded: LoadedModel, vocabulary: int) -> CachedSequence:
-    target, draft = len(loaded.tokenizer), sequence.vocabulary
-    if draft < target:
-        reason = f"the target has {target} tokens and the draft model {draft}"
-        raise UnsupportedError(f"other tokens: {reason}")
-    return sequence if sequence.vocabulary == vocabulary else PaddedTokens(sequence, vocabulary)
 
 
 def _candidates(
@@ -281,9 +276,9 @@ def with_models(
     """Make the hierarchy of `levels` for one reply; `plan` fixes what is otherwise chosen."""
     sources = all_sources(served, memory) if retrieval else []
     reply = DraftedReply(settings, stop, memory.user, levels.users)
-    stacked = []
+    stacked, vocabulary = [], served.local.runner.vocabulary
     for one in levels.models:
-        model = CachedDraftModel(one.name, one.sequence, one.latency, reply, one.original)
+        model = CachedDraftModel(one.name, one.sequence, one.latency, reply, vocabulary, one.original)
         acceptance = memory.levels.setdefault(one.name, Acceptance())
         control = served.prompts.control_tokens
         below = Drafter(sources, acceptance, one.latency, None, memory.successors, settings, control)

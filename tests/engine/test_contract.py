@@ -18,7 +18,6 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import REGIMES
-from hierchat.engine.draft_model import NEVER, PaddedTokens
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
@@ -31,8 +30,6 @@ from tests.testing.architectures import CONFIGS, FAMILIES, model_of
 from tests.testing.families import tiny_family
 from tests.testing.tiny import VOCABULARY, bits, fresh_steps, path_to, random_tokens, text_of, tokens_of
 
-ALL = 150
-"""Size of a padded vocabulary."""
 LENGTH = 240
 STATES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
 """A convolution alone, Gated DeltaNet, and Mamba 2."""
@@ -54,7 +51,6 @@ def _of_family(kind: str) -> Any:
 TARGETS: dict[str, Callable[[], Any]] = {
     **{backend: partial(tiny.tiny_target, backend) for backend in tiny.BACKENDS},
     **{f"cuda {regime}": partial(cuda_target, regime) for regime in REGIMES},
-    "padded": lambda: PaddedTokens(tiny.tiny_target("llama-blocks"), ALL),
     "plain": lambda: PlainRunner(tiny.tiny_model(), context_length=tiny.CONTEXT).open(),
 }
 MODELS: dict[str, Callable[[], Any]] = {
@@ -271,20 +267,3 @@ def test_a_text_cannot_be_taken_back_to_more_than_it_has() -> None:
     for name in ("llama-float32", "cuda (16, 16)", "plain"):
         with pytest.raises(ValueError, match="roll back"):
             filled(name).rollback(1)
-
-
-@pytest.mark.parametrize("backend", ["llama-float32", "qwen3-blocks"])
-@pytest.mark.parametrize("vocabulary", [VOCABULARY + 40, VOCABULARY - 8])
-def test_a_padded_vocabulary_has_the_same_tokens(backend: tiny.Backend, vocabulary: int) -> None:
-    inner, tree = tiny.tiny_target(backend), (-1, 0, 0, 1)
-    target, same = PaddedTokens(inner, vocabulary), min(vocabulary, VOCABULARY)
-    inner.read([40, 0, 2])
-    expected = bits(inner, [7, 0, 11, same - 1], tree)
-    inner.rollback(0)
-    prompt = [40, VOCABULARY + 3, 2]  # padding is read as the first token
-    target.read(prompt)
-    assert (target.tokens, inner.tokens) == (prompt, [40, 0, 2])
-    found = bits(target, [7, 0, 11, same - 1], tree)
-    assert (found.shape, found.dtype) == ((len(tree), vocabulary), np.float32)
-    np.testing.assert_array_equal(found[:, :same], expected[:, :same])
-    assert (found[:, same:] == NEVER).all()

@@ -76,9 +76,10 @@ def drafter(
     reply = DraftedReply(settings, stop)
     sources = [Source.of(history)] if history else []
     latencies = [Costs(1.0 + level) for level in range(levels)]
+    targets = [draft_target(NOISE[level]) for level in range(levels)]
     models = [
-        CachedDraftModel(f"draft{level}", draft_target(NOISE[level]), latencies[level], reply, original)
-        for level in range(levels)
+        CachedDraftModel(f"draft{level}", one, latencies[level], reply, one.vocabulary, original)
+        for level, one in enumerate(targets)
     ]
     retrieval_levels = [Drafter(sources, Acceptance(), latency) for latency in latencies]
     above = Drafter(sources, Acceptance(), Costs(20.0)) if retrieval else None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match, with_branches
+from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.engine import GenerationRequest
 from hierchat.hierarchy.hierarchical_drafter import Ending, Level
 from hierchat.hierarchy.plan import Plan, Provenance
@@ -299,3 +300,18 @@ def test_a_block_ends_with_the_reply_and_with_the_room() -> None:
     for limit in (0, 1, 3):
         limited, _ = level(Scripted("m1"), 8, level(Scripted("m0"), 4)[0])
         assert len(limited.propose(limit)) <= limit
+
+
+@pytest.mark.parametrize("more", [40, -8])
+def test_a_padded_vocabulary_has_the_same_tokens(more: int) -> None:
+    sequence, said = stacks.draft_target(stacks.NOISE[0]), list[list[int]]()
+    for vocabulary in (sequence.vocabulary, sequence.vocabulary + more):
+        reply = DraftedReply(wanted("greedy"), Event())
+        model = CachedDraftModel("small", sequence, stacks.Costs(1.0), reply, vocabulary)
+        model.begin([40, 0 if vocabulary == sequence.vocabulary else sequence.vocabulary + 3, 2])
+        said.append([token for _ in range(20) for token in model.verify(DraftTree())])
+    own, padded = said
+    least = min(sequence.vocabulary, sequence.vocabulary + more)
+    assert max(padded) < least
+    other = next((at for at, token in enumerate(own) if token >= least), len(own))
+    assert padded[:other] == own[:other]
