@@ -162,8 +162,6 @@ def random_tokens(count: int, vocabulary: int) -> list[int]:
 
 PROMPT = 1_000
 """Tokens of the prompt whose reading is timed."""
-PROFILED = 300
-"""Tokens behind which it is looked where the time goes."""
 OURS = "hierchat"
 
 
@@ -207,7 +205,6 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     result |= figures.pop(OURS)
     result["peers"] = {name: {"versions": peer.versions} | figures[name] for name, peer in peers.items()}
     if isinstance(runner, CpuRunner):
-        result["profile_percent"] = {str(width): _profile(runner, sequence, width) for width in (1, 8)}
         result["memory"] = limits(runner, result["contexts"])
     result["memory_mb"] = psutil.Process().memory_info().rss // 10**6
     return result
@@ -263,12 +260,3 @@ def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> di
             "computed_not_measured": project(curve, runner.team.threads, read),
         }
     return found
-
-
-def _profile(runner: CpuRunner, sequence: CachedSequence, width: int) -> dict[str, float]:
-    """Measure where the time of a forward goes, in percent, behind PROFILED tokens."""
-    Ours(sequence).reading(random_tokens(PROFILED, sequence.vocabulary))
-    with runner.profile() as shares:
-        for _ in range(REPEATS):
-            sequence.forward(random_tokens(width, sequence.vocabulary), range(-1, width - 1))
-    return {part: round(100 * share, 1) for part, share in shares.items()}

@@ -12,7 +12,7 @@ import psutil
 
 from hierchat.drafting.growing.kernel_arrays import borrowed
 from hierchat.engine.cpu import memory, phases, states
-from hierchat.engine.cpu.llvm import clock, kernel
+from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.memory import CHUNK, DOWN, FORM, GATE, ROUTER, UP, K, O, Q, V
 from hierchat.engine.cpu.phases import (
     PHASES,
@@ -194,8 +194,6 @@ def forward(  # type: ignore[no-untyped-def]
         width = texts.rows[text + 1] - texts.rows[text]
         chunks = max(chunks, (texts.starts[text] + width - 1) // CHUNK + 1)
     none = weights.last_norm[:0]
-    if run.cycles.shape[0]:
-        run.cycles[-1] = clock()
     if inputs is not None:
         make_inputs(run, layers * PHASES, rows, shapes[0], weights, work, inputs)
     adding = False

@@ -196,12 +196,6 @@ def pause(b: ir.IRBuilder) -> None:
         call(b, "llvm.x86.sse2.pause", ir.VoidType())
 
 
-@emits(types.int64)
-def clock(b: ir.IRBuilder) -> ir.Value:
-    """Emit the reading of the processor's cycle counter, int64; for profiles only."""
-    return call(b, "llvm.readcyclecounter", I64)
-
-
 @emits(types.void, *[types.int64] * 10)
 def call_product(b: ir.IRBuilder, function: ir.Value, *given: ir.Value) -> None:
     """Emit a call of the function at an address with the int64 arguments that dot.build describes."""

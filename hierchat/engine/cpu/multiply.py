@@ -11,7 +11,7 @@ from hierchat.engine.cpu.dot import GROUP
 from hierchat.engine.cpu.forward import Team
 from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, INT16, ProductInput, product_input
-from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, ForwardRun, expert_tile, tasks, wait
+from hierchat.engine.cpu.phases import COUNTER, ForwardRun, expert_tile, tasks, wait
 from hierchat.engine.cpu.rows import PASS_ROWS, ROWS, product, quantise, record
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
@@ -41,7 +41,7 @@ class Multiplier:
             read, threads = self._with_room(places, matrix.columns), self._team.threads
 
             def job(rank: int) -> None:
-                run = ForwardRun(counters.ctypes.data, threads, rank, NO_CYCLES)
+                run = ForwardRun(counters.ctypes.data, threads, rank)
                 _multiply(run, entry, x, read, out)
 
             self._team.run(job)

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit, types
-from numpy.typing import NDArray
 
 from hierchat.engine.cpu import rows as by_row
 from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen, merge, store
-from hierchat.engine.cpu.llvm import atomic_add, atomic_load, clock, fma, kernel, pause
+from hierchat.engine.cpu.llvm import atomic_add, atomic_load, fma, kernel, pause
 from hierchat.engine.cpu.memory import CHUNK, FLOATS, GATED, MATRIX_ROWS, K, V
 from hierchat.engine.cpu.rows import ONE, ROWS, ZERO, added, normalise, pass_rows, product, quantise
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, relu_squared, sigmoid_gate, silu_gate
@@ -41,24 +40,6 @@ PHASES = 46
     EMBEDDING_NORM, EMBEDDING_PRODUCT, EMBEDDING_ADD, HEAD_NORM, HEAD, CAP,
     MIX, Z, BETA, ALPHA, INPUTS, CONVOLVE, ADVANCE, LEAVE, ATTENTION_GATE, DENSE_SCALE, SHARE,
 ) = range(PHASES)  # fmt: skip
-PARTS = {
-    "norms": (NORM, INNER_NORM, HOLD),
-    "query, key, value": (QUERY, KEY, VALUE, MIX, Z, BETA, ALPHA, ATTENTION_GATE),
-    "rotate, store": (PLACE,),
-    "attention": (ATTENTION, TAIL),
-    "merge": (MERGE,),
-    "states": (INPUTS, CONVOLVE, ADVANCE, LEAVE),
-    "output": (OUTPUT,),
-    "choice of experts": (ROUTE, CHOOSE, EXPERT_NORM, GATHER),
-    "gate, up": (
-        GATE_UP, DENSE_GATE_UP, EXPERT_GATE, EXPERT_UP, EMBEDDING_NORM, EMBEDDING_PRODUCT, EMBEDDING_ADD
-    ),
-    "activation": (ACTIVATE,),
-    "down": (BACK, DENSE_BACK, EXPERT_BACK, INPUT_NORM, INPUT_GATE, INPUT_OPEN, INPUT_BACK),
-    "sum of experts": (ADD, JOIN, DENSE_SCALE, SHARE),
-    "head": (HEAD_NORM, HEAD, CAP),
-}  # fmt: skip
-"""What a profile tells apart."""
 
 
 class ForwardRun(NamedTuple):
@@ -69,11 +50,7 @@ class ForwardRun(NamedTuple):
     threads: int
     rank: int
     """Number of this thread among those of the forward, 0 for the one that asks."""
-    cycles: NDArray[np.int64]
-    """[phases + 1] cycles that each phase took, last when the latest ended; or empty: no profile."""
 
-
-NO_CYCLES = np.zeros(0, np.int64)
 
 if sys.platform == "win32":
 
@@ -110,10 +87,6 @@ def wait(run, phase, count):  # type: ignore[no-untyped-def]
         spins += 1
         if spins > SPINS:
             rest()
-    if run.cycles.shape[0]:
-        now = clock()
-        run.cycles[phase] += now - run.cycles[-1]
-        run.cycles[-1] = now
 
 
 @kernel

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any, cast
 
@@ -27,7 +26,7 @@ from hierchat.engine.cpu.memory import (
     Texts,
     Weights,
 )
-from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, PARTS, PHASES, ForwardRun
+from hierchat.engine.cpu.phases import COUNTER, PHASES, ForwardRun
 from hierchat.engine.cpu.rows import ROWS, record
 from hierchat.engine.cpu.sequence import CpuSequence, Pages
 from hierchat.engine.cpu.states import lay_paths
@@ -115,7 +114,6 @@ class CpuRunner(Runner):
         # Floats of the attention of one row over one chunk, at most
         self._attended = max(shape.heads * (shape.head_dim + 2) for shape in self.shapes)
         self._identity = np.arange(CHUNK, dtype=np.int32)
-        self._cycles = NO_CYCLES
         name = f"{self.backend} {INSTRUCTIONS} {self.activations}"
         sequence = self.open()
         self.identity = f"{cache_key(key, name)} {context_length}" if key else ""
@@ -157,18 +155,6 @@ class CpuRunner(Runner):
             found[at] = ArrayRows(logits[begin:end], hidden[begin:end] if brought else None)
             begin = end
         return found
-
-    @contextmanager
-    def profile(self) -> Iterator[dict[str, float]]:
-        """Time the forwards inside; the dictionary then holds each part's share of their time."""
-        self._cycles = np.zeros((self.shape.layers + 1) * PHASES + 1, np.int64)
-        found = dict[str, float]()
-        try:
-            yield found
-        finally:
-            cycles = self._cycles[:-1].reshape(-1, PHASES).sum(axis=0)
-            found |= {part: float(cycles[[*own]].sum() / max(cycles.sum(), 1)) for part, own in PARTS.items()}
-            self._cycles = NO_CYCLES
 
     def rows_that_fit(self, start: int, wanted: int) -> int:
         """Return how many positions of a prompt, of `wanted`, can be read in one forward behind `start`."""
@@ -237,9 +223,8 @@ class CpuRunner(Runner):
         running = self._running(texts, sequences, blocks)
 
         def job(rank: int) -> None:
-            cycles = NO_CYCLES if rank else self._cycles
             forward(
-                ForwardRun(counters.ctypes.data, self.team.threads, rank, cycles), shapes, self.weights, slots,
+                ForwardRun(counters.ctypes.data, self.team.threads, rank), shapes, self.weights, slots,
                 work, self._identity, texts, wanted, chosen, self._dense, self._inputs, running, out,
             )  # fmt: skip
 
