@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from threading import Event
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
+from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.drafters import Levels, Memory, reply_drafter, with_models
 from hierchat.runtime.served_model import ServedModel
 
@@ -345,11 +347,29 @@ def stack_of(name: str, served: ServedModel) -> Stack | None:
         raise ArmError(f"{served.name} has no draft model here: " + _why_none(served))
     names = served.levels.hierarchy.names
     if name.startswith(PLAN):
-        return Stack(served.levels.only(retrieval=True), parse_plan(name.removeprefix(PLAN), names))
+        return Stack(_some(served, retrieval=True), parse_plan(name.removeprefix(PLAN), names))
     try:
-        return Stack(served.levels.only(None if name == "hsd" else [name.removeprefix(DRAFT)]))
+        return Stack(_some(served, None if name == "hsd" else [name.removeprefix(DRAFT)]))
     except KeyError as error:
         raise ArmError(f"no draft model is called {error}; there is {', '.join(names[:-1])}") from error
+
+
+def _some(served: ServedModel, names: Sequence[str] | None = None, *, retrieval: bool = False) -> Levels:
+    """Return some of the draft models, or all, as after loading, with databases or without. Raises KeyError."""
+    assert served.levels
+    levels, (*known, target) = served.levels, served.levels.hierarchy.names
+    if unknown := [name for name in names or () if name not in known]:
+        raise KeyError(unknown[0])
+    kept = [level for level, name in enumerate(known) if names is None or name in names]
+    models, priors = tuple(levels.models[level] for level in kept), levels.hierarchy.priors
+    pairs = combinations(enumerate([*kept, len(known)]), 2)
+    hierarchy = Hierarchy(
+        [*(known[level] for level in kept), target],
+        [*(one.latency for one in models), served.local.latency],
+        {(low, high): priors[pair] for (low, a), (high, b) in pairs if (pair := (a, b)) in priors},
+        retrieval=retrieval,
+    )
+    return replace(levels, models=models, hierarchy=hierarchy, key=None)
 
 
 def _why_none(served: ServedModel) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 
 from hierchat.drafting.draft_cost import Latency
 from hierchat.hierarchy.plan import (
-    MOST,
     Found,
     LevelStack,
     Plan,
@@ -152,13 +151,11 @@ class Hierarchy:
         priors: Mapping[tuple[int, int], float] | None = None,
         *,
         retrieval: bool = True,
-        most: int = MOST,
     ) -> None:
         self.names = tuple(names)
         self._latencies = tuple(latencies)
         self.priors = dict(priors or {})
         self._retrieval = retrieval
-        self._most = most
         self._agreements: dict[tuple[int, int, int], Agreement] = {}
         self._retrieval_levels: dict[tuple[int, int], RetrievalEstimate] = {}
         self._tree_tokens, self._tree_ms = FIRST_TOKENS, 0.0
@@ -175,22 +172,6 @@ class Hierarchy:
     @property
     def target(self) -> int:
         return len(self.names) - 1
-
-    def only(self, levels: Sequence[int], *, retrieval: bool = False) -> Hierarchy:
-        """Make a stack of these draft models and the target, with or without the databases, as known after loading."""
-        kept = [*levels, self.target]
-        return Hierarchy(
-            [self.names[level] for level in kept],
-            [self._latencies[level] for level in kept],
-            {
-                (low, high): self.priors[kept[low], kept[high]]
-                for high in range(len(kept))
-                for low in range(high)
-                if (kept[low], kept[high]) in self.priors
-            },
-            retrieval=retrieval,
-            most=self._most,
-        )
 
     def agreement(self, below: int, above: int, context: int) -> Agreement:
         """Return the acceptance learned for a pair of levels in a range of contexts."""
@@ -274,7 +255,7 @@ class Hierarchy:
         if key not in self._found or self._steps >= EVERY:
             self._steps = 0
             stack = self.stack(context)
-            best = best_plan(stack, self._most)
+            best = best_plan(stack)
             now = self._found.get(key)
             if now is not None:
                 now = Found(now.plan, by_renewal(stack, now.plan))

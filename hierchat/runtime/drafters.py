@@ -96,22 +96,12 @@ class Levels:
         return tuple(model.sequence for model in self.models)
 
     def keep(self, costs: LearnedValues) -> None:
-        """Save costs for the next start; nothing of what `only` made. What cannot be written is learned again."""
+        """Save costs for the next start; what cannot be written is learned again."""
         if self.key:
             with suppress(StoreError):
                 for model in self.models:
                     costs.keep_latency(*model.key, model.latency.state())
                 costs.keep_latency(*self.key, self.hierarchy.state())
-
-    def only(self, names: Sequence[str] | None = None, *, retrieval: bool = False) -> Levels:
-        """Return some of the draft models, or all, as after loading. `retrieval`: with databases. Raises KeyError."""
-        known = self.hierarchy.names[:-1]
-        if unknown := [name for name in names or () if name not in known]:
-            raise KeyError(unknown[0])
-        kept = [level for level, name in enumerate(known) if names is None or name in names]
-        models = tuple(self.models[level] for level in kept)
-        hierarchy = self.hierarchy.only(kept, retrieval=retrieval)
-        return replace(self, models=models, hierarchy=hierarchy, key=None)
 
 
 def load_levels(

@@ -184,16 +184,6 @@ def test_what_drafts_and_what_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert reasons["absent"] == "not on this machine; `python -m hierchat models get absent` fetches it"
     assert re.fullmatch(r"no faster than the model itself: 12\.\d ms each time .*", reasons["slow"])
     assert re.search(r"large needs about 4\.6 GB of memory on cpu .* 1\.0 GB are free", reasons["large"])
-    for _ in range(50):
-        levels.hierarchy.agreement(at, 4, 0).note(["kept"], 0)
-    some = levels.only(["small"])
-    assert (some.hierarchy.names, some.left_out) == (("small", "target"), levels.left_out)
-    assert some.models == (levels.models[at],)
-    assert prior(some) > 0.9 > prior(levels, at)  # as after loading
-    assert levels.only([]).hierarchy.names == ("target",)
-    for name in ("target", "cut", "nobody"):
-        with pytest.raises(KeyError, match=name):
-            levels.only(["small", name])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
