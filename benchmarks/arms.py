@@ -369,7 +369,7 @@ def _some(served: ServedModel, names: Sequence[str] | None = None, *, retrieval:
         {(low, high): priors[pair] for (low, a), (high, b) in pairs if (pair := (a, b)) in priors},
         retrieval=retrieval,
     )
-    return replace(levels, models=models, hierarchy=hierarchy, key=None)
+    return replace(levels, models=models, hierarchy=hierarchy)
 
 
 def _why_none(served: ServedModel) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -36,7 +35,6 @@ CLIP = 2.0
 """Times the usual duration that a step counts as, at most."""
 SOME = 40.0
 """Forwards after which a histogram stands for itself."""
-DAMAGED = "What was learned of draft models is damaged."
 
 
 class Agreement:
@@ -59,17 +57,6 @@ class Agreement:
         overall = float(self._right.sum() / self._seen.sum())
         kept, corrected, bonus = ((self._right + SHRINK * overall) / (self._seen + SHRINK)).tolist()
         return TokenAcceptance(kept, corrected, bonus, overall)
-
-    def state(self) -> list[float]:
-        return [*self._seen.tolist(), *self._right.tolist()]
-
-    def restore(self, state: Sequence[float]) -> None:
-        """Restore the rates from a stored state. Raises ValueError if it is damaged."""
-        values = np.array(state, np.float64)
-        sound = values.shape == (6,) and np.isfinite(values).all() and (values >= 0).all()
-        if not sound or values[:3].sum() <= 0:
-            raise ValueError(DAMAGED)
-        self._seen, self._right = values[:3].copy(), np.minimum(values[3:], values[:3])
 
 
 class RetrievalEstimate:
@@ -96,19 +83,6 @@ class RetrievalEstimate:
         if seen < SOME:
             return None
         return RetrievalLevel(Yield(self._corrected / seen, self._bonus / seen), self._ms)
-
-    def state(self) -> dict[str, Any]:
-        return {"corrected": self._corrected.tolist(), "bonus": self._bonus.tolist(), "ms": self._ms}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore the counts from a stored state. Raises ValueError if it is damaged."""
-        corrected, bonus = np.array(state["corrected"], np.float64), np.array(state["bonus"], np.float64)
-        if not corrected.shape == bonus.shape == (LONGEST + 1,):
-            raise ValueError(DAMAGED)
-        total = corrected.sum() + bonus.sum() + state["ms"]
-        if min(corrected.min(), bonus.min()) < 0 or not np.isfinite(total):
-            raise ValueError(DAMAGED)
-        self._corrected, self._bonus, self._ms = corrected, bonus, float(state["ms"])
 
 
 def likely_run(tokens: float) -> Yield:
@@ -271,50 +245,6 @@ class Hierarchy:
         """Note how many tokens a step of the plan brought."""
         self._steps += 1
         self._reply += tokens
-
-    def state(self) -> bytes:
-        said: dict[str, Any] = {
-            "names": self.names,
-            "priors": [[*pair, one] for pair, one in self.priors.items()],
-            "agreements": [[*key, *one.state()] for key, one in self._agreements.items()],
-            "retrieval_levels": [[*key, one.state()] for key, one in self._retrieval_levels.items()],
-            "tree": [self._tree_tokens, self._tree_ms, *self._expected.tolist(), *self._came.tolist()],
-            "reply": self._reply_tokens,
-        }
-        return json.dumps(said).encode()
-
-    def restore(self, state: bytes) -> None:
-        """Restore what an earlier run learned. Raises ValueError if its state is damaged, or is of other models."""
-        damaged = ValueError(DAMAGED)
-        try:
-            said = json.loads(state)
-            names = tuple(said["names"])
-            priors = {(int(below), int(above)): float(one) for below, above, one in said["priors"]}
-            agreements: dict[tuple[int, int, int], Agreement] = {}
-            for below, above, place, *values in said["agreements"]:
-                agreements[below, above, place] = one = Agreement(UNKNOWN)
-                one.restore(values)
-            retrieval_levels: dict[tuple[int, int], RetrievalEstimate] = {}
-            for level, place, values in said["retrieval_levels"]:
-                retrieval_levels[level, place] = below = RetrievalEstimate()
-                below.restore(values)
-            tokens, ms, *others = (float(value) for value in said["tree"])
-            expected, came = np.array(others).reshape(2, 2)
-            reply = float(said["reply"])
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise damaged from error
-        if names != self.names:
-            raise ValueError("What was learned is of other draft models.")
-        if not all(0.0 <= one <= 1.0 for one in priors.values()):
-            raise damaged
-        if not (1.0 <= tokens < LARGE and 0.0 <= ms < LARGE and 0.0 < reply < LARGE):
-            raise damaged
-        if not (np.all(expected > 0.0) and np.all(came > 0.0) and np.all(expected + came < LARGE)):
-            raise damaged
-        self.priors, self._agreements, self._retrieval_levels = priors, agreements, retrieval_levels
-        self._tree_tokens, self._tree_ms = tokens, ms
-        self._expected, self._came, self._reply_tokens = expected, came, reply
-        self._found = {}
 
 
 def bucket(context: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -86,8 +87,6 @@ class Levels:
     models: tuple[LoadedLevel, ...]
     hierarchy: Hierarchy
     left_out: tuple[LeftOut, ...] = ()
-    key: tuple[str, str] | None = None
-    """Model and machine that the hierarchy is kept under; None: nothing is kept."""
     users: dict[str, int | None] = field(default_factory=dict)
     """By draft model, whose text its slots hold."""
 
@@ -97,11 +96,9 @@ class Levels:
 
     def keep(self, costs: LearnedValues) -> None:
         """Save costs for the next start; what cannot be written is learned again."""
-        if self.key:
-            with suppress(StoreError):
-                for model in self.models:
-                    costs.keep_latency(*model.key, model.latency.state())
-                costs.keep_latency(*self.key, self.hierarchy.state())
+        with suppress(StoreError):
+            for model in self.models:
+                costs.keep_latency(*model.key, model.latency.state())
 
 
 def load_levels(
@@ -155,15 +152,30 @@ def load_levels(
             _log.info("%s does not draft for %s: %s", name, entry.name, reason)
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
-    hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency])
-    own_key = (loaded.model_key, f"{machine_name(loaded)} under it {' '.join(names[:-1])}")
-    with suppress(StoreError, ValueError):  # learned again
-        if costs and found and (state := costs.latency(*own_key)):
-            hierarchy.restore(state)
-    if found and not hierarchy.priors:  # it takes seconds
-        models = [*(one.sequence for one in found), engine.sequence]
-        hierarchy.priors = agreement(models, samples(statistics, loaded))
-    return Levels(tuple(found), hierarchy, tuple(left_out), own_key)
+    key = (loaded.model_key, f"{machine_name(loaded)} under it {' '.join(names[:-1])}")
+    priors = _priors(found, engine, samples(statistics, loaded), key, costs) if found else {}
+    hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency], priors)
+    return Levels(tuple(found), hierarchy, tuple(left_out))
+
+
+def _priors(
+    found: Sequence[LoadedLevel],
+    engine: LocalEngine,
+    texts: Sequence[Sequence[int]],
+    key: tuple[str, str],
+    costs: LearnedValues | None,
+) -> dict[tuple[int, int], float]:
+    """Return how often the models agree, as measured at the first load: it takes seconds."""
+    with suppress(StoreError, ValueError, TypeError):  # measured again
+        if costs and (kept := costs.latency(*key)):
+            priors = {(int(low), int(high)): float(share) for low, high, share in json.loads(kept)}
+            if all(0.0 <= share <= 1.0 for share in priors.values()):
+                return priors
+    priors = agreement([*(one.sequence for one in found), engine.sequence], texts)
+    with suppress(StoreError):
+        if costs:
+            costs.keep_latency(*key, json.dumps([[*pair, share] for pair, share in priors.items()]).encode())
+    return priors
 
 
 def _candidates(

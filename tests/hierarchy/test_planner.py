@@ -1,7 +1,5 @@
 """What is learned while levels run, how the plan follows it, and that it survives a restart."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -111,33 +109,3 @@ def test_contexts_are_told_apart() -> None:
     assert known.found(0).plan.levels == (0, 1)
     assert known.retrieval_estimate(0, 5000).retrieval_level() is not None
     assert known.retrieval_estimate(0, 0).retrieval_level() is None
-
-
-def test_the_state_survives() -> None:
-    known = stacks.hierarchy(2, priors={(0, 1): 0.5})
-    accepted(known, 0, 2, 0.8)
-    for number in range(100):
-        known.retrieval_estimate(0, 0).note(number % 4, number % 2 == 0, 2.0)
-        known.saw_tree(2.5, 21.0)
-        known.tree_brought((2.5, 21.0), (2.0, 22.0))
-    again = stacks.hierarchy(2, priors={(0, 1): 0.5})
-    again.restore(known.state())
-    assert again.stack(0).acceptance == known.stack(0).acceptance
-    assert again.found(0) == known.found(0)
-    assert again.state() == known.state()
-
-
-@pytest.mark.parametrize("key", ["priors", "agreements", "retrieval_levels", "tree", "reply", "names"])
-def test_a_damaged_state_is_refused_and_changes_nothing(key: str) -> None:
-    """tests/fuzz/inputs.py tries any other damage."""
-    known, fresh = stacks.hierarchy(2), stacks.hierarchy(2)
-    accepted(known, 0, 2, 0.8)
-    known.retrieval_estimate(0, 0).note(1, True, 2.0)
-    state, before = json.loads(known.state()), fresh.state()
-    for value in (None, [[0]], [[0, 1, 1.5]], "x", -1, float("nan")):
-        with pytest.raises(ValueError, match="What was learned"):
-            fresh.restore(json.dumps({**state, key: value}).encode())
-    for raw in (b"", b"{}", known.state()[:-20]):
-        with pytest.raises(ValueError, match="What was learned"):
-            fresh.restore(raw)
-    assert fresh.state() == before
