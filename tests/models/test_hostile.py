@@ -232,7 +232,7 @@ def test_a_header_of_safetensors_that_cannot_be_is_refused(tiny_folder: Path) ->
             read_folder(tiny_folder)
     (tiny_folder / "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + bytes(100))
     assert identity_of(tiny_folder).startswith("safetensors:")
-    with pytest.raises(BrokenFileError, match="its header is cut off"):
+    with pytest.raises(BrokenFileError, match="header"):
         read_folder(tiny_folder)
 
 

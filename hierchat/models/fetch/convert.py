@@ -486,24 +486,14 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _tensors(shard: Path) -> dict[str, int]:
-    """Count the numbers in each tensor that a safetensors file declares, and check the file's length."""
+    """Count the numbers in each tensor of a safetensors file, whose head and length the library checks."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        size = shard.stat().st_size
-        with shard.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(size - 8, _MOST_HEADER):
-                raise ValueError("its header is cut off")
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        end = 8 + length + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
-        if end != size:
-            raise ValueError(f"{end} bytes are declared and {size} are there")
-        shapes = {name: tensor["shape"] for name, tensor in header.items()}
-        if not all(type(one) is int and 0 <= one <= size for shape in shapes.values() for one in shape):
-            raise ValueError("it declares a shape that cannot be")
-    except (OSError, *NONSENSE) as error:
+        with safe_open(shard, framework="numpy") as file:
+            return {name: math.prod(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
         raise BrokenFileError(f"{shard} is broken: {error}. Fetch or copy it again.") from error
-    return {name: math.prod(shape) for name, shape in shapes.items()}
 
 
 def _sampled_sha256(shards: list[Path]) -> str:
