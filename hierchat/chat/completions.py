@@ -30,7 +30,6 @@ from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
-from hierchat.store.history import LearnedValues
 
 
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
@@ -91,7 +90,6 @@ class Completions:
     _slot: ModelSlot
     _histories: Histories
     _learned: Learned
-    _costs: LearnedValues
     _is_owner: Callable[[int], bool]
     """Whether texts that were added on this machine are this user's."""
     _prefixes: PrefixKeeper | None = None
@@ -220,11 +218,10 @@ class Completions:
         )
 
     def keep(self, served: ServedModel | None, *, now: bool = False) -> None:
-        """Save what drafting has learned and the costs measured, if it is time or `now`."""
+        """Save what drafting has learned, if it is time or `now`."""
         paused = served.local.paused() if served and served.is_local else nullcontext()
         with paused if now or self._learned.due else nullcontext():  # other replies may be learning
-            if self._learned.save(now=now) and served:
-                served.keep_costs(self._costs)
+            self._learned.save(now=now)
 
 
 def grammar_of_calls(tools: Sequence[dict[str, Any]], grammars: Grammars) -> str:

@@ -78,7 +78,7 @@ class ChatService:
         self.documents = ChatDocuments(store.connection, self.prefixes.drop)
         self.users, self.keys = store.users, store.keys
         self.completions = Completions(
-            slot, self._histories, self._learned, store.learned, store.users.is_owner, self.prefixes
+            slot, self._histories, self._learned, store.users.is_owner, self.prefixes
         )
         self.titles = TitleWriter(store, slot)
         self.dismiss_model_message = slot.hush

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Protocol
@@ -54,8 +53,6 @@ LEAST_MS = 1e-3
 """No step is faster."""
 REFRESH = 16
 """Steps after which costs are made anew."""
-RESTORED = 0.5
-"""Part of an earlier run's certainty that is taken over; its costs are, in proportion."""
 
 
 class CostEstimate:
@@ -134,32 +131,6 @@ class LatencyCurve(CostEstimate):
         at[width - 1] = 1.0
         at[WIDEST:] = context / PER_TOKENS, context / PER_TOKENS * (width - 1)
         self.observe(at, ms)
-
-    def state(self) -> bytes:
-        """Return the learned costs relative to one position, because milliseconds differ from day to day."""
-        covariance = self._covariance / self._mean[0] ** 2
-        learned = {"mean": self._mean / self._mean[0], "covariance": (covariance + covariance.T) / 2}
-        return json.dumps({name: np.round(part, 6).tolist() for name, part in learned.items()}).encode()
-
-    def restore(self, state: bytes) -> None:
-        """Continue from an earlier run's relative costs, with part of its certainty. Raises ValueError if they are
-        damaged. The first step noted sets the scale in milliseconds."""
-        try:
-            read = json.loads(state)
-            mean = np.array(read["mean"], np.float64)
-            covariance = np.array(read["covariance"], np.float64)
-        except (KeyError, TypeError) as error:
-            raise ValueError("The stored costs of steps are damaged.") from error
-        if (
-            (mean.shape, covariance.shape) != (self._mean.shape, self._prior.shape)
-            or not (np.isfinite(mean).all() and np.isfinite(covariance).all() and mean[0] > 0)
-            or np.linalg.eigvalsh(covariance)[0] < -1e-4
-        ):
-            raise ValueError("The stored costs of steps are damaged.")
-        self._mean = mean
-        self._covariance = RESTORED * covariance + (1.0 - RESTORED) * self._prior + self._speed()
-        self._scale = 0.0
-        self._table = []
 
     def step_ms(self, context: int) -> Sequence[float]:
         """Return the ms of a step over 1..32 positions, never falling: one list until it is out of date."""

@@ -1,4 +1,4 @@
-"""Learn what a model's steps cost on this machine: measure after loading, refine by every reply, keep for later."""
+"""Measure this machine, and estimate by that how fast it computes a model."""
 
 import json
 import platform
@@ -8,49 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hierchat.config import cache_dir
-from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine.cpu.forward import cores
-from hierchat.engine.latency import fastest_gigabytes_per_second, measure
-from hierchat.engine.runner import CachedSequence
+from hierchat.engine.latency import fastest_gigabytes_per_second
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.device_memory import dtype_on
 from hierchat.models.fetch.bring import block_bytes
 from hierchat.models.load.check import by_engine
-from hierchat.models.load.load_model import LoadedModel
 from hierchat.models.runnable import ComputePath
-from hierchat.store import StoreError
-from hierchat.store.history import LearnedValues
-
-SECONDS, BRIEFLY = 0.3, 0.05
-"""Seconds of measuring where nothing is known, and where an earlier run's costs are."""
-
-
-def machine_name(loaded: LoadedModel) -> str:
-    """Return a name for what costs depend on: backend and its code, processor or GPU, and the cores that we may use."""
-    from hierchat.engine.selftest import cache_key
-
-    device = None
-    if not loaded.device.startswith("cpu"):
-        import torch  # takes seconds, and memory: only where it computes
-
-        from hierchat.engine.torch.torch_runner import gpu
-
-        device = gpu(torch.device(loaded.device))
-    return cache_key(loaded.model_key, f"{loaded.backend} {loaded.activations} {cores()} cores", device)
-
-
-def measure_costs(
-    latency: LatencyCurve, sequence: CachedSequence, model_key: str, machine: str, costs: LearnedValues | None
-) -> None:
-    """Restore what an earlier run measured, if anything, and time some forwards now: how fast the machine is today."""
-    seconds = SECONDS
-    with suppress(StoreError, ValueError):
-        if costs and (state := costs.latency(model_key, machine)):
-            latency.restore(state)
-            seconds = BRIEFLY
-    measure(latency, sequence, seconds)
-
 
 BYTES, PASSES = 2**28, 5
 """What one look at the memory's speed reads, and how often; it takes a fifth of a second."""

@@ -25,6 +25,7 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
+from hierchat.engine.latency import measure
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
@@ -35,7 +36,6 @@ from hierchat.models.fetch.bring import has_blocks, is_fetched
 from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import same_tokens
 from hierchat.models.progress import ModelError, Report, UnsupportedError, silent
-from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import StoreError
@@ -74,8 +74,6 @@ class LoadedLevel:
     name: str
     sequence: CachedSequence
     latency: LatencyCurve
-    key: tuple[str, str] = ("", "")
-    """Model and machine that costs are kept under."""
     original: CachedSequence | None = None
     """The target's sequence, where this is a rounded copy and can take over what that has read."""
 
@@ -93,12 +91,6 @@ class Levels:
     @property
     def sequences(self) -> tuple[CachedSequence, ...]:
         return tuple(model.sequence for model in self.models)
-
-    def keep(self, costs: LearnedValues) -> None:
-        """Save costs for the next start; what cannot be written is learned again."""
-        with suppress(StoreError):
-            for model in self.models:
-                costs.keep_latency(*model.key, model.latency.state())
 
 
 def load_levels(
@@ -135,13 +127,13 @@ def load_levels(
             reason = f"the target has {count} tokens and the draft model {runner.vocabulary}"
             raise UnsupportedError(f"other tokens: {reason}")
         sequence = runner.open()
-        latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
-        measure_costs(latency, sequence, *key, costs)
+        latency = LatencyCurve()
+        measure(latency, sequence)
         if (ms := latency.step_ms(0)[0]) >= target_ms:
             slow = f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}"
             raise UnsupportedError(f"no faster than the model itself: {slow}")
         copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
-        found.append(LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None))
+        found.append(LoadedLevel(name, sequence, latency, engine.sequence if copied else None))
 
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
         try:
@@ -152,7 +144,7 @@ def load_levels(
             _log.info("%s does not draft for %s: %s", name, entry.name, reason)
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
-    key = (loaded.model_key, f"{machine_name(loaded)} under it {' '.join(names[:-1])}")
+    key = (loaded.model_key, f"{loaded.backend} over {' '.join(names[:-1])}")
     priors = _priors(found, engine, samples(statistics, loaded), key, costs) if found else {}
     hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency], priors)
     return Levels(tuple(found), hierarchy, tuple(left_out))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer, installed_proposers
 from hierchat.engine.engine import Engine
+from hierchat.engine.latency import measure
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
@@ -33,7 +34,6 @@ from hierchat.models.progress import (
     UnsupportedError,
     silent,
 )
-from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.prompt import ChatMessages, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import ChatTemplate, TemplateStopped, ThinkingFormat
@@ -63,7 +63,7 @@ class LoadOptions:
     catalogue: Catalogue | None = None
     """Where its draft models stand; None for none."""
     costs: LearnedValues | None = None
-    """Where an earlier run's costs are."""
+    """Where it is kept how often draft models agree with it."""
 
 
 def load_served_model(
@@ -113,10 +113,9 @@ def load_served_model(
             min(places, runner.most_sequences),
             Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
         )
-        machine = machine_name(loaded)
         with compiling.paused():
             vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
-            measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, options.costs)
+            measure(engine.latency, engine.sequence)
         levels = None
         if options.catalogue and runner.drafts:
             levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.costs)
@@ -130,7 +129,6 @@ def load_served_model(
             " ".join(filter(None, (note, lack))),
             drafting,
             levels,
-            machine,
             implementation=selected.implementation,
             activations=getattr(runner, "activations", ""),
             proposers=installed_proposers(),

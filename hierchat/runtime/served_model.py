@@ -17,7 +17,6 @@ from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store, StoreError
-from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
@@ -42,8 +41,6 @@ class ServedModel:
     """The texts that ship and those of corpora, to draft from."""
     levels: "Levels | None" = None
     """The draft models below it; None where it has none."""
-    machine: str = ""
-    """Names the machine and the backend whose costs are kept; empty: they are not."""
     proposers: tuple[Callable[[], Proposer], ...] = ()
     """Makers of what else drafts a reply."""
     implementation: str = ""
@@ -56,14 +53,6 @@ class ServedModel:
     """Number of weights; None if it is not known, as of a model elsewhere."""
     drafting_ready: threading.Event = field(default_factory=lambda: _set(threading.Event()))
     """Set once what drafts is compiled: before, replies are written without drafts."""
-
-    def keep_costs(self, costs: LearnedValues) -> None:
-        """Save what steps cost for the next start, which is a little slower where the store cannot be written."""
-        if self.machine and self.is_local:
-            with suppress(StoreError):
-                costs.keep_latency(self.model_key, self.machine, self.local.latency.state())
-            if self.levels:
-                self.levels.keep(costs)
 
     def without_user_documents(self) -> "ServedModel":
         """Return it without texts that were added on this machine, for users other than the owner."""

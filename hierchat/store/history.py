@@ -127,7 +127,7 @@ def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[s
 
 
 class LearnedValues(Repository):
-    """Stores what drafting has learned, and measured costs. It is derived data: losing it costs speed alone."""
+    """Stores what drafting has learned or measured. It is derived data: losing it costs speed alone."""
 
     def get(self, user_id: int, model_key: str, kind: str) -> bytes | None:
         """Return the value that `keep` stored last; None if there is none."""
@@ -152,12 +152,12 @@ class LearnedValues(Repository):
             forget_learned(db, user_id)
 
     def latency(self, model_key: str, machine: str) -> bytes | None:
-        """Return the costs that `keep_latency` stored last; None if there are none."""
+        """Return what `keep_latency` stored last; None if there is nothing."""
         stored = "SELECT value FROM latency WHERE model_key = ? AND machine = ?"
         return next((value for (value,) in self._rows(stored, [model_key, machine])), None)
 
     def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
-        """Store the measured costs of a model's steps on a machine. They tell nothing of what was written."""
+        """Store what was measured of a model on a machine. It tells nothing of what was written."""
         self._run(
             "INSERT OR REPLACE INTO latency (model_key, machine, value, updated_at) VALUES (?, ?, ?, ?)",
             [model_key, machine, value, time.time()],

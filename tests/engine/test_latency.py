@@ -108,46 +108,6 @@ def test_measuring_commits_nothing_and_probes_with_different_tokens(monkeypatch:
     assert all(len(set(tokens)) == len(tokens) for tokens in seen)
 
 
-def slower(width: int, context: int) -> float:
-    return 3.0 * line(width, context)
-
-
-def busy(width: int, context: int) -> float:
-    """Fewer cores to spare: another first row, and rows three times as dear."""
-    return 9.0 + 2.5 * (width - 1)
-
-
-def error(curve: LatencyCurve, cost: Cost) -> float:
-    """The largest, of all widths."""
-    return float(np.max(np.abs([ms / cost(n, 0) - 1 for n, ms in enumerate(fresh(curve), 1)])))
-
-
-@pytest.mark.parametrize(("cost", "widths"), [(line, (1,)), (slower, (1,)), (busy, PROBES[:3])])
-def test_a_restored_curve_takes_over_what_is_measured(cost: Cost, widths: Sequence[int]) -> None:
-    """From a run where `line` was the cost: by one width its milliseconds, by three another form, and by steps."""
-    earlier, curve = probed(line), LatencyCurve()
-    run(earlier, line, 500, (1, 2, 3, 4, 6, 8))
-    curve.restore(earlier.state())
-    for width in widths:
-        curve.note(width, 0, cost(width, 0))
-    assert error(curve, cost) < 0.05
-    run(curve, busy, 60, (1, 2, 4, 8))
-    assert error(curve, busy) < 0.15
-
-
-@pytest.mark.parametrize("state", [b"", b"[]", b"{}", b'{"mean": [1], "covariance": [[1]]}', b"\xff\xfe"])
-def test_damaged_costs_are_refused(state: bytes) -> None:
-    curve = probed(line)
-    before = list(fresh(curve))
-    with pytest.raises(ValueError, match=r"."):
-        curve.restore(state)
-    assert fresh(curve) == before
-    whole = LatencyCurve().state()
-    for wrong in (whole.replace(b"1.0", b"NaN", 1), whole.replace(b"1.0", b"-1.0", 1)):
-        with pytest.raises(ValueError, match="damaged"):
-            curve.restore(wrong)
-
-
 def test_who_asked_before_anything_was_measured_gets_milliseconds_afterwards() -> None:
     curve = LatencyCurve()
     assert curve.step_ms(0)[0] == 1.0  # in proportion only

@@ -1,6 +1,5 @@
 """What replies teach: kept over a restart, written seldom, never in a reply's way, gone with a conversation."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +7,13 @@ import numpy as np
 import pytest
 
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.source import TOP
 from hierchat.runtime import served_model as module
-from hierchat.runtime.costs import measure_costs
 from hierchat.runtime.served_model import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store, StoreError
 from tests.drafting.databases import followers
 from tests.testing.deleting import delete_for_good
 from tests.testing.stores import new_store
-from tests.testing.tiny_chat import ready_slot, served
 
 from ..chat.conftest import Talk, talk_on
 
@@ -168,20 +164,3 @@ def test_closing_does_not_wait_for_a_reply(talk: Talk, monkeypatch: pytest.Monke
     talk.service.close()
     assert talk.store.learned.get(talk.user, talk.model.model_key, ACCEPTANCE) is None
     frames.close()
-
-
-def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
-    slot = ready_slot(lambda name, report: replace(served(name), machine="here"))
-    talk = talk_on(store, slot)
-    talk.send("hello")
-    talk.service.close()
-    kept = store.learned.latency(talk.model.model_key, "here")
-    assert kept
-    measured: list[bytes] = []
-    engine = talk.model.engine
-    engine.latency = LatencyCurve()
-    engine.latency.restore = measured.append  # type: ignore[method-assign]
-    for machine in ("here", "elsewhere"):
-        measure_costs(engine.latency, engine.sequence, talk.model.model_key, machine, store.learned)
-        assert measured == [kept]
-    assert engine.latency.step_ms(0)[0] > 0
