@@ -64,7 +64,7 @@ class SuffixIndex:
         self._order = np.zeros(self._tokens.size, np.int32)
         self._length = 0
         self._runs: list[SortedRun] = []
-        self._removals = self._joins = 0  # by which the thread finds its result outdated
+        self._removals = 0  # by which the thread finds its result outdated
         self._worker: threading.Thread | None = None
         self._closed = False
         self._publish()
@@ -170,7 +170,6 @@ class SuffixIndex:
         self._put(both, order)
         number = self._runs.index(older)
         self._runs[number : number + 2] = [both]
-        self._joins += 1
 
     # The thread. It takes work under the lock, computes without, and puts the result in place under the lock again,
     # unless what it started from has changed: then it begins anew.
@@ -182,9 +181,7 @@ class SuffixIndex:
                 self._worker.start()
 
     def _work(self) -> tuple[SortedRun, ...] | None:
-        """Choose a run to be sorted, two to be merged, or none where room runs short; None: nothing is to do."""
-        if self._length > 0.9 * self._tokens.size:
-            return ()
+        """Choose a run to be sorted, or two to be merged; None: nothing is to do."""
         for run in self._runs:
             if run.waits:
                 return (run,)
@@ -211,30 +208,20 @@ class SuffixIndex:
                 return False
             for run in runs:
                 run.taken = True
-            removals, joins, length = self._removals, self._joins, self._length
-            tokens, orders = self._tokens[:length], [self._sorted(run) for run in runs]
-            room = self._tokens, self._order
-        match runs:
-            case ():
-                larger = [_roomier(old, length, length) for old in room]
-            case (run,):
-                # A copy: what is removed meanwhile must not change under the sorting.
-                order = suffix_order(tokens[run.start : run.start + run.length].copy())
-                order += np.int32(run.start)
-            case _:
-                order = merged(tokens, *orders)
+            removals, tokens = self._removals, self._tokens[: self._length]
+            orders = [self._sorted(run) for run in runs]
+        if len(runs) == 1:
+            # A copy: what is removed meanwhile must not change under the sorting.
+            order = suffix_order(tokens[runs[0].start : runs[0].start + runs[0].length].copy())
+            order += np.int32(runs[0].start)
+        else:
+            order = merged(tokens, *orders)
         with self.lock:
             for run in runs:
                 run.taken = False
             if removals != self._removals:
                 return True
             match runs:
-                case ():
-                    # Appending may have made room of its own meanwhile.
-                    if joins == self._joins and room[0] is self._tokens:
-                        for new, old in zip(larger, room, strict=True):
-                            new[length : self._length] = old[length : self._length]
-                        self._tokens, self._order = larger
                 case (run,):
                     self._put(run, order)
                 case (older, newer):

@@ -113,27 +113,6 @@ def test_the_order_is_right_whatever_happens(steps: list[tuple[str, list]], wait
         assert log[start : start + len(text) + 1] == [*text, BREAK]
 
 
-def test_what_is_appended_while_the_thread_makes_room_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So much is appended that it needs more room than the thread was about to make."""
-    monkeypatch.setattr(suffix_index, "AT_ONCE", 0)
-    monkeypatch.setattr(suffix_index, "_SPARE", 8)
-    index = SuffixIndex()
-    make_room, made = suffix_index._roomier, []
-
-    def meanwhile(old: np.ndarray, used: int, length: int) -> np.ndarray:
-        if threading.current_thread().name == "suffix-index" and not made:
-            made.append(used)
-            index.append([1, 2] * 40)
-        return make_room(old, used, length)
-
-    monkeypatch.setattr(suffix_index, "_roomier", meanwhile)
-    index.append([0] * 7)
-    index.wait()
-    assert made == [8]
-    assert index.arrays.tokens.tolist() == [*[0] * 7, BREAK, *[1, 2] * 40, BREAK]
-    check(index)
-
-
 def after(index: SuffixIndex, ending: Sequence[int]) -> list[int]:
     """What follows where `ending` stands, found as lookups do: by halving each run's order."""
     found = []
