@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from hierchat.engine.cpu.dot import GROUP
 from hierchat.engine.cpu.forward import Team
 from hierchat.engine.cpu.llvm import kernel
-from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, INT16, ProductInput, product_input
-from hierchat.engine.cpu.phases import COUNTER, ForwardRun, expert_tile, tasks, wait
-from hierchat.engine.cpu.rows import PASS_ROWS, ROWS, product, quantise, record
+from hierchat.engine.cpu.memory import FORM, ProductInput, product_input
+from hierchat.engine.cpu.phases import COUNTER, ForwardRun, product_phase, tasks, wait
+from hierchat.engine.cpu.rows import PASS_ROWS, ROWS, quantise, record
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
 
@@ -56,16 +56,10 @@ class Multiplier:
 
 @kernel
 def _multiply(run, matrix, x, read, out):  # type: ignore[no-untyped-def]
-    rows, outputs, columns = x.shape[0], out.shape[1], matrix[BLOCKS] * BLOCK
+    rows, columns = x.shape[0], x.shape[1]
     for row in tasks(run.counters, 0, rows):
-        if matrix[FORM] == FLOATS:
-            read.plain[row * columns : (row + 1) * columns] = x[row]
-        else:
-            quantise(x[row], INT16, 0, row, rows, read)
+        plain = read.plain[row * columns : (row + 1) * columns]
+        plain[:] = x[row]
+        quantise(plain, matrix[FORM], 0, row, rows, read)
     wait(run, 0, rows)
-    tile = expert_tile(outputs, 1, rows, run.threads)
-    tiles = (outputs + tile - 1) // tile
-    for task in tasks(run.counters, 1, tiles):
-        first = task * tile
-        product(matrix, 0, first, min(first + tile, outputs), 0, rows, read, out.ctypes.data, outputs * 4)
-    wait(run, 1, tiles)
+    product_phase(run, 1, matrix, rows, read, out)
