@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import yaml
 from hierchat.config import config_dir, models_dir, shipped
 from hierchat.models.architectures import model_config
 from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
-from hierchat.models.catalogue import Catalogue, Gguf, Lined, ModelEntry, read_catalogue
+from hierchat.models.catalogue import Catalogue, Gguf, Lined, ModelEntry, lined, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.hub import HubFile, HubModel, fetch_beginning, hub_model
 from hierchat.models.formats.gguf_config import gguf_config
@@ -282,18 +281,9 @@ def own_file() -> Path:
 
 def own_names() -> set[str]:
     """Return the names of models that the user's models.yaml adds. Raises CatalogueError."""
-    try:
-        changed = own_file().stat()
-    except FileNotFoundError:
+    if not own_file().exists():
         return set()
-    own = _names_in(own_file(), (changed.st_mtime_ns, changed.st_size))
-    return {*own} - _names_in(shipped("models.yaml"))
-
-
-@lru_cache(maxsize=4)
-def _names_in(file: Path, changed: tuple[int, int] = (0, 0)) -> frozenset[str]:
-    """Return the names of the models in a file, which is read again when it has `changed` (its time and size)."""
-    return frozenset(_models_in(Lined(file)))
+    return set(_models_in(lined(own_file()))) - set(_models_in(lined(shipped("models.yaml"))))
 
 
 def free_name(wanted: str, catalogue: Catalogue) -> str:
@@ -309,7 +299,7 @@ def free_name(wanted: str, catalogue: Catalogue) -> str:
 def add_model(name: str, fields: Mapping[str, Any]) -> None:
     """Append a model to the user's models.yaml. Raises CatalogueError if the result is wrong or cannot be written."""
     text = own_file().read_text(encoding="utf-8") if own_file().exists() else ""
-    models = _models_in(Lined(own_file())) if text.strip() else {}
+    models = _models_in(lined(own_file())) if text.strip() else {}
     entry = yaml.safe_dump({name: dict(fields)}, sort_keys=False, allow_unicode=True)
     if not models:
         text = re.sub(r"(?m)^models:.*\n?", "", text)
@@ -323,7 +313,7 @@ def add_model(name: str, fields: Mapping[str, Any]) -> None:
 def remove_model(name: str) -> None:
     """Remove a model from the user's models.yaml. Raises CatalogueError if it shares a line with others, or the file
     cannot be written."""
-    file = Lined(own_file())
+    file = lined(own_file())
     models = _models_in(file)
     lines = own_file().read_text(encoding="utf-8").splitlines(keepends=True)
     begins = sorted(file.lines["models", other] for other in models)
