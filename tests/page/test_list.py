@@ -146,7 +146,8 @@ def test_back_and_forward_walk_through_what_was_open_last(visitor: Chat, service
     ids = stored(visitor, service, "A", "B", "C")
 
     def shown(name: str) -> None:
-        expect(page.locator("body[data-hc-to]")).to_have_count(0)  # of two presses on C the last one is answered, too
+        # Of two presses on C the last one is answered, too.
+        expect(page.locator("body[data-hc-to]")).to_have_count(0)
         expect(title).to_contain_text(name)
         address = (
             rf"\?c={ids[name]}$" if name in ids else r"\?view=settings$" if name == "Settings" else r"/$"
