@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_read_hides_no_other_model(
     own.write_text("models: {odd: {source: {gguf: {path: /proc/self/mem}}, licence: none}}")
     assert main(["models", "list"]) == 0
     said = capsys.readouterr()
-    assert "odd: mem cannot be read" in said.err
+    assert "odd: /proc/self/mem is no whole GGUF file" in said.err
     assert "smollm2-135m\t" in said.out
 
 

@@ -14,7 +14,7 @@ from hierchat.models.cache import count, gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import bring, fetched_size, is_fetched
-from hierchat.models.load.check import expected_step, require_runnable
+from hierchat.models.load.check import expected_step, refusal, require_runnable
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
 from hierchat.models.progress import terminal_progress
 from hierchat.models.runnable import ComputePath
@@ -40,6 +40,8 @@ def list_models() -> None:
     catalogue, device, rows = read_catalogue(), best_device(), []
     for name, entry in catalogue.models.items():
         here, size = is_fetched(entry, device), fetched_size(entry, device)
+        if here and (why := refusal(entry, device)):
+            click.echo(f"{name}: {why}", err=True)
         step = expected_step(entry, device)
         rows.append(
             (
