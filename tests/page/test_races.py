@@ -35,12 +35,8 @@ def walked(chromium: Browser, folder: Path, seed: int, steps: int) -> None:
             context.close()
 
 
-def test_no_screen_is_wrong(chromium: Browser, tmp_path: Path) -> None:
-    walked(chromium, tmp_path, 1, 60)
-
-
-@pytest.mark.large
+@pytest.mark.large  # in one of fifteen short walks on a busy machine a message was missed (docs/log.md)
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", range(1, 6))
 def test_no_screen_of_many_is_wrong(chromium: Browser, tmp_path: Path, seed: int) -> None:
     walked(chromium, tmp_path, seed, 500)
