@@ -35,7 +35,7 @@ def walked(chromium: Browser, folder: Path, seed: int, steps: int) -> None:
             context.close()
 
 
-@pytest.mark.large  # in one of fifteen short walks on a busy machine a message was missed (docs/log.md)
+@pytest.mark.large  # two of fifteen short walks on a busy machine failed (docs/log.md)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_no_screen_of_many_is_wrong(chromium: Browser, tmp_path: Path, seed: int) -> None:
