@@ -264,7 +264,7 @@ class ChatHandlers(HandlerGroup):
     def change(self, name: str, act: Callable[[PageEvent], None], event: PageEvent) -> Update:
         """Apply `act` to a chat that the list or the head of the page shows. Of several of the same name, the one
         that was clicked last counts, in whatever order they arrive."""
-        if event.session.changed_since(name, event.id, event.step):
+        if event.session.overtaken(event.step, (name, event.id)):
             return {}
         act(event)
         return self._views.chats(event.session) | self._views.heading(event.session)

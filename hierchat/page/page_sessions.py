@@ -26,6 +26,8 @@ DRAWN = 100
 MOST_PAGES = 200
 """Pages that are known at a time; of more, those that asked for nothing for longest are forgotten."""
 UNKNOWN = -1
+PLACE = ("place", 0)
+"""The kind of a click that leads to another chat or view."""
 """No conversation, not even a new one."""
 PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
@@ -113,10 +115,8 @@ class Session:
     """The project in which the next conversation begins;"""
     unfolded: int | None = None
     """that whose chats the list shows."""
-    step: int = 0
-    """The number of the latest click on a chat or a view: that which the screen answers."""
-    changed: dict[tuple[str, int], int] = field(default_factory=dict)
-    """What was changed of which chat -> number of the latest such click."""
+    clicks: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Number of the latest click, for a place (PLACE) and for each kind of change to each chat."""
     panel: str = ""
     screen: PageScreen = field(default_factory=PageScreen)
     following: dict[ReplyInProgress, Callable[[Any], Any] | None] = field(default_factory=dict)
@@ -229,16 +229,15 @@ class Session:
                 self.unsent[0] = text
             self.attached.setdefault(0, [])[:0] = files
 
-    def overtaken(self, step: int) -> bool:
-        """Return whether a later click has arrived before this one; 0 is none."""
-        late = 0 < step < self.step
-        self.step = max(step, self.step)
-        return late
+    @property
+    def step(self) -> int:
+        """Return the number of the latest click on a chat or a view: the one that the screen answers."""
+        return self.clicks.get(PLACE, 0)
 
-    def changed_since(self, act: str, chat: int, step: int) -> bool:
-        """Return whether a later click of this kind on the same chat has arrived before this one; 0 is none."""
-        last = self.changed.get((act, chat), 0)
-        self.changed[act, chat] = max(step, last)
+    def overtaken(self, step: int, kind: tuple[str, int] = PLACE) -> bool:
+        """Return whether a later click of this kind has arrived before this one; 0 is none."""
+        last = self.clicks.get(kind, 0)
+        self.clicks[kind] = max(step, last)
         return 0 < step < last
 
     def leave(self) -> None:
