@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _service(database: Path, model: str) -> Iterator[ChatService]:
     """Serve this database with the model loaded. Raises RequestError."""
     with Store.open(database) as store, ExitStack() as ending:
-        slot = ModelSlot(read_catalogue(), costs=store.learned)
+        slot = ModelSlot(read_catalogue(), learned=store.learned)
         if model not in slot.names:
             raise RequestError(f"No model is called {model!r}. There are: {', '.join(slot.names)}.")
         service = ending.enter_context(closing(ChatService(store, slot)))

@@ -97,7 +97,7 @@ def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None)
         Store.open(database, access=access) as store,
         ExitStack() as ending,
     ):
-        slot = ModelSlot(read_catalogue(), backend=backend, costs=store.learned)
+        slot = ModelSlot(read_catalogue(), backend=backend, learned=store.learned)
         name = model or slot.names[0]
         if name not in slot.names:
             raise options.CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")

@@ -263,7 +263,7 @@ def open_chat(flags: ChatFlags) -> Iterator[TerminalChat]:
             print(store.notice, file=sys.stderr)
         user = store.users.ensure(LOCAL_USER)
         project = _project(store.projects.all(user), flags.project) if flags.project else None
-        slot = ModelSlot(catalogue, backend=flags.backend, costs=store.learned)
+        slot = ModelSlot(catalogue, backend=flags.backend, learned=store.learned)
         service = stack.enter_context(closing(ChatService(store, slot)))
         number = project.id if project else None
         chat = TerminalChat(service, store, slot, user, number, flags.no_history, flags.system, sampling)

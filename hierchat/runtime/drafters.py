@@ -100,7 +100,7 @@ def load_levels(
     statistics: Sequence[Statistics],
     catalogue: Catalogue,
     report: Report = silent,
-    costs: LearnedValues | None = None,
+    learned: LearnedValues | None = None,
 ) -> Levels:
     """Load what may draft for a model: fetched smaller ones of its family, and a copy of itself in lower precision.
     Others are left out with the reason."""
@@ -145,7 +145,7 @@ def load_levels(
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
     key = (loaded.model_key, f"{loaded.backend} over {' '.join(names[:-1])}")
-    priors = _priors(found, engine, samples(statistics, loaded), key, costs) if found else {}
+    priors = _priors(found, engine, samples(statistics, loaded), key, learned) if found else {}
     hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency], priors)
     return Levels(tuple(found), hierarchy, tuple(left_out))
 
@@ -155,18 +155,20 @@ def _priors(
     engine: LocalEngine,
     texts: Sequence[Sequence[int]],
     key: tuple[str, str],
-    costs: LearnedValues | None,
+    learned: LearnedValues | None,
 ) -> dict[tuple[int, int], float]:
     """Return how often the models agree, as measured at the first load: it takes seconds."""
     with suppress(StoreError, ValueError, TypeError):  # measured again
-        if costs and (kept := costs.latency(*key)):
+        if learned and (kept := learned.agreement(*key)):
             priors = {(int(low), int(high)): float(share) for low, high, share in json.loads(kept)}
             if all(0.0 <= share <= 1.0 for share in priors.values()):
                 return priors
     priors = agreement([*(one.sequence for one in found), engine.sequence], texts)
     with suppress(StoreError):
-        if costs:
-            costs.keep_latency(*key, json.dumps([[*pair, share] for pair, share in priors.items()]).encode())
+        if learned:
+            learned.keep_agreement(
+                *key, json.dumps([[*pair, share] for pair, share in priors.items()]).encode()
+            )
     return priors
 
 

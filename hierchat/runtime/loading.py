@@ -62,8 +62,8 @@ class LoadOptions:
     """Whether texts that ship are tokenised first, where they are not yet; else they are left out."""
     catalogue: Catalogue | None = None
     """Where its draft models stand; None for none."""
-    costs: LearnedValues | None = None
-    """Where it is kept how often draft models agree with it."""
+    learned: LearnedValues | None = None
+    """Where the program keeps how often draft models agree with it."""
 
 
 def load_served_model(
@@ -118,7 +118,7 @@ def load_served_model(
             measure(engine.latency, engine.sequence)
         levels = None
         if options.catalogue and runner.drafts:
-            levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.costs)
+            levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.learned)
         mtp, lack = _mtp_head(loaded, runner)
         served = ServedModel(
             entry.name,

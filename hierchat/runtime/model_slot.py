@@ -70,9 +70,9 @@ class ModelSlot:
         load: Loader | None = None,
         backend: Backend | None = None,
         prepare: Preparation | None = None,
-        costs: LearnedValues | None = None,
+        learned: LearnedValues | None = None,
     ) -> None:
-        """Start empty. `costs`: where costs of steps are kept."""
+        """Start empty. `learned`: where the program keeps how often draft models agree with a model."""
         self.catalogue = catalogue
         """The catalogue, which is replaced as a whole when a model is added or removed."""
         self.backend = backend
@@ -84,7 +84,7 @@ class ModelSlot:
         self.leaving = False
         """Whether the present model is to go as soon as its reply has ended."""
         self._report = report
-        self._costs = costs
+        self._learned = learned
         self._load = load or self._load_model
         self._prepare = prepare or (self._prepare_model if load is None else lambda name, report: None)
         self._starting = threading.Lock()
@@ -270,7 +270,7 @@ class ModelSlot:
         if entry.engine:
             return load_remote(entry)
         options = LoadOptions(
-            self.backend, stored=True, places=PLACES, costs=self._costs, catalogue=catalogue, waits=False
+            self.backend, stored=True, places=PLACES, learned=self._learned, catalogue=catalogue, waits=False
         )
         return load_served_model(entry, options, report, measuring)
 

@@ -127,7 +127,7 @@ def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[s
 
 
 class LearnedValues(Repository):
-    """Stores what drafting has learned or measured. It is derived data: losing it costs speed alone."""
+    """Stores what drafting has learned. It can be learned again: if it is lost, replies are only slower for a while."""
 
     def get(self, user_id: int, model_key: str, kind: str) -> bytes | None:
         """Return the value that `keep` stored last; None if there is none."""
@@ -151,16 +151,16 @@ class LearnedValues(Repository):
         with self._connection.write() as db:
             forget_learned(db, user_id)
 
-    def latency(self, model_key: str, machine: str) -> bytes | None:
-        """Return what `keep_latency` stored last; None if there is nothing."""
+    def agreement(self, model_key: str, drafts: str) -> bytes | None:
+        """Return what `keep_agreement` stored last; None if there is nothing."""
         stored = "SELECT value FROM latency WHERE model_key = ? AND machine = ?"
-        return next((value for (value,) in self._rows(stored, [model_key, machine])), None)
+        return next((value for (value,) in self._rows(stored, [model_key, drafts])), None)
 
-    def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
-        """Store what was measured of a model on a machine. It tells nothing of what was written."""
+    def keep_agreement(self, model_key: str, drafts: str, value: bytes) -> None:
+        """Store how often a model agrees with its draft models. It says nothing of what a user wrote."""
         self._run(
             "INSERT OR REPLACE INTO latency (model_key, machine, value, updated_at) VALUES (?, ?, ?, ?)",
-            [model_key, machine, value, time.time()],
+            [model_key, drafts, value, time.time()],
         )
 
 

@@ -111,7 +111,7 @@ def run(orders: Orders) -> None:
     began = time.monotonic()
     store = Store.open(orders.database)
     store.keys.set_access("keys")
-    slot = ModelSlot(catalogue("tiny-0", "tiny-1"), load=load, costs=store.learned)
+    slot = ModelSlot(catalogue("tiny-0", "tiny-1"), load=load, learned=store.learned)
     slot.start("tiny-0")
     service = ChatService(store, settle(slot))
     address = served_at(service)

@@ -68,7 +68,7 @@ def slot(models: Catalogue, store: Store | None = None) -> tuple[ServedModel, Le
     """The target, which answers, and what stands below it."""
     served = load_served_model(
         models.entry("target"),
-        LoadOptions("float32", catalogue=models, costs=store.learned if store else None),
+        LoadOptions("float32", catalogue=models, learned=store.learned if store else None),
     )
     settings = GenerationSettings(max_new_tokens=4, logit_bias={END: -100.0})
     assert list(served.engine.generate(GenerationRequest([5, 6, 7], settings)))[-1].finish == "length"
@@ -218,9 +218,9 @@ def test_what_was_measured_is_kept(tmp_path: Path, store: Store, monkeypatch: py
     save(tmp_path / "small", model())
     save(tmp_path / "other", model())
     models, keys = catalogue(tmp_path, "small"), list[tuple[str, str]]()
-    keep = store.learned.keep_latency
+    keep = store.learned.keep_agreement
     with monkeypatch.context() as patched:
-        patched.setattr(store.learned, "keep_latency", lambda *key: keys.append(key[:2]) or keep(*key))
+        patched.setattr(store.learned, "keep_agreement", lambda *key: keys.append(key[:2]) or keep(*key))
         _, levels = slot(models, store)
     priors = levels.hierarchy.priors
     assert set(priors) == {(0, 1)}
@@ -231,7 +231,7 @@ def test_what_was_measured_is_kept(tmp_path: Path, store: Store, monkeypatch: py
     assert slot(catalogue(tmp_path, "other"), store)[1].hierarchy.names == ("other", "target")
     for damaged in (b"damaged", b'{"names": ["other", "target"]}', b"[[0, 1, 1.5]]", b"[[0, 1]]", b"3"):
         for key in keys:
-            store.learned.keep_latency(*key, damaged)
+            store.learned.keep_agreement(*key, damaged)
         _, again = slot(models, store)
         assert again.hierarchy.names == ("small", "target")
         assert again.hierarchy.priors == priors

@@ -112,14 +112,14 @@ def test_it_goes_with_any_conversation_and_from_the_bytes(store: Store, user: in
     store.learned.keep(user, "l", "b", b"more")
     store.learned.keep(other, "k", "a", b"his")
     for machine, value in (("here", b"old"), ("here", b"new"), ("there", b"far")):
-        store.learned.keep_latency("k", machine, value)
+        store.learned.keep_agreement("k", machine, value)
     assert sum(piece in on_disk(path) for piece in pieces[:20]) > 15
     delete_for_good(store, user, conversation)
     assert store.learned.get(user, "k", "a") is store.learned.get(user, "l", "b") is None
     assert store.learned.get(other, "k", "a") == b"his"
     data = on_disk(path)
     assert [piece for piece in pieces if piece in data] == []
-    costs = [store.learned.latency(*place) for place in (("k", "here"), ("k", "there"), ("l", "here"))]
+    costs = [store.learned.agreement(*place) for place in (("k", "here"), ("k", "there"), ("l", "here"))]
     assert costs == [b"new", b"far", None]
 
 
