@@ -89,7 +89,7 @@ _JSON = re.compile(r"/gradio_api/(?!upload|stream|process_recording)")
 AT_ONCE = 8
 """Requests of one client that are worked on together. A page's configuration takes 26 ms of Python."""
 _SAID = "hierchat.json"
-"""Where the value of the JSON that was checked stands in a request's scope."""
+"""Key in a request's scope of the JSON value that JsonMiddleware has checked."""
 _STREAMS = re.compile(r"/gradio_api/page/|/transfer/|/models/")
 
 
@@ -319,8 +319,8 @@ _PROXIED = (
 
 
 class PageOwnerMiddleware:
-    """Answers 403 to requests for another user's page. It runs after the login and JsonMiddleware. `alone`: there is
-    no login, so all requests without a proxy are from one user."""
+    """Answers 403 to requests for another user's page. It runs after the login and JsonMiddleware. `alone`: hierchat
+    asks for no login, so all requests without a proxy come from one user."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -175,8 +176,7 @@ async def messages(request: Request, serving: Serving) -> Response:
         problem = as_api_error(error)
         return JSONResponse(failure(problem), problem.status, problem.headers)
     blocks = _Blocks(params.thinks)
-    for _event_of in (*blocks.of(message), *blocks.end()):
-        pass
+    list(chain(blocks.of(message), blocks.end()))  # the events are not sent: only the content counts
     body = _message(running, blocks.content, *_reason(running, finish))
     return JSONResponse(body | {"usage": _usage(running)})
 

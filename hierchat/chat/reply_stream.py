@@ -77,9 +77,9 @@ class ReplyOptions:
     learns: bool = True
     """Whether drafting of later replies learns from it."""
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """What it may call, by the names that the model is told,"""
+    """The tools that it may call, by the names in its prompt."""
     notices: Sequence[str] = ()
-    """and why it may call nothing else."""
+    """Sentences that say why it may call no other tool."""
     documents: Sequence[Source] = ()
     """Databases of passages of its chat's documents."""
 

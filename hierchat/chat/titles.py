@@ -106,7 +106,7 @@ class TitleWriter:
 
 
 def _may_name(served: ServedModel) -> bool:
-    """Return whether a model is large enough to write titles, and can keep a title's slots beside a chat's."""
+    """Return whether a model is large enough to write titles, and has slots for a title and a chat at once."""
     large = served.parameters is None or served.parameters >= LEAST_PARAMETERS
     return large and (not served.is_local or served.local.places > 1)
 
@@ -123,9 +123,10 @@ def _prompt(served: ServedModel, question: str) -> Prompt | None:
 def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat: Untitled) -> str | None:
     decode = partial(served.prompts.thinking.text, opened=prompt.thinking)
     statistics = ReplyStatistics(decode, _SETTINGS)
+    # The chat's next message needs the chat's slots, so a title has slots of its own: those of another user.
     request = GenerationRequest(
         prompt.ids, _SETTINGS, None, wanted, padded=False, user=~chat.user_id, chat=chat.id, spare=True
-    )  # in slots of its own, because the chat's next message uses the chat's slots
+    )
     for step in served.engine.generate(request):
         statistics.add(step)
         text = statistics.text

@@ -140,9 +140,8 @@ class PageEvents:
                     update = called(request, data, values) or {}
                 except Exception as error:
                     with self._turn(request):
-                        session = self.sessions.find(
-                            request.session_hash
-                        )  # a page that is unknown is loaded anew
+                        # A page without a session gets no answer, and loads itself again.
+                        session = self.sessions.find(request.session_hash)
                         return self._divided(self._told(error, session) if session else {}, request, known)
                 return update if apart or slow else self._divided(update, request, known)
 

@@ -33,8 +33,9 @@ class IndexedTexts:
         self._places: dict[int, tuple[int, int]] = {}
         self._leads: dict[int, int] = {}
         self._starts: list[int] = []
+        """Position in the log at which each text begins, deleted texts included."""
         self._ids: list[int] = []
-        """Of all texts in the order of the log, also of those that are gone."""
+        """Id of each of these texts."""
         self._mark = Mark()
         self._add_new()
 

