@@ -142,9 +142,8 @@ def attend(  # type: ignore[no-untyped-def]
 @kernel
 def recur(run, phase, rows, layer, weights, work, running):  # type: ignore[no-untyped-def]
     """Compute a layer with a running state, as far as its output product."""
-    shape, own, kept, buffers, texts = borrowed(
-        running
-    )  # else threads would wait for each other to count references
+    # Borrowed: the threads would wait for each other to count references.
+    shape, own, kept, buffers, texts = borrowed(running)
     matrices, number = weights.matrices[layer], weights.slots[layer]
     short = shape.kind == memory.CONVOLUTION
     mixed = buffers.mixed if short else buffers.records

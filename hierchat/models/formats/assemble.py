@@ -463,9 +463,8 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         said_so = config.get("rope_parameters") or {}
         config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
     proportional = model_config.rope_type(model_config.rope_scaling(config)) == "proportional"
-    if (
-        proportional and families.ROPE_FACTORS in tensors
-    ):  # what is not rotated is divided by a number beyond all others
+    # What is not rotated is divided by a number beyond all others.
+    if proportional and families.ROPE_FACTORS in tensors:
         share = float((vector(families.ROPE_FACTORS) < _UNTURNED).mean())
         config["rope_parameters"][model_config.FULL]["partial_rotary_factor"] = share
     model = assemble(
