@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hierchat", "chat"]
 SECONDS = 300
@@ -51,6 +53,13 @@ class Terminal:
         self.raw = ""
         os.write(self._screen, text.encode())
         return self.until(then)
+
+    def interrupt(self, then: str) -> str:
+        """Press Ctrl-C at a prompt, as `type` does, but not before the program waits for keys: CPython asks for
+        signals where it waits, so one that comes while readline draws a key would be seen at the next key only."""
+        while psutil.Process(self.process.pid).status() == psutil.STATUS_RUNNING:
+            time.sleep(0.01)
+        return self.type(CTRL_C, then)
 
     def until(self, pattern: str) -> str:
         """Read on until a pattern stands in what was drawn; that, without what steers the terminal."""

@@ -69,7 +69,8 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
 def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: Path) -> None:
     with terminal(tmp_path, "--url", url) as chat:
         chat.until(PROMPT)
-        chat.type("taken back" + CTRL_C, PROMPT)
+        chat.type("taken back", r"taken back$")
+        chat.interrupt(PROMPT)
         chat.type("one\\\n", r"\. $")
         chat.type("two\n", rf"tokens.*{PROMPT}")
         assert [one["messages"][-1]["content"] for one in script.asked] == ["one\ntwo"]
