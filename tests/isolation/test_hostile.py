@@ -1,7 +1,8 @@
 """Every listener of the page with what no page sends: it is refused in a sentence, or does no harm."""
 
 import json
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -40,10 +41,12 @@ def targets(listener: dict[str, Any]) -> set[str]:
     return {target[1] for target in listener["targets"]}
 
 
-def tries(config: dict[str, Any], listener: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+def tries(
+    config: dict[str, Any], listener: dict[str, Any], values: Sequence[Any] = HOSTILE
+) -> Iterator[tuple[Any, Any]]:
     """Values and data of events that no page sends."""
     inputs = defaults(config, listener)
-    for hostile in HOSTILE:
+    for hostile in values:
         if any(event.startswith("hc_") for event in targets(listener)):
             yield inputs, dict.fromkeys(FIELDS, hostile)
         if "hc_open" in targets(listener):  # all read their fields alike
@@ -67,6 +70,29 @@ def test_no_handler_fails(place: Place) -> None:
     assert "hc-list" in visitor.open()  # and the page still works
     for foreign in ({"id": "x", "text": "y"}, {"text": "y"}):
         assert str(Foreign()) in visitor.act("hc_rename", foreign)
+
+
+@pytest.mark.parametrize("name", ["ann", "ben"])
+def test_an_address_in_an_event_is_not_asked(place: Place, name: str) -> None:
+    visitor = Visitor(place.address, name, place.visitors[name].password)
+    visitor.open()
+    config = visitor.config()
+    with socket.create_server(("127.0.0.1", 0)) as inside:
+        here = f"127.0.0.1:{inside.getsockname()[1]}"
+        said = [
+            f"http://{here}/latest",
+            f"//{here}/org/tiny",
+            f"org/tiny@{here}",
+            f"http://huggingface.co@{here}/org/tiny",
+        ]
+        said += [json.dumps({"path": said[0], "url": said[0], "meta": {"_type": "gradio.FileData"}})]
+        for listener in filter(lambda one: one["backend_fn"], config["dependencies"]):
+            files = [{"path": one, "url": one, "meta": {"_type": "gradio.FileData"}} for one in said[:2]]
+            for _ in visitor.calls(listener["id"], [*tries(config, listener, [*said, *files])]):
+                pass
+        inside.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody has called
+            inside.accept()
 
 
 @pytest.mark.parametrize("path", ["queue/join", "run/predict", "run/x"])
