@@ -119,6 +119,7 @@ onWord.step = (_step, before) => {
   if (before === undefined) {
     window.hcStands?.();
     for (const part of WAITING) find(part)?.removeAttribute('inert');
+    askAgain();
   }
   if (going()) return;
   atPlace();

@@ -33,7 +33,7 @@ const messageOf = (article) => (article.dataset.message ? article : article.quer
 acts.hc_edit = ({ button, id }) => {
   const bubble = button.closest('.hc-turn').querySelector('.hc-user');
   edit(button, id, bubble, bubble.textContent, {
-    name: _('Edit your message'), save: _('Send'), saves: _('Send edited message'), sends: (text) => trigger('hc_edit', { id, text }),
+    name: _('Edit your message'), save: _('Send'), saves: _('Send edited message'), sends: (text) => trigger('hc_edit', { id, text }, { chat: chatOfBox, text, edited: id }),
   });
 };
 
@@ -108,13 +108,16 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
   form.scrollIntoView({ block: 'nearest' });
 }
 
+function editSent(id) {
+  if (editor?.id === id) closeEditor(); // a reload has opened it again
+  sessionStorage.removeItem(EDITED + id);
+  sessionStorage.removeItem(EDITING);
+}
+
 // An update may put another message in its place.
 when('#hc-thread', (thread) => changes(thread, () => {
-  if (sentId !== null) {
-    sessionStorage.removeItem(EDITED + sentId);
-    sessionStorage.removeItem(EDITING);
-    sentId = null;
-  }
+  if (sentId !== null) editSent(sentId);
+  sentId = null;
   if (editor && (!editor.article.isConnected || messageOf(editor.article) !== String(editor.id))) closeEditor();
 }, { childList: true, attributes: true, subtree: true, attributeFilter: ['data-message'] }));
 

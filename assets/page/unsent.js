@@ -27,21 +27,17 @@ function fillBox(text) {
 // A message that the server has taken leaves the box, or what is kept of that of another chat; what was typed since stays.
 const without = (all, { text }) => (text && all.startsWith(text) ? all.slice(text.length).trimStart() : all);
 function leftTheBox(message) {
-  const { chat, text } = message;
-  if (!text) return;
+  const { chat } = message;
   if (chat === chatOfBox) fillBox(without(box().value, message));
   else keepText(UNSENT + chat, without(sessionStorage.getItem(UNSENT + chat) || '', message));
 }
 
-// What was sent, but not asked in the end, comes back to its chat, before what was typed there since. The server numbers it.
-onWord.back = (said) => { if (said) JSON.parse(said)[1].forEach(([chat, back]) => putBack(chat, back)); };
-function putBack(chat, back) {
-  const here = chat === chatOfBox;
-  const before = here ? box().value : sessionStorage.getItem(UNSENT + chat) || '';
+// A message that was edited and refused stands in the box of its chat, before what was typed there and is not on its way.
+function intoTheBox({ chat, text }) {
+  const before = chat === chatOfBox ? box().value : sessionStorage.getItem(UNSENT + chat) || '';
   const since = underWay(chat).reduce(without, before);
-  const there = since.startsWith(back) ? since.slice(back.length) : since;
-  const all = [before.slice(0, before.length - since.length), back, there].map((one) => one.trim()).filter(Boolean).join('\n\n');
-  if (here) fillBox(all);
+  const all = [before.slice(0, before.length - since.length), text, since].map((one) => one.trim()).filter(Boolean).join('\n\n');
+  if (chat === chatOfBox) fillBox(all);
   else keepText(UNSENT + chat, all);
 }
 
@@ -50,7 +46,10 @@ function boxBelongsTo(chat, chosen) {
   if (chat === chatOfBox) return;
   keepUnsent();
   if (!chosen) sessionStorage.removeItem(UNSENT + chatOfBox);
-  if (!chosen) for (const one of underWay()) one.chat = chat;
+  if (!chosen) {
+    for (const one of underWay()) one.chat = chat;
+    noteAsked();
+  }
   const stays = chosen ? '' : box()?.value;
   chatOfBox = chat;
   const there = unsent();

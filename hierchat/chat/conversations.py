@@ -155,6 +155,10 @@ class Conversations:
         chats = self._store.chats
         return chats.begin_incognito(user_id) if incognito else chats.create(user_id, "", project)
 
+    def discard(self, user_id: int, conversation_id: int) -> bool:
+        """Remove a conversation if it has no message; return whether it is gone."""
+        return self._store.chats.discard(user_id, conversation_id)
+
     def keep_incognito(self, user_id: int, conversation_id: int) -> None:
         self._store.chats.restore(user_id, conversation_id)
         self._changes.notify(user_id, conversation_id)

@@ -21,8 +21,6 @@ from hierchat.store.records import Attachment, NewMessage
 
 State = Frame | CompareFrame
 Start = Callable[[threading.Event], Generator[State, None, None]]
-TakeBack = Callable[["ReplyInProgress"], bool]
-"""Offers a question that was not asked in the end, with its files, to the page that sent it; whether that took it."""
 PATIENCE_SECONDS = 5.0
 """How long is waited for a reply that was stopped."""
 
@@ -82,14 +80,9 @@ class ReplyInProgress:
     """Why it could not begin or go on: a sentence for the page."""
     missing: bool = False
     """Whether that is because its conversation was deleted."""
-    taken_back: bool = False
-    """Whether the page that asked has the question again."""
-    withdrawn: bool = False
-    """Whether its conversation went with it, since nothing was asked there."""
     ended: threading.Event = field(default_factory=threading.Event)
     start: Start = field(init=False)
     """Yields its states; called in its turn."""
-    take_back: TakeBack = field(init=False)
 
     @property
     def asks(self) -> bool:
@@ -133,29 +126,18 @@ class InProgress:
         self._waiting: dict[tuple[int, int], list[ReplyInProgress]] = {}
         self._lock = threading.Lock()
 
-    def begin(
-        self,
-        reply: ReplyInProgress,
-        start: Start,
-        take_back: TakeBack = lambda reply: False,
-        *,
-        waits: bool = False,
-    ) -> bool:
+    def begin(self, reply: ReplyInProgress, start: Start, *, waits: bool = False) -> bool:
         """Write a reply in a thread of its own, from the states of `start(reply.stop)`; return whether that has begun.
         If another one is being written in that conversation, it has not: then it waits for the end of that one, if it
-        `waits`.
+        `waits`. Raises what the store raises; then nothing was stored.
 
-        A question is stored from now on. One that is not asked in the end goes to `take_back`, and so do those that
-        wait for a reply that fails. Where that refuses it, it stays in the conversation without a reply, or the
-        conversation goes if there is none."""
+        A question is stored from now on. If it is not asked in the end, it stays in the conversation without a reply,
+        and so do those that wait for a reply that fails."""
         place = (reply.user_id, reply.conversation_id)
-        reply.start, reply.take_back = start, take_back
+        reply.start = start
         if reply.asks and (waits or self.of(*place) is None):
-            try:
-                message = NewMessage(reply.below, reply.text, files=reply.files)
-                reply.held = self._store.messages.enqueue(*place, message, at_end=waits)
-            except Exception as error:
-                self._in_trouble(reply, error)
+            message = NewMessage(reply.below, reply.text, files=reply.files)
+            reply.held = self._store.messages.enqueue(*place, message, at_end=waits)
         with self._lock:
             if busy := place in self._replies:
                 if waits:
@@ -262,7 +244,7 @@ class InProgress:
         try:
             if reply.begun and not reply.on_screen():
                 self._store.chats.mark_unread(*place, True)
-            self._put_back(reply)
+            self._keep_unasked(reply)
         except Exception as error:  # as when the program ends meanwhile
             log.debug("a reply's end could not be noted: %s", type(error).__name__)
         following = self._next(place)
@@ -291,8 +273,9 @@ class InProgress:
                 self._in_trouble(following, error)
         return following
 
-    def _put_back(self, reply: ReplyInProgress) -> None:
-        """Give back the questions that will not be asked. If the store fails, an empty conversation stays."""
+    def _keep_unasked(self, reply: ReplyInProgress) -> None:
+        """Make the questions that will not be asked one message without a reply. If the store fails, they become one
+        when it is opened again."""
         place = (reply.user_id, reply.conversation_id)
         goes_on = reply.begun and not reply.failed
         unasked = [reply] if reply.asks and not reply.begun else []
@@ -300,22 +283,13 @@ class InProgress:
             waiting = self._waiting.get(place, [])
             unasked += [one for one in waiting if not goes_on or one.stop.is_set()]
             waiting[:] = [one for one in waiting if one not in unasked]
-        left: list[ReplyInProgress] = []
-        for one in reversed(unasked):  # each goes before what came back already
-            one.taken_back = one.take_back(one)
-            if one.taken_back:
-                self._drop(one)
-            else:
-                left.insert(0, one)
-        if left:
-            text = "\n\n".join(one.text for one in left if one.text)
-            files = [file for one in left for file in one.files]
+        if unasked:
+            text = "\n\n".join(one.text for one in unasked if one.text)
+            files = [file for one in unasked for file in one.files]
             with suppress(StoreError):  # deleted: that was wanted
                 below = self._store.messages.last(*place) if reply.begun else reply.below
-                held = [one.held for one in left if one.held is not None]
+                held = [one.held for one in unasked if one.held is not None]
                 self._store.messages.add(*place, NewMessage(below, text, files=files), held)
-        if not reply.begun:
-            reply.withdrawn = self._store.chats.discard(*place)
 
 
 # Runs a reply in a thread of its own, ahead of its reader. So decoding does not wait for the page, and all

@@ -114,9 +114,6 @@ class Follower:
             session.note = ""
             if remark := self._remark(reply) or self._lesson(reply):
                 session.remark, session.about = status.closable(remark), ""
-        if on_screen and reply.withdrawn:
-            session.gone_from(reply.conversation_id)
-            session.settings_of = None  # what the panel shows is for the next one
         update = views.chats(session)
         if not on_screen:
             return update | views.live(session) | views.tray(session)
@@ -141,7 +138,7 @@ class Follower:
         """Return the error or notice of a reply that has ended."""
         if not reply.trouble:
             return conversation.remark(reply)
-        sentence = deleted(kept=True) if reply.missing else reply.trouble
-        if reply.asks and not reply.begun and not reply.taken_back:
+        sentence = deleted(kept=False) if reply.missing else reply.trouble
+        if reply.asks and not reply.begun:
             sentence = f"“{reply.title}”: {sentence}"
         return status.error(sentence)

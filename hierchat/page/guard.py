@@ -263,7 +263,7 @@ class PageEvents:
         sentence = error.drawn if isinstance(error, Remark) else status.error(logs.error_message(error))
         try:
             if isinstance(error, NotFound):
-                return self.views.missing(session, kept=bool(session.unsent))
+                return self.views.missing(session, kept=False)
             about = SETTINGS if isinstance(error, InvalidSettings) else getattr(error, "about", "")
             return self.views.tell(session, sentence, about)
         except Exception as another:

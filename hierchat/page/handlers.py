@@ -153,7 +153,7 @@ class PageHandlers(HandlerGroup):
     def forget(self, event: PageEvent) -> Update:
         """Delete all that is stored of this user, and say how much it was."""
         session, user = event.session, event.user
-        session.conversation = None  # what is stopped before its turn goes, too
+        session.conversation = None
         chats, messages = self._service.users.counts(user)
         all_gone = self._service.forget_user(user)
         self._page.users.pop(session.name, None)

@@ -125,10 +125,8 @@ class Session:
     """The one that the screen shows."""
     begun: int = 0
     """How many replies this page has followed from its screen."""
-    asked: int = 0
-    """How many requests for a reply this page has made that were answered,"""
-    taken: int = 0
-    """and how many of them were not refused."""
+    answered: str = ""
+    """Number of the latest request for a reply, and whether it was taken or refused."""
     note: str = ""
     """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
     seen: int = UNKNOWN
@@ -176,12 +174,6 @@ class Session:
     """How a reply ended while its conversation was not on the screen."""
     about: str = ""
     """What the note or the remark is about; empty where that cannot be settled."""
-    unsent: dict[int, str] = field(default_factory=dict)
-    """Conversation (0: a new one) -> text to put back into the box there."""
-    put_back: int = 0
-    """Number of texts that were put back."""
-    back: str = ""
-    """JSON for the page: the number of times that text was put back, and the texts of the last time by conversation."""
     pending: dict[Any, Any] = field(default_factory=dict)
     """Values of Gradio's controls that the page has to fetch."""
     fetch: int = 0
@@ -221,12 +213,10 @@ class Session:
         return taken
 
     def gone_from(self, conversation: int) -> None:
-        """Note that a chat is gone: text and files to be sent there stay in the box, if it is on the screen."""
+        """Note that a chat is gone: files to be sent there stay beside the box, if it is on the screen."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None
-            if text := self.unsent.pop(conversation, ""):
-                self.unsent[0] = text
             self.attached.setdefault(0, [])[:0] = files
 
     @property

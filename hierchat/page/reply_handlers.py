@@ -8,6 +8,7 @@ import binascii
 import re
 import threading
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,11 +24,13 @@ from hierchat.page.guard import EACH, HandlerGroup, Remark
 from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, open_conversation, read_ahead
 from hierchat.page.views import Update
 from hierchat.runtime.template import PromptError
-from hierchat.store import NotFound
+from hierchat.store import NotFound, StoreError
 from hierchat.store.records import ChatSettings, Message
 from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, with_files
 
 MOST_FILES = 20
+_REMEMBERED = 1_000
+"""Requests, of all pages, that a page which was loaded again may ask about."""
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
 _KEY = re.compile(r"[0-9a-f]{32}")
@@ -46,24 +49,38 @@ class ReplyHandlers(HandlerGroup):
     """Handles the events that write a reply."""
 
     def wire(self) -> None:
-        shown = [self._parts.controls]
-        self._ask_on("hc_send", self.send, shown)
-        self._ask_on("hc_example", self.example, shown)
-        self._ask_on("hc_edit", self.edit, shown)
-        self._ask_on("hc_again", self.again, shown)
-        self._ask_on("hc_continue", self.resume, shown)
+        self._taken = deque[tuple[int, int]](maxlen=_REMEMBERED)
+        """User and number of each request that was not refused."""
+        self._ask_on("hc_send", self.send, keeps=True)
+        self._ask_on("hc_edit", self.edit, keeps=True)
+        self._ask_on("hc_example", self.example)
+        self._ask_on("hc_again", self.again)
+        self._ask_on("hc_continue", self.resume)
+        self._page.on("hc_asked", self.asked, outputs=[], **EACH)
         self._page.on("hc_tool", self.answer_call, outputs=[], apart=True)
 
-    def _ask_on(self, trigger: Any, handler: Callable[..., Update | None], inputs: Sequence[Any]) -> None:
-        """Connect a handler that asks for a reply. The page waits until it was taken or refused (buttons.js)."""
+    def _ask_on(self, trigger: str, handler: Callable[[PageEvent], Update], *, keeps: bool = False) -> None:
+        """Connect a handler that asks for a reply. The page waits until it was taken or refused (buttons.js); what is
+        refused is in the box then, if the page `keeps` it."""
 
-        def acknowledged(event: PageEvent, *values: Any) -> Update | None:
+        def acknowledged(event: PageEvent) -> Update:
+            session, answer = event.session, "refused"
             try:
-                return handler(event, *values)
+                update = handler(event)
+                answer = "taken"
+                self._taken.append((event.user, event.step))
+                return update
+            except NotFound:
+                return self._views.missing(session, kept=keeps)
             finally:
-                event.session.asked += 1
+                session.answered = f"{event.step} {answer}"
 
-        self._page.on(trigger, acknowledged, inputs, **EACH)
+        self._page.on(trigger, acknowledged, [self._parts.controls], **EACH)
+
+    def asked(self, event: PageEvent) -> None:
+        """Answer a request once more, for a page that was loaded again before it knew the answer."""
+        answer = "taken" if (event.user, event.step) in self._taken else "refused"
+        event.session.answered = f"{event.step} {answer}"
 
     def send(self, event: PageEvent) -> Update:
         """Send the text of the box to the open conversation, or queue it behind its reply in progress."""
@@ -83,14 +100,8 @@ class ReplyHandlers(HandlerGroup):
             self._service.require_room(with_files(text, files), sampling, told)
         except PromptError as error:  # before anything is stored, and without waiting for a turn
             raise Remark(str(error), LENGTH) from error
-        try:
-            below = self._below(session)
-        except NotFound:
-            return self._views.missing(session, kept=True)
-        reply = self._question(session, below, text, event.controls.compare, files)
-        session.release(attached)
-        self._page.kept.drop(user, attached)
-        return self._ask(session, reply, settings, waits=True)
+        reply = self._question(session, self._below(session), text, event.controls.compare, files)
+        return self._ask(session, reply, settings, attached, waits=True)
 
     def example(self, event: PageEvent) -> Update:
         session = event.session
@@ -103,15 +114,12 @@ class ReplyHandlers(HandlerGroup):
     def edit(self, event: PageEvent) -> Update:
         """Send a new version of a question: a sibling of the old one."""
         session = event.session
-        chat = session.conversation or 0
-        session.unsent[chat] = event.text  # not lost, whatever comes
         if self._views.now(session) is not None:
             raise Remark(_(_STAYS), notice=True)
         settings = chat_settings.taken(self._service, event)
         edited = self._on_path(session, event.id)
         if edited.role != "user":
             raise Remark(_(_GONE))
-        del session.unsent[chat]
         files = [one for one in self._service.chats.attachments(event.user, edited.id) if not one.number]
         reply = self._question(session, edited.parent_id, event.text, event.controls.compare, files)
         return self._ask(session, reply, settings)
@@ -173,14 +181,21 @@ class ReplyHandlers(HandlerGroup):
     def _question(
         self, session: Session, below: int | None, text: str, compare: bool, files: Sequence[Any] = ()
     ) -> ReplyInProgress:
-        """Make a question below a message. A new conversation is stored from now on; it goes if nothing is asked."""
+        """Make a question below a message. A new conversation is stored from now on."""
         conversation = open_conversation(self._service, session)
         return self._in_progress(session, conversation, text=text, files=files, below=below, compared=compare)
 
     def _ask(
-        self, session: Session, reply: ReplyInProgress, settings: ChatSettings, *, waits: bool = False
+        self,
+        session: Session,
+        reply: ReplyInProgress,
+        settings: ChatSettings,
+        attached: Sequence[Attached] = (),
+        *,
+        waits: bool = False,
     ) -> Update:
-        """Send a question and draw its reply. `waits`: behind one in progress; else it then goes back into the box."""
+        """Send a question with what is attached, and draw its reply. `waits`: behind one in progress, if there is one.
+        Raises Remark if it may not wait, and what the store raises; then nothing was sent."""
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
@@ -190,14 +205,25 @@ class ReplyHandlers(HandlerGroup):
                 return self._service.compare(reply.user_id, reply.question, made, stop, session.pair)
             return self._service.send(reply.user_id, reply.question, made, stop)
 
-        take_back = partial(self._take_back, session)
-        if self._service.in_progress.begin(reply, start, take_back, waits=waits):
-            return self._begun(session, reply)
-        if waits:
-            session.taken += 1
-            return self._views.tray(session)
-        take_back(reply)
-        return self._views.tray(session) | self._views.tell(session, status.notice(_(_STAYS)))
+        try:
+            begun = self._service.in_progress.begin(reply, start, waits=waits)
+        except NotFound:
+            raise
+        except StoreError:
+            self._discard(session, reply.conversation_id)
+            raise
+        if not begun and not waits:
+            raise Remark(_(_STAYS), notice=True)
+        session.release(attached)
+        self._page.kept.drop(session.user, attached)
+        return self._begun(session, reply) if begun else self._views.tray(session)
+
+    def _discard(self, session: Session, conversation: int) -> None:
+        """Remove a conversation that was begun for a question which could not be stored."""
+        with suppress(StoreError):
+            if self._service.chats.discard(session.user, conversation):
+                session.gone_from(conversation)
+                session.settings_of = None  # what the panel shows is for the next one
 
     def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Update:
         """Begin a reply to what is stored already, and draw it."""
@@ -206,7 +232,6 @@ class ReplyHandlers(HandlerGroup):
         return self._begun(session, reply)
 
     def _begun(self, session: Session, reply: ReplyInProgress) -> Update:
-        session.taken += 1
         session.listed = PAGE  # a long list would slow each frame of the reply
         session.remark = session.note = ""
         session.until = None
@@ -214,19 +239,6 @@ class ReplyHandlers(HandlerGroup):
         with suppress(NotFound):  # it could not begin, and its conversation went with it: its end tells why
             return self._views.everything(session)
         return {}
-
-    def _take_back(self, session: Session, reply: ReplyInProgress) -> bool:
-        """Put a question back into the box, with its files, while the page shows that chat; return whether it does.
-        A page whose stream has ended may be gone, or loaded anew: it would never show the text."""
-        here = session.conversation == reply.conversation_id
-        if session.gone or not session.screen.streams or not here:
-            return False
-        chat = reply.conversation_id
-        if reply.text:
-            session.unsent[chat] = "\n\n".join(filter(None, [reply.text, session.unsent.get(chat)]))
-        attached = session.attached.setdefault(chat, [])
-        self._page.kept.back(reply.user_id, attached, reply.files)
-        return True
 
 
 class AttachingHandlers(HandlerGroup):

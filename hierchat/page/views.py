@@ -1,6 +1,5 @@
 """Build updates of the page, dictionaries from component to value: what every handler answers with."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -66,19 +65,13 @@ class Views:
         return self.step(session) | timer
 
     def words(self, session: Session) -> dict[str, str]:
-        """Return the values that the page's script needs (stream.js); takes the text that returns to the box."""
-        if session.unsent:
-            session.put_back += 1
-            texts = [(chat, session.unsent.pop(chat)) for chat in list(session.unsent)]
-            session.back = json.dumps([session.put_back, texts])
+        """Return the values that the page's script needs (stream.js)."""
         return {
             "step": str(session.step),
             "place": self._place(session),
             "busy": str(session.reply.number if session.reply else ""),
             "begun": str(session.begun),
-            "asked": str(session.asked),
-            "taken": str(session.taken),
-            "back": session.back,
+            "answered": session.answered,
             "fetch": str(session.fetch),
         }
 

@@ -55,22 +55,15 @@ class Begun:
         self.user = store.users.ensure("ann")
         self.chat = store.chats.create(self.user)
         self.reply = ReplyInProgress(self.user, self.chat, "Question")
-        self.back: list[str] = []
-        """Texts that came back to their page, each before those that came sooner."""
-
-    def take_back(self, reply: ReplyInProgress) -> bool:
-        self.back.insert(0, reply.text)
-        return True
 
     def begin(self) -> Begun:
-        assert self.replies.begin(self.reply, self.script.start, self.take_back)
+        assert self.replies.begin(self.reply, self.script.start)
         return self
 
-    def add(self, text: str, script: Script | None = None, *, back: bool = False) -> ReplyInProgress:
+    def add(self, text: str, script: Script | None = None) -> ReplyInProgress:
         """Have another message wait for the reply's end."""
         reply = ReplyInProgress(self.user, self.chat, text, [Attachment(f"{text}.txt", 1, "x")])
-        start, to = (script or self.script).start, self.take_back if back else lambda reply: False
-        assert not self.replies.begin(reply, start, to, waits=True)
+        assert not self.replies.begin(reply, (script or self.script).start, waits=True)
         return reply
 
     def write(self, reply: ReplyInProgress | None = None, script: Script | None = None) -> None:
@@ -148,19 +141,19 @@ def test_what_waits_goes_out_when_the_reply_has_ended(one: Begun) -> None:
     assert one.replies.all_of(one.user) == []
 
 
-def test_what_waits_for_a_reply_that_failed_goes_back_or_stays_in_the_chat(one: Begun) -> None:
+def test_what_waits_for_a_reply_that_failed_stays_in_the_chat_behind_it(one: Begun) -> None:
     one.begin()
-    for text in ("Second", "Third", "Fourth"):
-        one.add(text, back=text == "Third")
+    for text in ("Second", "Third"):
+        one.add(text)
     one.script.error = RuntimeError("no luck")
     one.script.steps.release()
     assert one.reply.wait(PATIENCE)
-    assert one.back == ["Question", "Third"]
+    assert one.reply.trouble
     assert one.replies.waiting(one.user) == one.replies.all_of(one.user) == []
     (message,) = one.store.messages.path(one.user, one.chat)
-    assert message.text == "Second\n\nFourth"
+    assert message.text == "Question\n\nSecond\n\nThird"
     files = one.store.messages.attachments(one.user, message.id)
-    assert [file.name for file in files] == ["Second.txt", "Fourth.txt"]
+    assert [file.name for file in files] == ["Second.txt", "Third.txt"]
 
 
 def test_all_stopped_nothing_that_waits_goes_out(one: Begun) -> None:
@@ -172,11 +165,10 @@ def test_all_stopped_nothing_that_waits_goes_out(one: Begun) -> None:
     assert one.texts() == ["Second"]
 
 
-def test_what_nobody_answered_stays_in_its_chat_once_where_its_page_is_gone(one: Begun) -> None:
-    one.replies.begin(one.reply, one.script.start)
+def test_what_is_stopped_before_its_turn_stays_in_its_chat_once(one: Begun) -> None:
+    one.begin()
     one.add("Second")
     one.end()
-    assert not one.reply.withdrawn
     assert one.held() == []
     one.store.close()
     with Store.open(one.store.path) as again:
@@ -216,7 +208,7 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn_or_taken_out_b
     one.script.before = lambda: one.store.messages.add(one.user, one.chat, question, [one.reply.held or 0])
     one.begin()
     assert one.held() == ["Question"]
-    one.add("Second", back=True)
+    one.add("Second")
     third = one.add("Third")
     refused = ReplyInProgress(one.user, one.chat, "Refused")
     assert not one.replies.begin(refused, one.script.start)
@@ -229,28 +221,19 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn_or_taken_out_b
     assert one.held() == ["Second"]
     one.replies.stop(one.user)
     one.end()
-    assert one.held() == []  # it went back to its page
-    assert one.texts() == ["Question"]
+    assert one.held() == []
+    assert one.texts() == ["Question", "Second"]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no luck"), StoreError("The disk is full.")])
-def test_a_question_that_is_not_asked_goes_back_to_its_page(
-    one: Begun, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_a_question_that_cannot_be_stored_is_not_begun(one: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*place: object, **more: object) -> int:
-        raise error
+        raise StoreError("The disk is full.")
 
-    if isinstance(error, StoreError):
-        monkeypatch.setattr(Messages, "enqueue", full)
-    one.script.error = error
-    one.replies.begin(one.reply, one.script.start, one.take_back)
-    one.script.steps.release()
-    assert one.reply.wait(PATIENCE)
-    assert one.back == ["Question"]
-    assert one.reply.trouble
-    assert one.reply.withdrawn
+    monkeypatch.setattr(Messages, "enqueue", full)
+    with pytest.raises(StoreError):
+        one.begin()
+    assert one.replies.all_of(one.user) == []
     assert one.script.written == 0
-    assert one.store.chats.find(one.user) == []
 
 
 def counting(stop: threading.Event, seen: list[int], last: int = 10**9) -> Generator[int, None, None]:

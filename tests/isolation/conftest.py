@@ -72,6 +72,6 @@ def writing(service: FakeService, secrets: Secrets) -> tuple[ReplyInProgress, Re
             pass
         yield from ()
 
-    assert service.in_progress.begin(first, start, lambda reply: True)
-    assert not service.in_progress.begin(second, start, lambda reply: True, waits=True)
+    assert service.in_progress.begin(first, start)
+    assert not service.in_progress.begin(second, start, waits=True)
     return first, second

@@ -2,10 +2,11 @@
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import count
 from operator import eq
 from typing import Any
 
@@ -29,6 +30,7 @@ class Visitor:
     stream: Stream | None = None
     """Of the page, once it is open."""
     _config: dict[str, Any] = field(default_factory=dict)
+    _steps: Iterator[int] = field(default_factory=partial(count, 1))
 
     def __post_init__(self) -> None:
         form = {"username": self.name, "password": self.password}
@@ -58,13 +60,15 @@ class Visitor:
 
     def call(self, listener: int, data: list[Any], event: Any = None) -> str:
         """All that the server says to one event, up to its end and that of a reply, and what the page shows then."""
-        asked = self.stream.shows["asked"] if self.stream else ""
+        answered = self.stream.shows["answered"] if self.stream else ""
+        if isinstance(event, dict):
+            event = {**event, "step": next(self._steps)}
         told = self.begin(listener, data, event).text
         if self.stream is None:
             return told
         until(lambda: not RUNNING)
         self.shown()
-        if self.stream.shows["asked"] != asked:
+        if self.stream.shows["answered"] != answered:
             self.stream.until(lambda: not self.stream or not self.stream.shows["busy"])
         return told + "".join(self.stream.shows.values())
 

@@ -100,11 +100,9 @@ class Word:
     """Where it was typed, or sent."""
     sent: bool = False
     edited: bool = False
-    """Whether it was sent from the editor: then it goes back into the box while a reply is written."""
-    stopped: bool = False
-    """Whether *Stop* was pressed since: a question whose reply has not begun goes back into the box."""
+    """Whether it was sent from the editor: while a reply is written, it goes into the box."""
     again: bool = False
-    """Whether the tab was loaded anew while it was on its way: then the box may hold it still."""
+    """Whether the tab was loaded anew while it was on its way: if the server did not get it, the box holds it still."""
 
 
 @dataclass
@@ -255,9 +253,6 @@ class Walk:
                     word = self._words[name]
                     if not word.sent:
                         word.place, word.sent = tab.place, True
-            case "stopped":
-                for word in self._words.values():
-                    word.stopped |= word.sent
             case "edited":
                 self._words[entry["word"]] = Word(tab, tab.place, sent=True, edited=True)
             case "deleted":
@@ -339,7 +334,7 @@ class Walk:
             ]
             there = f"asked in {asked}, in boxes of {[(tab.name, at) for tab, at in kept]}"
             said = f"{name}, of {word.tab.name} at {word.place} ({place}), is {there}."
-            if len(asked) + len(kept) > 1 + word.again or any(tab is not word.tab for tab, _ in kept):
+            if len(asked) + len(kept) > 1 or any(tab is not word.tab for tab, _ in kept):
                 raise WrongScreen(said)
             if place.isdecimal() and (int(place) in self._gone or int(place) not in stored.chats):
                 continue  # deleted, with what was sent there
@@ -357,7 +352,7 @@ class Walk:
             if not word.again and not ({str(chat) for chat in asked} | {at for _, at in kept} <= may):
                 raise WrongScreen(f"Elsewhere: {said}")
             if kept and not asked and word.sent:
-                if not (word.again or word.edited or word.stopped):
+                if not (word.again or word.edited):
                     raise WrongScreen(f"Not sent: {said}")
                 word.sent = False
 

@@ -223,3 +223,45 @@ def test_of_presses_on_several_chats_before_an_answer_none_is_dropped(
     goes_on.set()
     expect(chat.titles).to_have_text(["C"])
     assert [one.id for one in service.store.chats.find(service.user)] == chats[2:]
+
+
+DEAF = """
+    window.EventSource = class extends window.EventSource {
+        set onmessage(then) {
+            super.onmessage = (event) => { if (!sessionStorage.getItem('deaf')) then(event); };
+        }
+    };"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_message_is_sent_once_where_its_tab_is_loaded_again_before_the_answer(
+    chat: Chat, service: FakeService, arrives: bool
+) -> None:
+    def drop(route: Route) -> None:
+        if '"Hello"' in (route.request.post_data or ""):
+            route.abort()
+        else:
+            route.continue_()
+
+    chat.page.add_init_script(DEAF)
+    first = prepared(chat, service)
+    chat.page.evaluate("sessionStorage.setItem('deaf', 1)")
+    if not arrives:
+        chat.page.route("**/run/*", drop)
+    chat.send("Hello")
+    if arrives:
+        chat.until(lambda: bool(service.asked))
+    chat.page.evaluate("sessionStorage.removeItem('deaf')")
+    chat.open(f"?c={first}")
+    chat.page.unroute_all()
+    expect(chat.box).to_have_value("" if arrives else "Hello", timeout=driving.PATIENCE_MS)
+    expect(chat.questions).to_have_count(2 if arrives else 1)
+    chat.idle()
+    chat.until(lambda: chat.page.evaluate("sessionStorage.getItem('hc-asked')") is None)
+    if not arrives:
+        chat.box.press("Enter")
+        expect(chat.box).to_have_value("")
+        expect(chat.questions).to_have_count(2)
+        chat.idle()
+    assert [text for text, _ in service.asked] == ["Hello"]

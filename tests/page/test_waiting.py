@@ -56,14 +56,16 @@ def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: 
     service.script.hold()
     chat.begin("First")
     chat.new()
-    queued("Second")
+    queued("Halted")
     chat.box.fill("Typed meanwhile")
     chat.stop.click()
     chat.idle()
-    expect(chat.box).to_have_value("Second\n\nTyped meanwhile")
-    expect(chat.titles).to_have_text(["First"])  # no empty chat stays
+    expect(chat.questions).to_have_text(["Halted"])
+    expect(chat.page.get_by_text("Not answered")).to_be_visible()
+    expect(chat.box).to_have_value("Typed meanwhile")
     expect(chat.live).to_contain_text("Still writing in “First”")
 
+    chat.new()
     queued("Second")
     chat.go_to("First")
     expect(chat.words.last).to_contain_text("Here is")
@@ -85,4 +87,4 @@ def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: 
     expect(chat.page.locator(".hc-branches")).to_have_count(0)
     chats, path = service.store.chats.find(service.user), service.store.messages.path
     asked = [[one.text for one in path(service.user, chat.id) if one.role == "user"] for chat in chats]
-    assert sorted(asked) == [["First"], ["Second", "Fourth"], ["Third"]]
+    assert sorted(asked) == [["First"], ["Halted"], ["Second", "Fourth"], ["Third"]]

@@ -40,10 +40,6 @@ def _app_over(service: Any) -> Any:
     return build_app(service)
 
 
-def _wake() -> None:
-    """Nothing waits for what is new."""
-
-
 class Visitor:
     """One open page. What is joined to an action runs to its end before the next one."""
 
@@ -57,14 +53,8 @@ class Visitor:
         self._labels = {block._id: label for block, label in labels}
         self._values = {id: getattr(block, "value", None) for id, block in self._components.items()}
         self._properties: dict[int, dict[str, Any]] = {}
-        self._sent, self._taken, self._back = "", 0, ""
+        self._sent, self._number = "", 0
         self._run(None, "load")
-        self.has_a_stream(True)
-
-    def has_a_stream(self, has: bool) -> None:
-        """Have the page's stream be open, as in a browser, or not, as where the page was left."""
-        streams = self.app.page_events.sessions.find(self.key).screen.streams
-        streams.add(_wake) if has else streams.discard(_wake)
 
     def press(self, act: str, **data: Any) -> None:
         """Press a button of generated HTML: `id`, `text` and what else it carries."""
@@ -93,8 +83,8 @@ class Visitor:
         """Send a text, or what stands in the box, and wait for the end of the reply."""
         if text is not None:
             self.give("hc-box", text)
-        self._sent = self.html("hc-box")
-        self.press("hc_send", text=self._sent)
+        self._sent, self._number = self.html("hc-box"), self._number + 1
+        self.press("hc_send", text=self._sent, step=self._number)
 
     def details(self) -> str:
         """Open the details of the last reply; the thread as shown."""
@@ -161,11 +151,6 @@ class Visitor:
         if session.pending:
             (fetch,) = (one for one in self.app.fns.values() if ("hc_fetch" in str(one.targets)))
             list(self._called(fetch, None))
-        if (back := self.shows["back"]) != self._back:  # as unsent.js does
-            self._back, box = back, self._find("hc-box")
-            text, there = json.loads(back)[1][-1][1], self.html("hc-box")
-            there = there.removeprefix(text).strip()
-            self._values[box._id] = f"{text}\n\n{there}" if there else text
 
     def leave(self) -> None:
         """Close the page."""
@@ -199,14 +184,14 @@ class Visitor:
         targets = {(id, event) for id in on}
         joined = [one for one in self.app.fns.values() if one.fn and targets & set(one.targets)]
         assert joined, (control, event)
-        asked = self.shows.get("asked")
+        answered = self.shows.get("answered")
         for function in joined:
             yield from self._called(function, data)
             for after in self.app.fns.values():
                 if after.fn and after.trigger_after == function._id:
                     yield from self._called(after, data)
         self.look()
-        if asked is not None and self.shows.get("asked") != asked:
+        if answered is not None and self.shows.get("answered") != answered:
             yield from self._followed()
 
     def _followed(self) -> Iterator[None]:
@@ -238,7 +223,7 @@ class Visitor:
                     self._values[component._id] = drawn["value"]
             elif not isinstance(drawn, gr.Timer):
                 self._values[component._id] = drawn
-        if int(self.shows.get("taken", 0)) > self._taken:  # as unsent.js does
-            self._taken, box = int(self.shows["taken"]), self._find("hc-box")
+        if self._sent and self.shows.get("answered") == f"{self._number} taken":  # as unsent.js does
+            box = self._find("hc-box")
             self._values[box._id] = self.html("hc-box").removeprefix(self._sent)
             self._sent = ""
