@@ -12,7 +12,8 @@ const ASKS = ['hc_send', 'hc_example', 'hc_edit', 'hc_again', 'hc_continue'];
 const ASKED_MS = 60_000; // after which an answer is not waited for any more
 const ASKED = 'hc-asked';
 const early = []; // what waits, in its order: { act, given, request }
-let asked = null; // the request for a reply that is not answered yet: its number, and the chat and text of one that has some
+// The request for a reply that is not answered yet: its number, and the chat and text of one that has some.
+let asked = JSON.parse(sessionStorage.getItem(ASKED) || 'null');
 let stepSent = 0; // number of the last step that the server was told of
 const toServer = trigger;
 // `request`: of a message, the chat and the text; if it is not from the box, the question that was `edited`.
@@ -47,18 +48,16 @@ function answered(how) {
   asked = null;
   noteAsked();
   if (request.edited) editSent(request.edited);
-  if (how === 'taken' && !request.edited) leftTheBox(request);
+  if (how === 'taken' && request.text && !request.edited) leftTheBox(request);
   if (how === 'refused' && request.edited) intoTheBox(request);
+  else if (how === 'refused') for (const one of underWay(request.chat)) one.behind = request.text;
   sendEarly();
 }
 onWord.answered = (said) => {
   const [number, how] = said.split(' ');
   if (asked && Number(number) === asked.number) answered(how);
 };
-function askAgain() {
-  const unanswered = JSON.parse(sessionStorage.getItem(ASKED) || 'null');
-  if (unanswered) asksFor('hc_asked', {}, unanswered);
-}
+const askAgain = () => { if (asked) asksFor('hc_asked', {}, asked); };
 
 // Messages of a chat that the server has not taken yet: their texts stand at the beginning of its box until then.
 const underWay = (of = chatOfBox) => [asked, ...early.filter(({ act }) => act === 'hc_send').map(({ request }) => request)]

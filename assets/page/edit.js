@@ -17,7 +17,7 @@ const EDITED = 'hc-edited-'; // and the id of a message: what was typed in an ed
 const EDITING = 'hc-editing'; // the message whose editor is open: a reload opens it again
 const MOST_MEASURED = 20_000; // characters; to measure more after each key would take longer than the key
 let editor = null;
-let sentId = null; // of the message whose editor was sent, until the server's answer changes the chat
+let sentId = null; // of the reply whose editor was sent, until the server's answer changes the chat
 
 function closeEditor() {
   if (!editor) return;
@@ -43,7 +43,10 @@ acts.hc_edit_reply = ({ button, id }) => {
   const text = article.querySelector('[data-act=hc_copy]').dataset.text;
   edit(button, id, article.querySelector('.hc-text, .hc-spans') || article, text, {
     name: _('Edit the reply'), save: _('Save'), saves: _('Save as your version of the reply'),
-    sends: (given) => { if (given !== text) trigger('hc_edit_reply', { id, text: given }); },
+    sends: (given) => {
+      if (given !== text) trigger('hc_edit_reply', { id, text: given });
+      sentId = id;
+    },
   });
 };
 
@@ -87,7 +90,6 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
     leave();
     keepText(EDITED + id, field.value);
     sessionStorage.setItem(EDITING, id);
-    sentId = id;
     sends(field.value);
   };
   form.onkeydown = (event) => {

@@ -24,8 +24,13 @@ function fillBox(text) {
   box().dispatchEvent(new Event('input', { bubbles: true }));
 }
 
-// A message that the server has taken leaves the box, or what is kept of that of another chat; what was typed since stays.
-const without = (all, { text }) => (text && all.startsWith(text) ? all.slice(text.length).trimStart() : all);
+// A message that the server has taken leaves the box, or what is kept of that of another chat; what was typed since stays, and
+// so does what was refused and stands before it.
+const without = (all, { text, behind = '' }) => {
+  const rest = behind ? all.slice(behind.length).trimStart() : all;
+  if (!text || !all.startsWith(behind) || !rest.startsWith(text)) return all;
+  return [behind, rest.slice(text.length).trimStart()].filter(Boolean).join(' ');
+};
 function leftTheBox(message) {
   const { chat } = message;
   if (chat === chatOfBox) fillBox(without(box().value, message));

@@ -320,18 +320,23 @@ class Walk:
 
     def _judge_words(self, stored: "Stored", owns: dict[str, Any]) -> None:
         """Each word is in the chat from whose screen it was sent, or still in the box there; once. A box of a chat that
-        was deleted does not count."""
-        for name, word in self._words.items():
+        was deleted does not count. An edited message that was on its way in a tab which was loaded again is in its
+        editor; there it may be edited again."""
+        editors = {word for own in owns.values() for text in own["editors"] for word in WORD.findall(text)}
+        for name, word in [*self._words.items()]:
+            if word.again and word.edited and name in editors and name not in stored.words:
+                del self._words[name]
+                continue
             place = self._resolved(word.place, stored)
             asked = stored.words.get(name, [])
-            kept = [
+            boxes = [
                 (tab, at)
                 for tab in self.tabs
                 for at, text in self._kept(tab, owns[tab.name]).items()
-                if at == "0" or int(at) not in self._gone
                 for found in WORD.findall(text)
                 if found == name
             ]
+            kept = [(tab, at) for tab, at in boxes if at == "0" or int(at) not in self._gone]
             there = f"asked in {asked}, in boxes of {[(tab.name, at) for tab, at in kept]}"
             said = f"{name}, of {word.tab.name} at {word.place} ({place}), is {there}."
             if len(asked) + len(kept) > 1 or any(tab is not word.tab for tab, _ in kept):
@@ -345,7 +350,7 @@ class Walk:
             if word.place.startswith("view"):  # typed before the box went
                 may = {at for _, at in kept}
             gone = place.startswith("new") and bool(stored.ever & self._gone)
-            if not asked and not kept and not gone:
+            if not asked and not boxes and not gone:
                 raise WrongScreen(f"Lost: {said}")
             if asked and not word.sent:
                 raise WrongScreen(f"Never sent: {said}")

@@ -157,6 +157,7 @@
     box: box()?.value ?? '',
     unsent: Object.fromEntries(Object.entries(sessionStorage).filter(([name]) => name.startsWith('hc-unsent-'))
       .map(([name, kept]) => [name.slice('hc-unsent-'.length), kept])),
+    editors: Object.entries(sessionStorage).filter(([name]) => name.startsWith('hc-edited-')).map(([, kept]) => kept),
     sought: search()?.value ?? '',
     line: text('#hc-live').join(' '),
   });

@@ -4,10 +4,11 @@ import random
 import re
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Error, Route, expect
 
 from hierchat.page.views import Views
 from hierchat.runtime.prompt import MessageTooLong
@@ -238,9 +239,11 @@ DEAF = """
 def test_a_message_is_sent_once_where_its_tab_is_loaded_again_before_the_answer(
     chat: Chat, service: FakeService, arrives: bool
 ) -> None:
+    held: list[Route] = []
+
     def drop(route: Route) -> None:
         if '"Hello"' in (route.request.post_data or ""):
-            route.abort()
+            held.append(route)
         else:
             route.continue_()
 
@@ -255,6 +258,9 @@ def test_a_message_is_sent_once_where_its_tab_is_loaded_again_before_the_answer(
     chat.page.evaluate("sessionStorage.removeItem('deaf')")
     chat.open(f"?c={first}")
     chat.page.unroute_all()
+    for route in held:
+        with suppress(Error):  # its page is gone
+            route.abort()
     expect(chat.box).to_have_value("" if arrives else "Hello", timeout=driving.PATIENCE_MS)
     expect(chat.questions).to_have_count(2 if arrives else 1)
     chat.idle()
