@@ -101,10 +101,16 @@ acts.hc_models_to = ({ text }) => {
 // A question takes the place of the button that was pressed, and the focus.
 let questioned = '';
 const unfoldedModels = new Set(); // what was unfolded stays so: an update takes the attribute away
+const toldOf = new Set(); // models whose details the server draws, since they were opened
 const foldOf = (node) => node.closest('.hc-model').dataset.model;
 on('click', (event) => {
   const summary = event.target.closest('#hc-models-list summary');
-  if (summary && !unfoldedModels.delete(foldOf(summary))) unfoldedModels.add(foldOf(summary));
+  if (!summary || unfoldedModels.delete(foldOf(summary))) return;
+  const name = foldOf(summary);
+  unfoldedModels.add(name);
+  if (toldOf.has(name)) return;
+  toldOf.add(name);
+  trigger('hc_model_details', { text: name });
 }, { capture: true });
 
 // A click anywhere in a row opens it, unless it was on a button, or selected text.

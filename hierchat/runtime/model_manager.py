@@ -2,15 +2,17 @@
 
 import math
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from hierchat.models import device_memory
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch import bring
-from hierchat.models.fetch.bring import fetched_size, is_fetched, weight_bytes
+from hierchat.models.fetch.bring import absent_bytes, fetched_size, is_fetched
 from hierchat.models.load.add import Described, add, add_described, own_names, remove_model
 from hierchat.models.load.check import (
     FLOAT_BYTES,
@@ -33,6 +35,7 @@ from hierchat.store.records import ModelSpeed
 Presence = Literal["here", "partly", "absent"]
 TINY = 400_000_000
 """Parameters below which a model knows too little to work with."""
+_LOOK_SECONDS = 1.0
 NOBODY = 0
 """No user: what all of them are told depends on nobody's replies."""
 READABLE = 6.0
@@ -106,15 +109,15 @@ class ModelManager:
         self._slot = slot
         self._speeds = speeds
         self.cancel, self.eject = slot.cancel, slot.eject
-        self._device = best_device()
+        self._device = device_memory.best_device()
         self.downloads = Downloads(bring, slot.backend)
         self.hub = HubSearch(self._judged)
         self._measuring = threading.Lock()
         self._looking = threading.Lock()
         self._advice: dict[tuple[str, ...], ModelRow | None] = {}
         """The model to use in place of a tiny one, by that, those that are here, and how fast memory is read."""
-        self._refused: dict[tuple[str, int], str] = {}
-        """Why a model cannot be computed at all, empty where it can, by the entry and the bytes that are here."""
+        self._refused: dict[str, tuple[ModelEntry, int, str]] = {}
+        """By a model's name its entry, the bytes that are here, and why it cannot be computed at all; empty: it can."""
 
     @property
     def names(self) -> list[str]:
@@ -135,19 +138,28 @@ class ModelManager:
         computing = self._slot.leaving or self._measuring.locked() or self._looking.locked()
         return computing or self.downloads.busy or self.hub.busy
 
+    def prepare(self) -> None:
+        """Look at all models in the background once the first one is loaded: each file's head takes 0.1 s."""
+
+        def look() -> None:
+            while self._slot.status.phase not in ("none", "ready", "failed"):
+                time.sleep(_LOOK_SECONDS)
+            with suppress(ModelError):
+                self.rows(NOBODY)
+
+        threading.Thread(target=look, name="models", daemon=True).start()
+
     def rows(self, user_id: int) -> list[ModelRow]:
         """List all models, those that are here first, then the smaller before the larger."""
         own, speeds = own_names(), self._speeds.speeds(user_id)
-        bandwidth, held = kept_bandwidth(), self._held  # once: they may change meanwhile
-        models = self._slot.catalogue.models
-        here = {name for name, entry in models.items() if is_fetched(entry, self._device)}
+        bandwidth, free = kept_bandwidth(), self._free  # once: they may change meanwhile
         rows: list[ModelRow] = []
-        for entry in models.values():
-            have = fetched_size(entry, self._device)
+        for entry in self._slot.catalogue.models.values():
+            here, have = is_fetched(entry, self._device), fetched_size(entry, self._device)
             served = self._slot.model
             partly = have and not entry.source_on(self._device).folder
-            weights = weight_bytes(entry, self._device)
-            found = self._fit(entry, have, weights, held)
+            weights = (have or None) if here else absent_bytes(entry, self._device)
+            found = self._fit(entry, have, weights, free)
             step = expected_step(entry, self._device, self._slot.backend)
             expected = expected_speed(entry, self._device, bandwidth, step, self._slot.backend, weights)
             speed, disturbed = _told(speeds.get(entry.name), expected)
@@ -158,7 +170,7 @@ class ModelManager:
                 entry.size.parameters if entry.size else None,
                 weights,
                 have,
-                "here" if entry.name in here else "partly" if partly else "absent",
+                "here" if here else "partly" if partly else "absent",
                 found,
                 speed,
                 entry.drafts,
@@ -319,21 +331,24 @@ class ModelManager:
         if weights and entry.size and not in_blocks:
             weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
         return Judged(
-            fit(entry, self._device, backend, self._held, weights),
+            fit(entry, self._device, backend, self._free, weights),
             expected_speed(entry, self._device, kept_bandwidth(), described.step, backend, weights),
         )
 
     @property
-    def _held(self) -> int:
-        return held_memory(self._device) if self._slot.model else 0
+    def _free(self) -> int:
+        """Return the bytes of memory that another model could use in place of the loaded one."""
+        held = device_memory.held_memory(self._device) if self._slot.model else 0
+        return device_memory.free_memory(self._device) + held
 
-    def _fit(self, entry: ModelEntry, have: int, weights: int | None, held: int) -> Fit:
-        key = (entry.model_dump_json(), have)
-        if key not in self._refused:
-            self._refused[key] = refusal(entry, self._device, self._slot.backend)
-        if self._refused[key]:
-            return Fit("no", self._refused[key])
-        return fit(entry, self._device, self._slot.backend, held, weights)
+    def _fit(self, entry: ModelEntry, have: int, weights: int | None, free: int) -> Fit:
+        known = self._refused.get(entry.name)
+        if known is None or known[:2] != (entry, have):
+            refused = refusal(entry, self._device, self._slot.backend)
+            known = self._refused[entry.name] = (entry, have, refused)
+        if why := known[2]:
+            return Fit("no", why)
+        return fit(entry, self._device, self._slot.backend, free, weights)
 
     def _merit(
         self, entry: ModelEntry, found: Fit, expected: Speed | None, weights: int | None

@@ -108,6 +108,8 @@ def test_a_model_says_what_it_is_and_which_others_draft_for_it(service: FakeServ
     ):
         assert said in model(page, name)
     assert 'text="Qwen3 32B"' not in page.html("hc-models-list")
+    assert "Draft models" not in model(page, "Qwen3 1.7B")
+    page.press("hc_model_details", text="Qwen3 1.7B")
     assert "Draft models: Qwen3 0.6B" in model(page, "Qwen3 1.7B")
 
 

@@ -303,8 +303,11 @@ def weight_bytes(entry: ModelEntry, device: str) -> int | None:
     """Return the bytes of a model's files; None if neither they nor the catalogue tell."""
     if entry.engine:
         return None
-    if is_fetched(entry, device):
-        return fetched_size(entry, device)
+    return fetched_size(entry, device) if is_fetched(entry, device) else absent_bytes(entry, device)
+
+
+def absent_bytes(entry: ModelEntry, device: str) -> int | None:
+    """Return the bytes of the files of a model that is not here, as the catalogue tells them."""
     source = entry.source_on(device)
     if (mirror := source.wheel or (source.gguf and source.gguf.mirror)) and mirror.size:
         return mirror.size

@@ -228,15 +228,21 @@ class Fit:
 
 
 def fit(
-    entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0, weights: int | None = None
+    entry: ModelEntry,
+    device: str,
+    backend: Backend | None = None,
+    free: int | None = None,
+    weights: int | None = None,
 ) -> Fit:
-    """Return whether a model fits into memory. `held`: freed by then; `weights`: of an absent GGUF file."""
+    """Return whether a model fits into memory. `free`: bytes of memory, by default those that are free now; `weights`:
+    bytes of an absent GGUF file."""
     if entry.engine:
         return Fit("yes", later(f"Runs at {entry.engine.openai.url} and takes no memory here."), 0)
     needed = memory_needed(entry, device, backend, weights)
     if needed is None:
         return Fit("unknown", later("How much memory it needs is known once it is here."))
-    free, total = device_memory.free_memory(device) + held, device_memory.total_memory(device)
+    free = device_memory.free_memory(device) if free is None else free
+    total = device_memory.total_memory(device)
     if needed > total:
         said = later(f"Needs {gigabytes(needed)} of memory; this machine has {gigabytes(total)}.")
         return Fit("no", later(f"{said} Choose a smaller model."), needed)

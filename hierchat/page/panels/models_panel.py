@@ -1,7 +1,7 @@
 """Run the panel of models: which there are, whether they fit and how fast they are; download, load, remove."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +56,8 @@ class Present:
     """Whether speeds are being found out."""
     said: tuple[str, str] = ("", "")
     """A model's name, and HTML that answers its last button."""
+    detailed: Container[str] = ()
+    """Names of the models whose details are drawn."""
     removing: str = ""
     """The model about which is asked,"""
     frees: int = 0
@@ -167,6 +169,7 @@ class ModelsPanel(Panel):
         # The model that alone can show where a reply's words came from.
         on("hc_sources_load", lambda event: self.choose(event, event.text), [p.controls])
         on("hc_models_sort", self.sort, outputs=self.outputs, trigger_mode="multiple")
+        on("hc_model_details", self.details, outputs=self.outputs, trigger_mode="multiple")
         for name, act in self._acts().items():
             # Each press counts: the result of one may be seen before its event has ended.
             on(name, partial(self._answer, name, act), trigger_mode="multiple")
@@ -213,6 +216,11 @@ class ModelsPanel(Panel):
         first, reverse = (f"-{by}", by) if by == "speed" else (by, f"-{by}")
         session.models_by = reverse if session.models_by == first else first
         return self._drawn(session)
+
+    def details(self, event: PageEvent) -> Update:
+        """Draw the details of a model, which the page has opened: those of all would take as long as the list."""
+        event.session.models_detailed.add(event.text)
+        return self._drawn(event.session)
 
     def choose(self, event: PageEvent, name: str) -> Update:
         """Load another model that is here, or show all. Sampling in which nothing was set follows the model."""
@@ -292,6 +300,7 @@ class ModelsPanel(Panel):
             unmeasured, rows = manager.unmeasured, manager.rows(session.user)
         except ModelError as error:  # models.yaml was edited by hand
             return dict.fromkeys(self.outputs, "") | {self._said: status.error(str(error))}
+        session.models_detailed &= {row.name for row in rows}
         removing, (place, said) = session.removing, session.model_said
         self._seen = manager.failures
         may_change = not self._refusal(session.user)
@@ -299,7 +308,7 @@ class ModelsPanel(Panel):
             rows,
             Present(
                 manager.best(rows), self._service.model_status, may_change, unmeasured, said=(place, said),
-                removing=removing, frees=manager.frees(removing) if removing else 0,
+                detailed=session.models_detailed, removing=removing, frees=manager.frees(removing) if removing else 0,
             ),
             session.models_by,
         )  # fmt: skip
