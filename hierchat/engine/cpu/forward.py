@@ -140,8 +140,8 @@ def attend(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def recur(run, phase, rows, layer, weights, work, running):  # type: ignore[no-untyped-def]
-    """Compute a layer with a running state, as far as its output product."""
+def recur(run, phase, rows, wanted, layer, weights, work, running):  # type: ignore[no-untyped-def]
+    """Compute a layer with a running state, as far as its output product, which is of the first `wanted` rows."""
     # Borrowed: the threads would wait for each other to count references.
     shape, own, kept, buffers, texts = borrowed(running)
     matrices, number = weights.matrices[layer], weights.slots[layer]
@@ -168,7 +168,7 @@ def recur(run, phase, rows, layer, weights, work, running):  # type: ignore[no-u
         states.state_phase(run, phase + phases.ADVANCE, texts, number, shape, own, kept, buffers)
     forms = matrices[O, FORM]
     states.leave_phase(
-        run, phase + phases.LEAVE, rows, texts, number, shape, own, kept, buffers, work.input, forms
+        run, phase + phases.LEAVE, rows, wanted, texts, number, shape, own, kept, buffers, work.input, forms
     )
 
 
@@ -213,7 +213,7 @@ def forward(  # type: ignore[no-untyped-def]
             if mixer == memory.ATTENTION:
                 attend(run, phase, rows, needed, layer, shapes, weights, slots, work, identity, texts, chunks)
             elif running is not None:  # else nothing of states is compiled
-                recur(run, phase, rows, layer, weights, work, running)
+                recur(run, phase, rows, needed, layer, weights, work, running)
             rows = needed
             if not rows:
                 return

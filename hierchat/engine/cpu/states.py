@@ -471,9 +471,10 @@ def state_phase(run, phase, texts, layer, shape, weights, kept, work):  # type: 
 
 @kernel
 def leave_phase(  # type: ignore[no-untyped-def]
-    run, phase, rows, texts, layer, shape, weights, kept, work, given, forms
+    run, phase, rows, wanted, texts, layer, shape, weights, kept, work, given, forms
 ):
-    """Normalise and gate what the heads read, for the next product (`given`), and keep the rows' records."""
+    """Normalise and gate what the heads read, for the next product (`given`), which is of the first `wanted` rows, and
+    keep the records of all."""
     size = shape.width_out
     for row in tasks(run.counters, phase, rows):
         plain = given.plain[row * size : (row + 1) * size]
@@ -492,7 +493,8 @@ def leave_phase(  # type: ignore[no-untyped-def]
         else:
             for j in range(size):
                 plain[j] = work.read[row, j] * work.mixed[row, size + j]
-        quantise(plain, forms, 0, row, rows, given)
+        if row < wanted:  # how rows lie depends on how many there are
+            quantise(plain, forms, 0, row, wanted, given)
         text = work.texts[row]
         node, number = row - texts.rows[text], texts.numbers[text]
         if node >= texts.rows[text + 1] - texts.rows[text] - SLOTS:

@@ -37,7 +37,8 @@ TEXT = random_tokens(LENGTH, seed=3, vocabulary=VOCABULARY)
 @cache
 def model_of(name: str) -> BlockModel:
     with TemporaryDirectory() as folder:
-        path = write_family(name, tiny_module(name), Path(folder) / "tiny.gguf", tiny_tokenizer(("ab",)))
+        path = Path(folder) / "tiny.gguf"
+        write_family(name, tiny_module(name), path, tiny_tokenizer(("ab",)), packed=True)
         return read_gguf(path, gguf_config(read_head(path)), silent)
 
 
