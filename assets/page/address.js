@@ -121,7 +121,7 @@ onWord.step = (_step, before) => {
     for (const part of WAITING) find(part)?.removeAttribute('inert');
     askAgain();
   }
-  if (going()) return;
+  if (going()) return void sendEarly(); // what was pressed before the next step is meant for here
   atPlace();
   pushed = false;
   arrive();
