@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from hierchat import __version__
 from hierchat.config import cache_dir
 from hierchat.engine.fallback import NotRight
-from hierchat.engine.runner import CachedSequence, Runner
+from hierchat.engine.runner import CachedSequence, Runner, Segment
 from hierchat.models.cache import write_whole
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ TREE = (-1, 0, 1, 0, 3, 1, 5, 6, 7, 8, 9)
 """Three branches; the longest holds eight positions."""
 PIECES = (0, 5, 6, 38)
 """Where the second reading of the prompt is cut."""
+BESIDE = 20
+"""Tokens of another text's prompt that are read in a forward of the drafts."""
 LIBRARIES = ("numpy", "torch", "transformers", "numba", "llvmlite", "bitsandbytes", "triton")
 SWITCHES = (
     "ATEN_CPU_CAPABILITY",
@@ -124,6 +126,9 @@ def _pairs(
         parents = [order.index(TREE[node]) if TREE[node] >= 0 else -1 for node in order]
         yield _rows(sequence, [drafts[node] for node in order], parents), segment[order]
 
+        if sequence.runner.shares_forward and sequence.runner.most_sequences > 1:
+            yield _beside_a_prompt(sequence, drafts, prompt[:BESIDE]), segment
+
         _rows(sequence, drafts, TREE)
         sequence.commit(long[:6])  # their slots move together
         yield _rows(sequence, [drafts[node] for node in long[6:]], [-1, 0]), segment[long[6:]]
@@ -134,6 +139,19 @@ def _pairs(
         yield _rows(sequence, drafts, TREE), segment
     yield _rows(sequence, drafts, TREE), segment
     yield _rows(sequence, drafts[:1], [-1])[0], segment[0]
+
+
+def _beside_a_prompt(
+    sequence: CachedSequence, drafts: Sequence[int], prompt: Sequence[int]
+) -> NDArray[np.float32]:
+    """Compute the tree in a forward that reads a piece of another text's prompt, whose logits nobody wants."""
+    other = sequence.runner.open()
+    try:
+        piece = Segment(other, prompt, range(-1, len(prompt) - 1), logits=False)
+        rows, _ = sequence.runner.forward([Segment(sequence, drafts, TREE), piece])
+        return np.array([rows[node] for node in range(len(drafts))])
+    finally:
+        other.close()
 
 
 def _rows(sequence: CachedSequence, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:

@@ -9,10 +9,27 @@ import numpy as np
 import pytest
 
 from hierchat.engine import selftest
+from hierchat.engine.runner import Segment
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.engine.verification import Rows
 from tests.testing.tiny import tiny_model
+
+
+class ToyRunner:
+    """Computes the segments of two texts in one forward."""
+
+    shares_forward, most_sequences = True, 2
+
+    def __init__(self, fault: str | None) -> None:
+        self.fault = fault
+
+    def open(self) -> "Toy":
+        return Toy()
+
+    def forward(self, segments: Sequence[Segment]) -> list[Rows]:
+        rows = [one.sequence.forward(one.tokens, one.parents) for one in segments]
+        return [one + 1 for one in rows] if self.fault == "beside a prompt" else rows
 
 
 class Toy:
@@ -22,6 +39,7 @@ class Toy:
 
     def __init__(self, fault: str | None = None) -> None:
         self.fault = fault
+        self.runner = ToyRunner(fault)
         self.threads = 2
         self.forwards = 0
         self.marks: list[float] = []
@@ -57,6 +75,9 @@ class Toy:
         if self.fault == "moved slots" and list(nodes) != list(range(len(nodes))):
             self.marks.append(1.0)
 
+    def close(self) -> None:
+        self.tokens.clear()
+
     @contextmanager
     def one_thread(self) -> Iterator[None]:
         self.threads = 1
@@ -68,7 +89,7 @@ class Toy:
     "fault",
     [
         *(None, "width", "row", "depth of the block", "branches"),
-        *("committed in pieces", "moved slots", "long blocks", "threads"),
+        *("committed in pieces", "moved slots", "long blocks", "threads", "beside a prompt"),
     ],
 )
 def test_a_sound_target_passes_and_every_fault_is_found(fault: str | None) -> None:
