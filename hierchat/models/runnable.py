@@ -96,7 +96,7 @@ def _unsupported(config: Mapping[str, Any]) -> str | None:
     if architecture.mixers:
         if not config.get("layer_types"):
             return "layers that it does not name"
-        if reason := _odd_mixers(config, architecture):
+        if reason := _odd_mixers(config):
             return reason
     if (activation := architecture.activation_of(config)) not in families.ACTIVATIONS:
         return f"activation {activation}"
@@ -105,7 +105,7 @@ def _unsupported(config: Mapping[str, Any]) -> str | None:
         return "biases of this architecture"
     if config.get("clip_qkv"):
         return "clipped queries, keys and values"
-    if reason := _odd_experts(config, architecture):
+    if reason := _odd_experts(config):
         return reason
     if (rope := rope_type(rope_scaling(config))) not in SCALINGS:
         return f"rope scaling {rope}"
@@ -118,21 +118,21 @@ def _unsupported(config: Mapping[str, Any]) -> str | None:
     of_layers = sorted(set(model_config.layer_heads(config)))
     widths = [config["hidden_size"], config[architecture.inner]]
     widths += [heads * size for heads, _, size in of_layers]
-    inputs = model_config.layer_input_size(config, architecture)
-    beside = model_config.has_mlp_beside_experts(config, architecture)
+    inputs = model_config.layer_input_size(config)
+    beside = model_config.has_mlp_beside_experts(config)
     if inputs and beside:
         return "inputs of layers beside experts"
-    widths += [inputs] * bool(inputs) + [model_config.expert_width(config, architecture)] * beside
+    widths += [inputs] * bool(inputs) + [model_config.expert_width(config)] * beside
     odd = any(size % 16 or heads % kv_heads for heads, kv_heads, size in of_layers)
     if odd or any(width % BLOCK for width in widths):
         return f"rows of {', '.join(map(str, widths))} numbers, which are no whole blocks of {BLOCK}"
     return None
 
 
-def _odd_mixers(config: Mapping[str, Any], architecture: families.Architecture) -> str | None:
+def _odd_mixers(config: Mapping[str, Any]) -> str | None:
     if any(config.get(name) for name in ("mamba_proj_bias", "use_bias")):
         return "biases of this architecture"
-    if mixers.CONVOLUTION in architecture.mixers and config.get("conv_bias"):
+    if mixers.CONVOLUTION in families.architecture_of(config).mixers and config.get("conv_bias"):
         return "biases of this architecture"
     if config.get("moe_latent_size"):
         return "experts of another width than their layer"
@@ -147,7 +147,8 @@ def _odd_mixers(config: Mapping[str, Any], architecture: families.Architecture) 
     return None
 
 
-def _odd_experts(config: Mapping[str, Any], architecture: families.Architecture) -> str | None:
+def _odd_experts(config: Mapping[str, Any]) -> str | None:
+    architecture = families.architecture_of(config)
     experts, active = model_config.experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
@@ -232,7 +233,7 @@ def gguf_unsupported(head: Head) -> str | None:
         return "heads whose sizes are not said"
     if reason := unsupported(config):
         return reason
-    if other := foreign(head, expected_of(architecture, config, head)):
+    if other := foreign(head, expected_of(config, head)):
         return f"tensor {other}, which {architecture.model_type} does not have"
     scaled = rope_type(config.get("rope_scaling") or {})
     if scaled == "longrope" and not any(tensor.name == families.LONG_FACTORS for tensor in head.tensors):

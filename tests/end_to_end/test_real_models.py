@@ -25,7 +25,6 @@ from hierchat.drafting.source import Source
 from hierchat.engine.backends import make_runner
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
-from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import expected
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.fetch.bring import bring, get_gguf
@@ -126,7 +125,7 @@ def in_float32(entry: ModelEntry) -> Any:
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     data, weights = np.memmap(file, np.uint8, "r"), {}
-    listed = expected(ARCHITECTURES[config.model_type], config.to_dict())
+    listed = expected(config.to_dict())
     names = {one.name.gguf: one.name.transformers for one in listed}
     for tensor in read_head(file).tensors:
         kind = gguf.GGMLQuantizationType[tensor.type]

@@ -235,14 +235,14 @@ def write_gguf(model: Any, path: Path, tokenizer: Any, *, packed: bool = False) 
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
-        writer.add_rope_dimension_count(rotary_dims(said, architecture))
+        writer.add_rope_dimension_count(rotary_dims(said))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     experts, active = experts_of(said)
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(active)
-        writer.add_expert_feed_forward_length(expert_width(said, architecture))
+        writer.add_expert_feed_forward_length(expert_width(said))
     windowed = ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4", "gpt_oss")
     if config.model_type in windowed and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
@@ -260,7 +260,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any, *, packed: bool = False) 
         writer.add_chat_template(tokenizer.chat_template)
     heads = {"attn_q": config.num_attention_heads, "attn_k": said["num_key_value_heads"]}
     interleaved_rope = GGUF_ARCHITECTURES[kind].gguf_interleaved_rope and not architecture.interleaved_rope
-    for name in (one.name for one in expected(architecture, said)):
+    for name in (one.name for one in expected(said)):
         if name == HEAD and config.tie_word_embeddings:
             continue
         if name.gguf.endswith(".bias") and not architecture.biases_of(said):
@@ -327,7 +327,7 @@ def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
     given = given.get("full_attention", given)
     writer.add_rope_freq_base(given["rope_theta"])
     if given["rope_type"] == "proportional":
-        pairs = rotary_layouts(model.config.to_dict(), ARCHITECTURES["gemma4_text"])[0]
+        pairs = rotary_layouts(model.config.to_dict())[0]
         factors = np.array([1.0] * pairs.pairs + [1e30] * (pairs.offset - pairs.pairs), np.float32)
         writer.add_tensor(ROPE_FACTORS, factors)
     if given["rope_type"] in ("linear", "yarn"):

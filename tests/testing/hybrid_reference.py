@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures import mixers, model_config
-from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.formats.block_model import BlockModel
 
 Floats = NDArray[np.float64]
@@ -44,7 +43,6 @@ class _Layer:
     def __init__(self, model: BlockModel, layer: int) -> None:
         self.config, self.number, self.matrices = model.config, layer, model.layers[layer]
         self.vectors = {name: one[layer] for name, one in model.vectors.items() if name != "last_norm"}
-        self.architecture = ARCHITECTURES[self.config["model_type"]]
         self.kind = self.config["layer_types"][layer]
 
     def times(self, place: str, x: Floats) -> Floats:
@@ -79,16 +77,16 @@ class _Layer:
         k, v = (self.times(place, x).reshape(-1, kv_heads, size) for place in "kv")
         if "query_norms" in self.vectors:
             q, k = self.norm("query_norms", q), self.norm("key_norms", k)
-        rotation = model_config.rope_kinds(self.config, self.architecture)[self.number]
+        rotation = model_config.rope_kinds(self.config)[self.number]
         if rotation >= 0:
-            tables = model_config.rope_tables(self.config, self.architecture, len(x))
-            layout = model_config.rotary_layouts(self.config, self.architecture)[rotation]
+            tables = model_config.rope_tables(self.config, len(x))
+            layout = model_config.rotary_layouts(self.config)[rotation]
             cosines, sines = (one[rotation][:, None, : layout.pairs].astype(np.float64) for one in tables)
             q, k = (_turned(one, cosines, sines, layout.pairs, layout.offset) for one in (q, k))
         k, v = (np.repeat(one, heads // kv_heads, axis=1) for one in (k, v))
-        scale = model_config.query_scales(self.config, 1, self.architecture.query_scale)[0]
+        scale = model_config.query_scales(self.config, 1)[0]
         scores = np.einsum("qhd,khd->hqk", q, k) * scale
-        window = model_config.windows(self.config, self.architecture)[self.number]
+        window = model_config.windows(self.config)[self.number]
         back = np.arange(len(x))[:, None] - np.arange(len(x))
         scores[:, (back < 0) | ((back >= window) & (window > 0))] = -np.inf
         shares = np.exp(scores - scores.max(axis=-1, keepdims=True))

@@ -25,9 +25,9 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.models.architectures.families import ARCHITECTURES, Name
+from hierchat.models.architectures.families import Name
 from hierchat.models.architectures.model_config import experts_of
-from hierchat.models.formats.assemble import RowOrder, assemble, whole
+from hierchat.models.formats.assemble import TRANSFORMERS, RowOrder, assemble, whole
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, from_floats, pack
 
@@ -85,16 +85,7 @@ def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None
         floats = tensor(name) if order is None else tensor(name)[order]
         return pack(floats) if pack and "ffn_gate_inp" not in name.gguf else from_floats(floats)
 
-    architecture, tied = ARCHITECTURES[config["model_type"]], config["tie_word_embeddings"]
-    return assemble(
-        architecture,
-        config,
-        tensor,
-        matrix,
-        tied=tied,
-        norm_offset=architecture.norm_offset,
-        interleaved_rope=architecture.interleaved_rope,
-    )
+    return assemble(config, tensor, matrix, TRANSFORMERS, tied=config["tie_word_embeddings"])
 
 
 @cache

@@ -36,7 +36,7 @@ from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remem
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures import mixers, model_config
-from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, Architecture
+from hierchat.models.architectures.families import ACTIVATIONS, architecture_of
 from hierchat.models.architectures.model_config import rope_kinds, rope_tables, rotary_layouts
 from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
@@ -72,16 +72,15 @@ class CpuRunner(Runner):
         """`activations`: what products read; weights that gain nothing by int8 keep int16, floats float32."""
         require_sizes(model)  # what follows checks no bounds
         config = model.config
-        architecture = ARCHITECTURES[config["model_type"]]
         self.model = model
         self.backend = backend
         self.embedding = Embedding(model.embedding)
         self.vocabulary: int = model.head.shape[0]
         self._tokens = model.embedding.rows
         self.context_length = context_length
-        self.shapes, kinds = shapes_of(model, architecture)
+        self.shapes, kinds = shapes_of(model)
         self.shape = self.shapes[0]
-        root = sqrt(self.shape.hidden) if architecture.scaled_embedding else 0.0
+        root = sqrt(self.shape.hidden) if architecture_of(config).scaled_embedding else 0.0
         self._embedding_scale = np.float32(root or config.get("embedding_multiplier") or 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
@@ -265,7 +264,7 @@ _OF_STATES = ("conv", "conv_biases", "decays", "step_biases", "skips", "state_no
 def _weights(
     model: BlockModel, kinds: Sequence[int], context_length: int, activations: Activations
 ) -> Weights:
-    architecture, positions = ARCHITECTURES[model.config["model_type"]], context_length + MOST_ROWS
+    config, positions = model.config, context_length + MOST_ROWS
     none = np.zeros((0, 0), np.float32)
     no_vectors = np.zeros((len(model.layers), 0), np.float32)
     no_biases = np.zeros((len(model.layers), 0, 0), np.float32)
@@ -278,14 +277,15 @@ def _weights(
     matrices[-1, memory.Q] = record(model.head, activations)
     if model.layer_projection:
         matrices[-1, memory.K] = record(model.layer_projection, activations)
-    read = model_config.sources(model.config)
+    read = model_config.sources(config)
     has = mixers_of(model)
     kept = [layer for layer, source in enumerate(read) if layer == source]
     alike = [(kinds[layer], has[layer]) for layer in range(len(read))]
     numbers = [[layer for layer in kept if alike[layer] == alike[source]].index(source) for source in read]
-    sizes = [size if architecture.value_norm else 0 for _, _, size in model_config.layer_heads(model.config)]
+    value_norm = architecture_of(config).value_norm
+    sizes = [size if value_norm else 0 for _, _, size in model_config.layer_heads(config)]
     factors = vectors.get("rope_factors")
-    cosines, sines = rope_tables(model.config, architecture, positions, factors, context_length)
+    cosines, sines = rope_tables(config, positions, factors, context_length)
     return Weights(
         matrices=matrices,
         **{name: vectors.get(name, no_vectors) for name in _BY_LAYER},
@@ -299,12 +299,12 @@ def _weights(
         value_norms=np.ones(max(sizes), np.float32),
         biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
         output_biases=vectors.get("o_biases", no_vectors),
-        last_norm=vectors["last_norm"] / np.float32(model.config.get("logits_scaling") or 1.0),
+        last_norm=vectors["last_norm"] / np.float32(config.get("logits_scaling") or 1.0),
         cosines=cosines,
         sines=sines,
-        rotations=np.array(rope_kinds(model.config, architecture), np.int64),
-        query_scales=model_config.query_scales(model.config, positions, architecture.query_scale),
-        windows=np.array(model_config.windows(model.config, architecture), np.int64),
+        rotations=np.array(rope_kinds(config), np.int64),
+        query_scales=model_config.query_scales(config, positions),
+        windows=np.array(model_config.windows(config), np.int64),
         kinds=np.array(kinds, np.int64),
         slots=np.array(numbers, np.int64),
         scales=vectors.get("scales", np.ones(len(model.layers), np.float32)).reshape(-1),
@@ -372,12 +372,12 @@ def _state_weights(model: BlockModel, weights: Weights) -> StateWeights:
     return StateWeights(**{name: found.get(name, none) for name in StateWeights._fields})
 
 
-def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shape, ...], list[int]]:
+def shapes_of(model: BlockModel) -> tuple[tuple[Shape, ...], list[int]]:
     """Return the different Shapes of a model's layers, and for each layer the number of its Shape."""
-    config = model.config
+    config, architecture = model.config, architecture_of(model.config)
     experts, active = model_config.experts_of(config) if architecture.experts else (0, 0)
     kept = [layer == source for layer, source in enumerate(model_config.sources(config))]
-    layouts, rotations = rotary_layouts(config, architecture), rope_kinds(config, architecture)
+    layouts, rotations = rotary_layouts(config), rope_kinds(config)
     wide = [layer.get("dense_up", None if "router" in layer else layer.get("up")) for layer in model.layers]
     dense = max((matrix.rows for matrix in wide if matrix), default=0) if experts else 0
     each = [
@@ -389,7 +389,7 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
     widths = [layer[place].rows for layer in model.layers for place in ("up", "layer_gate") if place in layer]
     has = mixers_of(model)
     attends = [keeps and mixer == memory.ATTENTION for keeps, mixer in zip(kept, has, strict=True)]
-    inner = model_config.expert_width(config, architecture) if experts else max(widths)
+    inner = model_config.expert_width(config) if experts else max(widths)
     shapes = tuple(
         Shape(
             layers=config["num_hidden_layers"],

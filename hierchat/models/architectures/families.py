@@ -161,6 +161,13 @@ def _architectures(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Architect
 
 ARCHITECTURES = _architectures(_TOLD["architectures"])
 """Architectures by transformers' name."""
+
+
+def architecture_of(config: Mapping[str, Any]) -> Architecture:
+    """Return the architecture of a configuration. Raises KeyError if it is none of ARCHITECTURES."""
+    return ARCHITECTURES[config["model_type"]]
+
+
 GGUF_ARCHITECTURES = {
     architecture.gguf or architecture.model_type: architecture for architecture in ARCHITECTURES.values()
 } | {"nemotron_h_moe": ARCHITECTURES["nemotron_h"]}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hierchat.models.architectures.families import ARCHITECTURES, GATED, VECTORS, Architecture, Name
+from hierchat.models.architectures.families import ARCHITECTURES, GATED, VECTORS, Name, architecture_of
 
 DELTA_NET, MAMBA, CONVOLUTION = "linear_attention", "mamba", "conv"
 """Kinds of layers with a running state: Gated DeltaNet, Mamba 2, and short convolutions."""
@@ -21,7 +21,7 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     architecture = ARCHITECTURES.get(str(config.get("model_type")))
     if not architecture or not architecture.mixers:
         return found
-    if kinds := _kinds(config, architecture):
+    if kinds := _kinds(config):
         found |= {"layer_types": kinds, "num_hidden_layers": len(kinds)}
     if MAMBA in architecture.mixers and not (architecture.unrotated_every or architecture.full_every):
         rotated = config.get("position_embedding_type") == "rope"
@@ -36,14 +36,13 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _adjusted(config: Mapping[str, Any]) -> int:
     two_thirds = int(2 * (config.get("block_ff_dim") or config["intermediate_size"]) / 3)
-    wide, multiple = (
-        int((config.get("block_ffn_dim_multiplier") or 1) * two_thirds),
-        config["block_multiple_of"],
-    )
+    wide = int((config.get("block_ffn_dim_multiplier") or 1) * two_thirds)
+    multiple = config["block_multiple_of"]
     return int(multiple * -(-wide // multiple))
 
 
-def _kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:
+def _kinds(config: Mapping[str, Any]) -> list[str]:
+    architecture = architecture_of(config)
     kinds = config.get("layer_types") or config.get("layers_block_type")
     kinds = kinds or [_PATTERN.get(letter, letter) for letter in config.get("hybrid_override_pattern") or ""]
     if not kinds and (every := config.get("full_attention_interval") or architecture.full_every):
@@ -98,18 +97,19 @@ def has_state(kind: str) -> bool:
     return kind in (DELTA_NET, MAMBA, CONVOLUTION)
 
 
-def has_routed(config: Mapping[str, Any], architecture: Architecture, layer: int) -> bool:
+def has_routed(config: Mapping[str, Any], layer: int) -> bool:
     """Return whether a layer has routed experts, where they take the place of its MLP."""
     experts = config.get("num_experts") or config.get("num_local_experts")
-    return bool(architecture.routed and experts) and layer >= (config.get("num_dense_layers") or 0)
+    return bool(architecture_of(config).routed and experts) and layer >= (config.get("num_dense_layers") or 0)
 
 
-def own_names(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+def own_names(config: Mapping[str, Any], layer: int) -> dict[str, Name]:
     """Return the names of a layer's matrices and of its mixer's vectors, by their place."""
+    architecture = architecture_of(config)
     kind, places = config["layer_types"][layer], dict(architecture.matrices)
     if not config.get("use_attention_gate", True):
         places.pop("q_gate", None)
-    if has_routed(config, architecture, layer):
+    if has_routed(config, layer):
         places |= architecture.routed
     if kind in architecture.mixers:
         places = {place: name for place, name in places.items() if place not in GATED}
@@ -136,7 +136,8 @@ _SHARED = (
 )
 
 
-def missing_norms(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
+def missing_norms(config: Mapping[str, Any], layer: int) -> set[str]:
+    architecture = architecture_of(config)
     kind = config["layer_types"][layer]
     missing = set[str]() if kind not in architecture.mixers else set(_QUERIES_AND_KEYS)
     if MLP in architecture.mixers:
@@ -146,8 +147,9 @@ def missing_norms(architecture: Architecture, config: Mapping[str, Any], layer: 
     return missing
 
 
-def sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, tuple[int, int]]:
+def sizes(config: Mapping[str, Any], layer: int) -> dict[str, tuple[int, int]]:
     """Return rows and columns of a layer's matrices that depend on its kind; of one expert, if it has several."""
+    architecture = architecture_of(config)
     kind, hidden = config["layer_types"][layer], config["hidden_size"]
     found = dict[str, tuple[int, int]]()
     if has_state(kind):
@@ -159,7 +161,7 @@ def sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> 
             "alpha": (mixer.values, hidden),
             "o": (hidden, mixer.inner),
         }
-    routed = has_routed(config, architecture, layer) or kind == EXPERTS
+    routed = has_routed(config, layer) or kind == EXPERTS
     inner = config.get(architecture.routed_inner if routed else architecture.inner) or 0
     shared = next((config[name] for name in _SHARED if config.get(name)), 0)
     experts = config.get("num_experts") or config.get("num_local_experts") or config.get("n_routed_experts")
@@ -168,9 +170,7 @@ def sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> 
     return found | {"dense_scale": (1, hidden), "router": (experts or 0, hidden)}
 
 
-def vector_sizes(
-    architecture: Architecture, config: Mapping[str, Any], layer: int
-) -> dict[str, tuple[int, ...]]:
+def vector_sizes(config: Mapping[str, Any], layer: int) -> dict[str, tuple[int, ...]]:
     """Return the shape of each vector of a layer's mixer, by its place."""
     kind = config["layer_types"][layer]
     mixer = mixer_of(config, kind) if has_state(kind) else Mixer(0, 0)
@@ -179,6 +179,6 @@ def vector_sizes(
         "conv_biases": (mixer.channels,),
         **dict.fromkeys(("decays", "step_biases", "skips"), (mixer.values,)),
         "state_norms": (mixer.value_size if kind == DELTA_NET else mixer.inner,),
-        "score_biases": (sizes(architecture, config, layer)["router"][0],),
+        "score_biases": (sizes(config, layer)["router"][0],),
     }
-    return {place: shapes[place] for place in own_names(architecture, config, layer) if place in VECTORS}
+    return {place: shapes[place] for place in own_names(config, layer) if place in VECTORS}

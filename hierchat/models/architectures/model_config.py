@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures import families, mixers
-from hierchat.models.architectures.families import Architecture, Name
+from hierchat.models.architectures.families import Name, architecture_of
 from hierchat.models.progress import UnsupportedError
 
 # How far back the layers of a decoder see.
@@ -17,28 +17,29 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 """What transformers calls the kinds of layers that the CPU engine computes."""
 
 
-def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:
+def layer_kinds(config: Mapping[str, Any]) -> list[str]:
     """Return the kind of each layer's attention, in transformers' words, also where an older config.json names none."""
     if kinds := config.get("layer_types"):
         return list(kinds)
     layers = range(config["num_hidden_layers"])
-    if not _window(config, architecture):
+    if not _window(config):
         return [FULL for _ in layers]
-    period = config.get("sliding_window_pattern") or architecture.full_every
+    period = config.get("sliding_window_pattern") or architecture_of(config).full_every
     if isinstance(period, str):  # EXAONE's "LLLG"
         period = len(period)
     full = config.get("max_window_layers") or 0  # Qwen's first layers have none
     return [FULL if layer < full or (period and (layer + 1) % period == 0) else SLIDING for layer in layers]
 
 
-def windows(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
+def windows(config: Mapping[str, Any]) -> list[int]:
     """Return how many positions up to its own each layer's window lets a query see; 0: all of them."""
-    window = _window(config, architecture)
-    return [window if kind == SLIDING else 0 for kind in layer_kinds(config, architecture)]
+    window = _window(config)
+    return [window if kind == SLIDING else 0 for kind in layer_kinds(config)]
 
 
-def _window(config: Mapping[str, Any], architecture: Architecture) -> int:
-    return config.get("sliding_window") or 0 if config.get("use_sliding_window", architecture.window) else 0
+def _window(config: Mapping[str, Any]) -> int:
+    has_window = config.get("use_sliding_window", architecture_of(config).window)
+    return config.get("sliding_window") or 0 if has_window else 0
 
 
 WITHOUT_SLOTS = {"conv", "linear_attention", "mamba", "mlp", "moe"}
@@ -60,7 +61,7 @@ def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
         return [(heads, own.get("num_key_value_heads", kv_heads), own.get("head_dim", size)) for own in each]
     fewer = config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None
     full = heads, fewer or kv_heads, config.get("global_head_dim") or architecture.full_head_dim
-    return [full if kind == FULL else usual for kind in layer_kinds(config, architecture)]
+    return [full if kind == FULL else usual for kind in layer_kinds(config)]
 
 
 def sources(config: Mapping[str, Any]) -> list[int]:
@@ -69,7 +70,7 @@ def sources(config: Mapping[str, Any]) -> list[int]:
     own = layers - (config.get("num_kv_shared_layers") or 0)
     if own == layers:
         return list(range(layers))
-    kinds = layer_kinds(config, families.ARCHITECTURES[config["model_type"]])
+    kinds = layer_kinds(config)
     last = {kind: layer for layer, kind in enumerate(kinds[:own])}
     return [layer if layer < own else last[kinds[layer]] for layer in range(layers)]
 
@@ -83,41 +84,44 @@ def slot_size(config: Mapping[str, Any]) -> int:
     return sum(2 * heads[layer][1] * heads[layer][2] for layer in kept if not without[layer])
 
 
-def layer_input_size(config: Mapping[str, Any], architecture: Architecture) -> int:
+def layer_input_size(config: Mapping[str, Any]) -> int:
     """Return the size of the input that each layer has of its own; 0: none."""
-    return config.get("hidden_size_per_layer_input") or 0 if "layer_gate" in architecture.matrices else 0
+    has_inputs = "layer_gate" in architecture_of(config).matrices
+    return config.get("hidden_size_per_layer_input") or 0 if has_inputs else 0
 
 
-def has_mlp_beside_experts(config: Mapping[str, Any], architecture: Architecture) -> bool:
+def has_mlp_beside_experts(config: Mapping[str, Any]) -> bool:
     """Tell whether layers have routed experts beside a dense MLP."""
-    return bool(architecture.experts_beside_mlp) and experts_of(config)[0] > 0
+    return bool(architecture_of(config).experts_beside_mlp) and experts_of(config)[0] > 0
 
 
-def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
+def expert_width(config: Mapping[str, Any]) -> int:
     """Return the width of an MLP (rows of gate and up), of one expert where a layer has several."""
-    beside = has_mlp_beside_experts(config, architecture)
+    architecture = architecture_of(config)
+    beside = has_mlp_beside_experts(config)
     if architecture.mixers and experts_of(config)[0]:
         return int(config[architecture.routed_inner])
     return int(config["moe_intermediate_size" if beside else architecture.inner])
 
 
-def matrices_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+def matrices_of(config: Mapping[str, Any], layer: int) -> dict[str, Name]:
     """Return the names of a layer's matrices by their place."""
+    architecture = architecture_of(config)
     if architecture.mixers:
-        own = mixers.own_names(architecture, config, layer)
+        own = mixers.own_names(config, layer)
         return {place: name for place, name in own.items() if place not in families.VECTORS}
-    beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config, architecture) else {}
-    return _without({**architecture.matrices, **beside}, _missing(architecture, config, layer))
+    beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config) else {}
+    return _without({**architecture.matrices, **beside}, _missing(config, layer))
 
 
-def norms_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+def norms_of(config: Mapping[str, Any], layer: int) -> dict[str, Name]:
     """Return the names of a layer's norms by their place."""
-    return _without(architecture.norms, _missing(architecture, config, layer))
+    return _without(architecture_of(config).norms, _missing(config, layer))
 
 
-def vectors_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+def vectors_of(config: Mapping[str, Any], layer: int) -> dict[str, Name]:
     """Return the names of the vectors of a layer's mixer by their place; hybrids alone have some."""
-    own = mixers.own_names(architecture, config, layer) if architecture.mixers else {}
+    own = mixers.own_names(config, layer) if architecture_of(config).mixers else {}
     return {place: name for place, name in own.items() if place in families.VECTORS}
 
 
@@ -125,17 +129,17 @@ def _without(names: Mapping[str, Name], missing: set[str]) -> dict[str, Name]:
     return {place: name for place, name in names.items() if place not in missing}
 
 
-def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
-    if architecture.mixers:
-        return mixers.missing_norms(architecture, config, layer)
+def _missing(config: Mapping[str, Any], layer: int) -> set[str]:
+    if architecture_of(config).mixers:
+        return mixers.missing_norms(config, layer)
     missing = set[str]()
-    if not layer_input_size(config, architecture):
+    if not layer_input_size(config):
         missing |= families.LAYER_INPUTS.keys() | families.LAYER_INPUT_NORMS.keys()
-    if not has_mlp_beside_experts(config, architecture):
+    if not has_mlp_beside_experts(config):
         missing |= families.NORMS_BESIDE_MLP.keys()
     if config.get("num_kv_shared_layers") and sources(config)[layer] != layer:
         missing |= {"k", "v", "key_norms"}
-    if config.get("attention_k_eq_v") and layer_kinds(config, architecture)[layer] == FULL:
+    if config.get("attention_k_eq_v") and layer_kinds(config)[layer] == FULL:
         missing.add("v")  # the keys are
     return missing
 
@@ -170,24 +174,23 @@ class Expected(NamedTuple):
     loose: bool = False
 
 
-def expected(
-    architecture: Architecture, config: Mapping[str, Any], *, gguf: bool = True
-) -> Iterator[Expected]:
+def expected(config: Mapping[str, Any], *, gguf: bool = True) -> Iterator[Expected]:
     """Yield every tensor of a model with the shape that follows from its configuration, as GGUF files or safetensors
     have it. Files and weights are checked against this list, because the kernels check no bounds."""
-    require_consistent(architecture, config)
+    architecture = architecture_of(config)
+    require_consistent(config)
     hidden, tokens = config["hidden_size"], config["vocab_size"]
     yield Expected(architecture.embedding, (tokens, hidden), matrix=True)
     yield Expected(architecture.last_norm, (hidden,))
     yield Expected(families.HEAD, (tokens, hidden), matrix=True, optional=True)
     layers = config["num_hidden_layers"]
-    if inputs := layer_input_size(config, architecture):
+    if inputs := layer_input_size(config):
         own = config.get("vocab_size_per_layer_input") or tokens
         yield Expected(families.LAYER_EMBEDDING, (own, layers * inputs), matrix=True)
         yield Expected(families.LAYER_PROJECTION, (layers * inputs, hidden), matrix=True)
         yield Expected(families.LAYER_PROJECTION_NORM, (inputs,))
     for layer in range(layers):
-        sizes, names = matrix_sizes(architecture, config, layer), matrices_of(architecture, config, layer)
+        sizes, names = matrix_sizes(config, layer), matrices_of(config, layer)
         biases = architecture.biases_of(config)
         same = itemgetter(int(gguf)) if architecture.mixers else tuple
         for name in dict.fromkeys(names.values()):  # several places may be rows of one tensor
@@ -196,30 +199,28 @@ def expected(
             yield Expected(name.of(layer), shape, matrix=True)
             if architecture.biases and set(places) & set(architecture.biases):
                 yield Expected(name.of(layer, "bias"), shape[:-1], optional=not set(places) & set(biases))
-        for place, size in norm_sizes(architecture, config, layer).items():
+        for place, size in norm_sizes(config, layer).items():
             yield Expected(architecture.norms[place].of(layer), (size,))
         if architecture.mixers:
-            its_vectors = vectors_of(architecture, config, layer)
-            for place, shape in mixers.vector_sizes(architecture, config, layer).items():
+            its_vectors = vectors_of(config, layer)
+            for place, shape in mixers.vector_sizes(config, layer).items():
                 yield Expected(its_vectors[place].of(layer, ""), shape, loose=True)
         if architecture.sinks:
             yield Expected(architecture.sinks.of(layer), (layer_heads(config)[layer][0],))
         if architecture.scales:
             yield Expected(architecture.scales.of(layer), (1,))
-        if has_mlp_beside_experts(config, architecture):
+        if has_mlp_beside_experts(config):
             yield Expected(families.ROUTER_NORMS.of(layer, "scale"), (hidden,))
             yield Expected(families.EXPERT_SCALES.of(layer, "scale"), (experts_of(config)[0],))
 
 
-def matrix_sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, MatrixSize]:
+def matrix_sizes(config: Mapping[str, Any], layer: int) -> dict[str, MatrixSize]:
     """Return the size of each matrix of a layer by its place."""
+    architecture = architecture_of(config)
     (heads, kv_heads, size), hidden = layer_heads(config)[layer], config["hidden_size"]
     experts = experts_of(config)[0] if architecture.experts else 0
-    beside, inputs = (
-        has_mlp_beside_experts(config, architecture),
-        layer_input_size(config, architecture),
-    )
-    width = 0 if architecture.mixers else expert_width(config, architecture)
+    beside, inputs = has_mlp_beside_experts(config), layer_input_size(config)
+    width = 0 if architecture.mixers else expert_width(config)
     if config.get("use_double_wide_mlp") and not experts and sources(config)[layer] != layer:
         width *= 2
     dense = config[architecture.inner] if beside else 0
@@ -242,23 +243,23 @@ def matrix_sizes(architecture: Architecture, config: Mapping[str, Any], layer: i
         named = architecture.matrices
         joined = named.get("q_gate") == named.get("q")  # else there is one number for each head
         sizes["q_gate"] = MatrixSize(heads * size if joined else heads, hidden)
-        own = mixers.sizes(architecture, config, layer)
+        own = mixers.sizes(config, layer)
         sizes |= {place: MatrixSize(*both) for place, both in own.items()}
-        if mixers.has_routed(config, architecture, layer) or config["layer_types"][layer] == mixers.EXPERTS:
+        if mixers.has_routed(config, layer) or config["layer_types"][layer] == mixers.EXPERTS:
             experts = sizes["router"].rows
             sizes |= {place: sizes[place]._replace(experts=experts) for place in ("gate", "up", "down")}
-    return {place: sizes[place] for place in matrices_of(architecture, config, layer)}
+    return {place: sizes[place] for place in matrices_of(config, layer)}
 
 
-def norm_sizes(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, int]:
+def norm_sizes(config: Mapping[str, Any], layer: int) -> dict[str, int]:
     """Return the length of each norm of a layer by its place."""
     heads, kv_heads, size = layer_heads(config)[layer]
-    several = (heads, kv_heads) if architecture.joint_norms else (1, 1)
+    several = (heads, kv_heads) if architecture_of(config).joint_norms else (1, 1)
     own = {"query_norms": several[0] * size, "key_norms": several[1] * size}
-    return {place: own.get(place, config["hidden_size"]) for place in norms_of(architecture, config, layer)}
+    return {place: own.get(place, config["hidden_size"]) for place in norms_of(config, layer)}
 
 
-def require_consistent(architecture: Architecture, config: Mapping[str, Any]) -> None:
+def require_consistent(config: Mapping[str, Any]) -> None:
     """Check that the numbers of a configuration fit each other. Raises ValueError, naming one that does not."""
     require_plausible(config)
     layers, shared = config["num_hidden_layers"], config.get("num_kv_shared_layers") or 0
@@ -270,10 +271,10 @@ def require_consistent(architecture: Architecture, config: Mapping[str, Any]) ->
     for heads, kv_heads, size in set(layer_heads(config)):
         if min(heads, kv_heads, size) < 1 or heads % kv_heads:
             raise ValueError(f"its {heads} heads of {size} numbers share {kv_heads} key-value heads")
-    window = _window(config, architecture)
+    window = _window(config)
     if type(window) is not int or window < 0:
         raise ValueError(f"its sliding_window is {window}")
-    experts, active = experts_of(config) if architecture.experts else (1, 1)
+    experts, active = experts_of(config) if architecture_of(config).experts else (1, 1)
     if experts and not 0 < active <= experts:
         raise ValueError(f"it chooses {active} of {experts} experts")
     for kind in {kind for kind in config.get("layer_types") or () if mixers.has_state(kind)}:
@@ -281,18 +282,19 @@ def require_consistent(architecture: Architecture, config: Mapping[str, Any]) ->
         sizes = mixer[:2] if kind == mixers.CONVOLUTION else mixer
         if min(sizes) < 1 or (mixer.keys and mixer.values % mixer.keys):
             raise ValueError(f"the sizes of its states are {', '.join(map(str, mixer))}")
-    layouts = rotary_layouts(config, architecture)
-    for (_, _, size), kind in zip(layer_heads(config), rope_kinds(config, architecture), strict=True):
+    layouts = rotary_layouts(config)
+    for (_, _, size), kind in zip(layer_heads(config), rope_kinds(config), strict=True):
         pairs, offset, _ = layouts[max(kind, 0)]
         if not 0 <= pairs <= offset <= size - pairs:
             raise ValueError(f"rotary positions turn {2 * pairs} of {size} numbers per head")
 
 
-def vector_shapes(architecture: Architecture, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def vector_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shape of each vector that a BlockModel has, without "rope_factors", which some have."""
+    architecture = architecture_of(config)
     layers, hidden = range(config["num_hidden_layers"]), config["hidden_size"]
-    sizes = matrix_sizes(architecture, config, 0)
-    norms = [norm_sizes(architecture, config, layer) for layer in layers]
+    sizes = matrix_sizes(config, 0)
+    norms = [norm_sizes(config, layer) for layer in layers]
     found: dict[str, tuple[int, ...]] = {"last_norm": (hidden,)}
     for place in architecture.norms:  # shorter ones are filled up with zeros
         if most := max(one.get(place, 0) for one in norms):
@@ -304,16 +306,16 @@ def vector_shapes(architecture: Architecture, config: Mapping[str, Any]) -> dict
         found[f"{place}_biases"] = (len(layers), *_joined_rows([sizes[place]])[:-1])
     if architecture.mixers:
         for layer in layers:
-            own = mixers.vector_sizes(architecture, config, layer)
+            own = mixers.vector_sizes(config, layer)
             found |= {place: (len(layers), *shape) for place, shape in own.items()}
     if architecture.sinks:
         found["sinks"] = (len(layers), heads)
     if architecture.scales:
         found["scales"] = (len(layers), 1)
-    if has_mlp_beside_experts(config, architecture):
+    if has_mlp_beside_experts(config):
         found["router_norms"] = (len(layers), hidden)
         found["expert_scales"] = (len(layers), experts_of(config)[0])
-    if inputs := layer_input_size(config, architecture):
+    if inputs := layer_input_size(config):
         found["layer_norm"] = (inputs,)
     return found
 
@@ -364,12 +366,10 @@ def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
     return heads, config.get("num_key_value_heads") or heads, size
 
 
-def query_scales(
-    config: Mapping[str, Any], positions: int, usual: float | None = None
-) -> NDArray[np.float32]:
-    """Return the factor of the queries at each position, [positions]. `usual`: if config.json says nothing."""
+def query_scales(config: Mapping[str, Any], positions: int) -> NDArray[np.float32]:
+    """Return the factor of the queries at each position, [positions]."""
     divided = 1.0 / math.sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
-    scale = config.get("attention_multiplier") or usual or divided
+    scale = config.get("attention_multiplier") or architecture_of(config).query_scale or divided
     rope = config.get("rope_parameters") or {}
     if not (growth := rope.get("llama_4_scaling_beta")):
         return np.full(positions, scale, np.float32)
@@ -438,10 +438,10 @@ def rope_type(given: Mapping[str, Any]) -> str:
     return "longrope" if "long_factor" in given else said  # which Phi-3 first called "su", and "yarn"
 
 
-def rotary_dims(config: Mapping[str, Any], architecture: Architecture) -> int:
+def rotary_dims(config: Mapping[str, Any]) -> int:
     """Return how many numbers of each head rotary positions rotate; the others stay."""
     part = rope_scaling(config).get("partial_rotary_factor") or config.get("partial_rotary_factor")
-    return int(heads_of(config)[2] * (part or architecture.partial_rotary))
+    return int(heads_of(config)[2] * (part or architecture_of(config).partial_rotary))
 
 
 class RotaryLayout(NamedTuple):
@@ -453,16 +453,17 @@ class RotaryLayout(NamedTuple):
     frequency_dims: int
 
 
-def rotary_layouts(config: Mapping[str, Any], architecture: Architecture) -> list[RotaryLayout]:
+def rotary_layouts(config: Mapping[str, Any]) -> list[RotaryLayout]:
     """Return the layout of each of the `rope_tables`."""
-    size = rotary_dims(config, architecture)
+    architecture = architecture_of(config)
+    size = rotary_dims(config)
     usual = RotaryLayout(size // 2, size // 2, size)
     if not architecture.local_rope_base:
         return [usual]
     proportional = any(rope_type(rope_scaling(config, kind)) == "proportional" for kind in (FULL, SLIDING))
     if not architecture.full_head_dim and not proportional:
         return [usual, usual]
-    sizes = dict(zip(layer_kinds(config, architecture), (one[2] for one in layer_heads(config)), strict=True))
+    sizes = dict(zip(layer_kinds(config), (one[2] for one in layer_heads(config)), strict=True))
     found = []
     for kind in (FULL, SLIDING):
         given, size = rope_scaling(config, kind), sizes.get(kind, heads_of(config)[2])
@@ -474,9 +475,10 @@ def rotary_layouts(config: Mapping[str, Any], architecture: Architecture) -> lis
     return found
 
 
-def rope_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
+def rope_kinds(config: Mapping[str, Any]) -> list[int]:
     """Return which of the `rope_tables` rotates the queries and keys of each layer; -1: none."""
-    seen = windows(config, architecture)
+    architecture = architecture_of(config)
+    seen = windows(config)
     used = [1 if window and architecture.local_rope_base else 0 for window in seen]
     if turned := config.get("no_rope_layers"):  # which tells, despite its name, of those that have some
         return [one if turns else -1 for one, turns in zip(used, turned, strict=False)]
@@ -489,7 +491,6 @@ def rope_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[in
 
 def rope_tables(
     config: Mapping[str, Any],
-    architecture: Architecture,
     positions: int,
     factors: NDArray[np.float32] | None = None,
     context_length: int = 0,
@@ -497,9 +498,9 @@ def rope_tables(
     """Compute cosines and sines, float32 [kinds of layers, positions, most pairs]. `factors` divide the frequencies.
     LongRoPE's factors follow from `context_length` for all texts, so that no key changes while a text grows.
     Raises UnsupportedError for an unknown scaling."""
-    given = rope_scaling(config)
+    architecture, given = architecture_of(config), rope_scaling(config)
     base = given.get("rope_theta") or config.get("rope_theta") or architecture.rope_base
-    kinds = rotary_layouts(config, architecture)
+    kinds = rotary_layouts(config)
     if rope_type(given) == "longrope":
         given = {**given, "chosen": _longrope(given, config, context_length or positions)}
     found = [_tables(config, given, base, positions, kinds[0], factors)]

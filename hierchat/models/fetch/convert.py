@@ -179,7 +179,7 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
     architecture = ARCHITECTURES.get(config["model_type"])
     if architecture and not architecture.mixers:
         with making_sense(gguf.name):
-            wanted = expected_of(architecture, config, head)
+            wanted = expected_of(config, head)
         require_shapes(head, wanted, gguf.name)
     message, needed = f"{gguf.name}, once", WIDTH * head.parameters
     report(Progress("converting", 0, None, message))
@@ -210,7 +210,7 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     config = gguf_config(head)
     with making_sense(gguf.name):
         reason = gguf_unsupported(head)
-        wanted = {} if reason else expected_of(ARCHITECTURES[config["model_type"]], config, head)
+        wanted = {} if reason else expected_of(config, head)
     if reason:
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     require_shapes(head, wanted, gguf.name)

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.formats import blocks
-from hierchat.models.formats.block_model import BlockModel, require_sizes
+from hierchat.models.formats.block_model import BlockModel, mtp_config, require_sizes
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_module import raw_rows
 from hierchat.models.formats.gguf_tensors import expected_of, require_shape, require_type
@@ -33,27 +33,21 @@ TRANSFORMERS, GGUF = range(2)
 """Files that tensors come from: which of their two names counts."""
 
 
-def row_orders(
-    architecture: families.Architecture,
-    config: Mapping[str, Any],
-    layer: int,
-    *,
-    files: int,
-    interleaved_rope: bool,
-) -> dict[str, RowOrder]:
+def row_orders(config: Mapping[str, Any], layer: int, files: int) -> dict[str, RowOrder]:
     """Return the rows of a file's tensor that make a matrix, if not all in order: parts of a joint tensor, and queries
     and keys from interleaved into half-split rotary order."""
+    architecture = families.architecture_of(config)
     heads, kv_heads, size = model_config.heads_of(config)
-    matrices = model_config.matrices_of(architecture, config, layer)
+    matrices = model_config.matrices_of(config, layer)
     heights, groups = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size}, 1
     experts = model_config.experts_of(config)[0]
     if architecture.mixers:
-        sizes = mixers.sizes(architecture, config, layer)
+        sizes = mixers.sizes(config, layer)
         heights |= {place: rows for place, (rows, _) in sizes.items()}
-        groups = experts if mixers.has_routed(config, architecture, layer) else 1
+        groups = experts if mixers.has_routed(config, layer) else 1
     else:
-        heights |= dict.fromkeys(("gate", "up"), model_config.expert_width(config, architecture))
-        groups = experts if model_config.has_mlp_beside_experts(config, architecture) else 1
+        heights |= dict.fromkeys(("gate", "up"), model_config.expert_width(config))
+        groups = experts if model_config.has_mlp_beside_experts(config) else 1
     found: dict[str, RowOrder] = {}
     for name in matrices.values():
         # Hybrids may have one tensor for two matrices in files of one kind alone
@@ -68,9 +62,10 @@ def row_orders(
         else:
             parts = _grouped(groups if "gate" in together else 1, *(heights[other] for other in together))
             found |= dict(zip(together, parts, strict=True))
-    for place in ("q", "k") if interleaved_rope else ():
+    interleaved = (architecture.interleaved_rope, architecture.gguf_interleaved_rope)[files]
+    for place in ("q", "k") if interleaved else ():
         if place in matrices:
-            one, rotated = np.arange(size), model_config.rotary_dims(config, architecture)
+            one, rotated = np.arange(size), model_config.rotary_dims(config)
             one[:rotated] = one[:rotated].reshape(-1, 2).T.reshape(-1)
             turned = (np.arange(heights[place] // size)[:, None] * size + one).reshape(-1)
             found[place] = found[place][turned] if place in found else turned
@@ -103,26 +98,24 @@ ReadMatrix = Callable[[families.Name, RowOrder | None], blocks.Blocks]
 
 
 def assemble(
-    architecture: families.Architecture,
     config: dict[str, Any],
     tensor: ReadTensor,
     matrix: ReadMatrix,
+    files: int,
     *,
     tied: bool,
-    files: int = TRANSFORMERS,
-    norm_offset: float = 0.0,
-    interleaved_rope: bool = False,
     step: Callable[[int, int], None] = lambda n, of: None,
 ) -> BlockModel:
-    """Make a model of the architecture's tensors; `config` is its config.json. `tied`: the embedding is the head;
-    `files`: TRANSFORMERS or GGUF; `norm_offset` is added to all norms; `step` gets how many layers are done."""
-    model_config.require_consistent(architecture, config)
+    """Make a model of the architecture's tensors; `config` is its config.json. `files`: TRANSFORMERS or GGUF;
+    `tied`: the embedding is the head; `step` gets how many layers are done."""
+    model_config.require_consistent(config)
+    architecture = families.architecture_of(config)
     layers = range(config["num_hidden_layers"])
     read: list[dict[str, blocks.Blocks]] = []
     for layer in layers:
         step(layer, len(layers))
-        orders = row_orders(architecture, config, layer, files=files, interleaved_rope=interleaved_rope)
-        matrices = model_config.matrices_of(architecture, config, layer).items()
+        orders = row_orders(config, layer, files)
+        matrices = model_config.matrices_of(config, layer).items()
         read.append({place: matrix(name.of(layer), orders.get(place)) for place, name in matrices})
 
     def stacked(name: families.Name, kind: str = "weight") -> Floats:
@@ -130,21 +123,21 @@ def assemble(
 
     def norms(place: str, name: families.Name) -> Floats:
         """Stack a norm of all layers; zeros fill up those that are shorter than others, or missing."""
-        has = [place in model_config.norms_of(architecture, config, layer) for layer in layers]
+        has = [place in model_config.norms_of(config, layer) for layer in layers]
         found = [tensor(name.of(layer)) if there else _NONE for layer, there in zip(layers, has, strict=True)]
         most = max(len(one) for one in found)
         return np.stack([np.pad(one, (0, most - len(one))) for one in found])
 
-    offset = np.float32(norm_offset)
+    offset = _norm_offset(architecture, files)
     found = {place: norms(place, name) for place, name in architecture.norms.items()}
     vectors = {place: norm + offset for place, norm in found.items() if norm.size}
     vectors["last_norm"] = tensor(architecture.last_norm) + offset
     if architecture.mixers:
-        vectors |= _of_mixers(architecture, config, tensor, files)
+        vectors |= _of_mixers(config, tensor, files)
     biases = {
         place: stacked(architecture.matrices[place], "bias") for place in architecture.biases_of(config)
     }
-    orders = row_orders(architecture, config, 0, files=files, interleaved_rope=interleaved_rope)
+    orders = row_orders(config, 0, files)
     biases |= {place: biases[place][:, order] for place, order in orders.items() if place in biases}
     if heads := [biases.pop(place) for place in "qkv" if place in biases]:
         vectors["biases"] = np.concatenate(heads, axis=1).reshape(
@@ -153,7 +146,7 @@ def assemble(
     vectors |= {f"{place}_biases": found for place, found in biases.items()}
     others = {"sinks": architecture.sinks, "scales": architecture.scales}
     vectors |= {key: stacked(name) for key, name in others.items() if name}
-    if model_config.has_mlp_beside_experts(config, architecture):
+    if model_config.has_mlp_beside_experts(config):
         root = np.float32(config["hidden_size"] ** -0.5)
         vectors["router_norms"] = stacked(families.ROUTER_NORMS, "scale") * root
         vectors["expert_scales"] = stacked(families.EXPERT_SCALES, "scale")
@@ -161,12 +154,17 @@ def assemble(
     model = BlockModel(
         config, embedding, embedding if tied else matrix(families.HEAD, None), tuple(read), vectors
     )
-    if model_config.layer_input_size(config, architecture):
+    if model_config.layer_input_size(config):
         vectors["layer_norm"] = tensor(families.LAYER_PROJECTION_NORM) + offset
         inputs, projection = matrix(families.LAYER_EMBEDDING, None), matrix(families.LAYER_PROJECTION, None)
         model = replace(model, layer_embedding=inputs, layer_projection=projection)
     require_sizes(model)
     return model
+
+
+def _norm_offset(architecture: families.Architecture, files: int) -> np.float32:
+    """Return what is added to all norms; in GGUF files it is added already."""
+    return np.float32(architecture.norm_offset if files == TRANSFORMERS else 0.0)
 
 
 def fitting(
@@ -202,28 +200,17 @@ class _Misfit(BrokenFileError):
         )
 
 
-def with_mtp(
-    model: BlockModel,
-    architecture: families.Architecture,
-    tensor: ReadTensor,
-    matrix: ReadMatrix,
-    *,
-    files: int,
-    norm_offset: float = 0.0,
-) -> BlockModel:
+def with_mtp(model: BlockModel, tensor: ReadTensor, matrix: ReadMatrix, files: int) -> BlockModel:
     """Add the layer for multi-token prediction, whose parts `tensor` and `matrix` read as if it were layer 0.
     If one is missing or broken, the model goes without; its configuration has the reason as "mtp_lack"."""
-    config = mtp_config(model.config)
+    config, architecture = mtp_config(model.config), families.architecture_of(model.config)
 
     def shared(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
         return model.embedding if name == architecture.embedding else matrix(name, order)
 
-    offset = np.float32(norm_offset)
+    offset = _norm_offset(architecture, files)
     try:
-        layer = assemble(
-            architecture, config, tensor, shared, tied=True, files=files, norm_offset=norm_offset,
-            interleaved_rope=architecture.gguf_interleaved_rope if files == GGUF else architecture.interleaved_rope,
-        )  # fmt: skip
+        layer = assemble(config, tensor, shared, files, tied=True)
         norms = {name: tensor(beside_layer(name)) + offset for name in ("enorm", "hnorm")}
         found = model.with_mtp(layer, matrix(beside_layer("eh_proj"), None), norms)
         require_sizes(found)
@@ -251,19 +238,9 @@ def _mtp_name(name: str) -> str | None:
     return f"{_MTP_PARTS[stem]}.{kind}" if stem in _MTP_PARTS else f"model.{stem}.{kind}"
 
 
-def mtp_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of the layer for multi-token prediction as a model of one layer."""
-    return {**config, "num_hidden_layers": 1, "layer_types": [model_config.FULL]}
-
-
-def mtp_shapes(
-    architecture: families.Architecture, config: Mapping[str, Any], *, gguf: bool
-) -> dict[families.Name, model_config.Expected]:
+def mtp_shapes(config: Mapping[str, Any], *, gguf: bool) -> dict[families.Name, model_config.Expected]:
     """Return the tensors of the layer for multi-token prediction by their names as layer 0."""
-    hidden, expected = (
-        config["hidden_size"],
-        model_config.expected(architecture, mtp_config(config), gguf=gguf),
-    )
+    hidden, expected = config["hidden_size"], model_config.expected(mtp_config(config), gguf=gguf)
     found = {one.name: one for one in expected}
     sizes = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden)}
     names = {name: beside_layer(name) for name in sizes}
@@ -279,13 +256,11 @@ def beside_layer(name: str) -> families.Name:
     return families.Name(f"{name}.weight", f"nextn.{name}.weight")
 
 
-def _of_mixers(
-    architecture: families.Architecture, config: Mapping[str, Any], tensor: ReadTensor, files: int
-) -> dict[str, Floats]:
+def _of_mixers(config: Mapping[str, Any], tensor: ReadTensor, files: int) -> dict[str, Floats]:
     layers, found = range(config["num_hidden_layers"]), dict[str, Floats]()
     for layer in layers:
-        names = model_config.vectors_of(architecture, config, layer)
-        for place, shape in mixers.vector_sizes(architecture, config, layer).items():
+        names = model_config.vectors_of(config, layer)
+        for place, shape in mixers.vector_sizes(config, layer).items():
             one = tensor(names[place].of(layer, ""))
             if place == "decays" and files == TRANSFORMERS:
                 one = -np.exp(one.astype(np.float64)).astype(np.float32)
@@ -347,7 +322,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     }
 
     message = f"{folder.name} to {bits}-bit blocks, once"
-    architecture = families.ARCHITECTURES[config["model_type"]]
+    architecture = families.architecture_of(config)
     if mixers.DELTA_NET in architecture.mixers:  # of each key together, as transformers has them
         config = {**config, "value_heads_grouped": True}
     experts = model_config.experts_of(config)[0]
@@ -355,7 +330,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     floats = {
         name.of(layer)
         for layer in range(config["num_hidden_layers"])
-        for place, name in model_config.matrices_of(architecture, config, layer).items()
+        for place, name in model_config.matrices_of(config, layer).items()
         if place in kept
     }
 
@@ -376,7 +351,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     def read(name: str) -> Floats:
         return np.asarray(raw(name).float().numpy(), np.float32)
 
-    shapes = {one.name: one.shape for one in model_config.expected(architecture, config, gguf=False)}
+    shapes = {one.name: one.shape for one in model_config.expected(config, gguf=False)}
 
     def tensor(name: families.Name) -> Floats:
         return fitting(name, experts, read, shapes)
@@ -400,25 +375,20 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         return blocks.pack(weights, 8 if name in (architecture.embedding, families.HEAD) else bits)
 
     model = assemble(
-        architecture,
         config,
         tensor,
         in_blocks,
+        TRANSFORMERS,
         tied=config.get("tie_word_embeddings", families.HEAD.transformers not in places),
-        files=TRANSFORMERS,
-        norm_offset=architecture.norm_offset,
-        interleaved_rope=architecture.interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
     own = {known: at for name, at in places.items() if (known := _mtp_name(name))}
     if not own or config["model_type"] not in WITH_MTP:
         return model
     places = own
-    wanted = mtp_shapes(architecture, config, gguf=False)
+    wanted = mtp_shapes(config, gguf=False)
     shapes = {name: one.shape for name, one in wanted.items()}
-    return with_mtp(
-        model, architecture, tensor, in_blocks, files=TRANSFORMERS, norm_offset=architecture.norm_offset
-    )
+    return with_mtp(model, tensor, in_blocks, TRANSFORMERS)
 
 
 def _packed_in_pieces(file: Any, name: str) -> blocks.Blocks:
@@ -440,10 +410,10 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     head = read_head(path)
     tensors = {tensor.name: tensor for tensor in head.tensors}
     config = mixers.completed(config)
-    architecture = families.ARCHITECTURES[config["model_type"]]
+    architecture = families.architecture_of(config)
     if architecture.gguf_grouped_heads:
         config["value_heads_grouped"] = True
-    wanted = expected_of(architecture, config, head)
+    wanted = expected_of(config, head)
 
     def matrix(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
         tensor = tensors[name.gguf]
@@ -468,13 +438,11 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         share = float((vector(families.ROPE_FACTORS) < _UNTURNED).mean())
         config["rope_parameters"][model_config.FULL]["partial_rotary_factor"] = share
     model = assemble(
-        architecture,
         config | {"tie_word_embeddings": tied},
         lambda name: vector(name.gguf),
         matrix,
+        GGUF,
         tied=tied,
-        files=GGUF,
-        interleaved_rope=architecture.gguf_interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
     guessing = f"blk.{len(model.layers)}."
@@ -482,7 +450,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         name.startswith(guessing) for name in tensors
     )
     if said_so and config["model_type"] in WITH_MTP:
-        parts = mtp_shapes(architecture, config, gguf=True)
+        parts = mtp_shapes(config, gguf=True)
 
         def guessed(name: families.Name) -> families.Name:
             """Return the name that a part of the layer for multi-token prediction has in the file, if it fits."""
@@ -497,9 +465,11 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
             return families.Name("", own)
 
         model = with_mtp(
-            model, architecture, lambda name: vector(guessed(name).gguf),
-            lambda name, order: matrix(guessed(name), order), files=GGUF,
-        )  # fmt: skip
+            model,
+            lambda name: vector(guessed(name).gguf),
+            lambda name, order: matrix(guessed(name), order),
+            GGUF,
+        )
     if families.ROPE_FACTORS not in tensors or proportional:
         return model
     return replace(model, vectors={**model.vectors, "rope_factors": vector(families.ROPE_FACTORS)})

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import (
     FULL,
     layer_input_size,
@@ -140,11 +139,10 @@ class BlockModel:
 
     def mtp_model(self) -> "BlockModel":
         """Return the layer for multi-token prediction as a model of one layer, which shares embedding and head."""
-        config = {**self.config, "num_hidden_layers": 1, "layer_types": [FULL]}
         layer = {name: matrix for name, matrix in self.mtp.items() if name != "eh_proj"}
         vectors = {name[len(_MTP) :]: one for name, one in self.vectors.items() if name.startswith(_MTP)}
         own = {name: one for name, one in vectors.items() if name not in _AROUND}
-        return BlockModel(config, self.embedding, self.head, (layer,), own)
+        return BlockModel(mtp_config(self.config), self.embedding, self.head, (layer,), own)
 
     def with_mtp(self, layer: "BlockModel", eh_proj: Blocks, norms: Mapping[str, Floats]) -> "BlockModel":
         """Return this model with a layer that mtp_model will return, what joins its inputs, and their norms."""
@@ -178,19 +176,24 @@ class BlockModel:
         )
 
 
+def mtp_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the layer for multi-token prediction as a model of one layer."""
+    return {**config, "num_hidden_layers": 1, "layer_types": [FULL]}
+
+
 def require_sizes(model: BlockModel) -> None:
     """Check that every matrix and vector has the size that the configuration says. Raises ValueError, naming one."""
     config, hidden = model.config, model.config["hidden_size"]
-    architecture, layers = ARCHITECTURES[config["model_type"]], config["num_hidden_layers"]
-    require_consistent(architecture, config)
+    layers = config["num_hidden_layers"]
+    require_consistent(config)
     # How many tokens there are is not among the sizes
     wanted = {"embedding": (model.embedding.rows, hidden), "head": (model.head.rows, hidden)}
-    if inputs := layer_input_size(config, architecture):
+    if inputs := layer_input_size(config):
         tokens = config.get("vocab_size_per_layer_input") or model.embedding.rows
         wanted["layer_embedding"] = tokens, layers * inputs
         wanted["layer_projection"] = layers * inputs, hidden
     for layer in range(layers):
-        sizes = matrix_sizes(architecture, config, layer)
+        sizes = matrix_sizes(config, layer)
         wanted |= {f"{layer}.{place}": size.shape for place, size in sizes.items()}
     found = {"head": model.head, **dict(model.matrices())}
     own_vectors = {name: vector for name, vector in model.vectors.items() if not name.startswith(_MTP)}
@@ -207,10 +210,8 @@ def require_sizes(model: BlockModel) -> None:
         raise ValueError(f"the matrix {odd} is not whole")
     shapes = {name: vector.shape for name, vector in own_vectors.items()}
     if factors := shapes.pop("rope_factors", ()):
-        _require_equal(
-            {"rope_factors": rotary_layouts(config, architecture)[0][:1]}, {"rope_factors": factors}
-        )
-    _require_equal(vector_shapes(architecture, config), shapes)
+        _require_equal({"rope_factors": rotary_layouts(config)[0][:1]}, {"rope_factors": factors})
+    _require_equal(vector_shapes(config), shapes)
 
 
 def _require_equal(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:

@@ -15,20 +15,18 @@ FLOATS = ("F32", "F16", "BF16")
 _FACTORS = (families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS)
 
 
-def expected_of(
-    architecture: families.Architecture, config: Mapping[str, Any], head: Head
-) -> dict[str, Expected]:
+def expected_of(config: Mapping[str, Any], head: Head) -> dict[str, Expected]:
     """Return the tensors that a file must or may have, by name. Raises ValueError or KeyError."""
     embedding = next((one.shape[-1] for one in head.tensors if one.name == families.EMBEDDING.gguf), 0)
     config = {
         **mixers.completed(config),
         "vocab_size": head.vocabulary or config.get("vocab_size") or embedding or 1,
     }
-    wanted = {one.name.gguf: one for one in model_config.expected(architecture, config)}
+    wanted = {one.name.gguf: one for one in model_config.expected(config)}
     # Keys and values of layers that use others' may be there, too; nobody reads them
-    for one in model_config.expected(architecture, {**config, "num_kv_shared_layers": 0}):
+    for one in model_config.expected({**config, "num_kv_shared_layers": 0}):
         wanted.setdefault(one.name.gguf, one._replace(optional=True))
-    turned = model_config.rotary_layouts(config, architecture)[0].offset
+    turned = model_config.rotary_layouts(config)[0].offset
     for name in _FACTORS:
         wanted[name] = Expected(families.Name("", name), (turned,), optional=True)
     return wanted

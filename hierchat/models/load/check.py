@@ -107,10 +107,8 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
     """Check, reading only its head, that a GGUF file can run here. Raises UnsupportedError, BrokenFileError."""
     with making_sense(entry.name):
         config = gguf_config(head)
-        kind = config["model_type"]
-        architecture = ARCHITECTURES.get(kind)
-        if architecture:
-            require_shapes(head, expected_of(architecture, config, head), entry.name)
+        if config["model_type"] in ARCHITECTURES:
+            require_shapes(head, expected_of(config, head), entry.name)
         through = runnable.gguf_refused(head)
         own = runnable.gguf_unsupported(head)
     engine = by_engine(entry, device, backend)

@@ -16,7 +16,7 @@ from hierchat.engine.cpu.forward import Team
 from hierchat.engine.cpu.phases import choose, gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import OutOfMemory
-from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, CLAMPED
+from hierchat.models.architectures.families import ACTIVATIONS, CLAMPED
 from hierchat.models.architectures.model_config import (
     layer_heads,
     rope_tables,
@@ -108,13 +108,10 @@ def test_what_it_cannot_compute_is_named() -> None:
 def test_an_older_configuration_says_the_same(name: str) -> None:
     """Without the kinds of layers."""
     config = CONFIGS[name].to_dict()
-    architecture = ARCHITECTURES[config["model_type"]]
     old = {key: value for key, value in config.items() if key not in ("layer_types", "rope_parameters")}
-    assert windows(old, architecture) == windows(config, architecture)
-    assert len(set(windows(old, architecture))) == (1 if name == "mistral, window" else 2)
-    for one, other in zip(
-        rope_tables(old, architecture, 9), rope_tables(config, architecture, 9), strict=True
-    ):
+    assert windows(old) == windows(config)
+    assert len(set(windows(old))) == (1 if name == "mistral, window" else 2)
+    for one, other in zip(rope_tables(old, 9), rope_tables(config, 9), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -127,8 +124,7 @@ def test_two_ways_to_say_the_heads(name: str) -> None:
     published |= {"use_bidirectional_attention": "vision"}
     assert layer_heads(published) == layer_heads(saved)
     assert slot_size(published) == slot_size(saved)
-    architecture = ARCHITECTURES["gemma4_text"]
-    assert rotary_layouts(published, architecture) == rotary_layouts(saved, architecture)
+    assert rotary_layouts(published) == rotary_layouts(saved)
     assert unsupported(published) is unsupported(saved) is None
     assert step(published, own=True) == "kernels"
 
