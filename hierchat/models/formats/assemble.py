@@ -36,18 +36,8 @@ TRANSFORMERS, GGUF = range(2)
 def row_orders(config: Mapping[str, Any], layer: int, files: int) -> dict[str, RowOrder]:
     """Return the rows of a file's tensor that make a matrix, if not all in order: parts of a joint tensor, and queries
     and keys from interleaved into half-split rotary order."""
-    architecture = families.architecture_of(config)
-    heads, kv_heads, size = model_config.heads_of(config)
-    matrices = model_config.matrices_of(config, layer)
-    heights, groups = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size}, 1
-    experts = model_config.experts_of(config)[0]
-    if architecture.mixers:
-        sizes = mixers.sizes(config, layer)
-        heights |= {place: rows for place, (rows, _) in sizes.items()}
-        groups = experts if mixers.has_routed(config, layer) else 1
-    else:
-        heights |= dict.fromkeys(("gate", "up"), model_config.expert_width(config))
-        groups = experts if model_config.has_mlp_beside_experts(config) else 1
+    architecture, (heads, _, size) = families.architecture_of(config), model_config.heads_of(config)
+    matrices, sizes = model_config.matrices_of(config, layer), model_config.matrix_sizes(config, layer)
     found: dict[str, RowOrder] = {}
     for name in matrices.values():
         # Hybrids may have one tensor for two matrices in files of one kind alone
@@ -60,14 +50,15 @@ def row_orders(config: Mapping[str, Any], layer: int, files: int) -> dict[str, R
         elif together in (["mix", "z"], ["beta", "alpha"]):
             found |= _key_by_key(mixers.mixer_of(config, mixers.DELTA_NET), together)
         else:
-            parts = _grouped(groups if "gate" in together else 1, *(heights[other] for other in together))
+            groups = sizes[together[0]].experts or 1
+            parts = _grouped(groups, *(sizes[other].rows for other in together))
             found |= dict(zip(together, parts, strict=True))
     interleaved = (architecture.interleaved_rope, architecture.gguf_interleaved_rope)[files]
     for place in ("q", "k") if interleaved else ():
         if place in matrices:
             one, rotated = np.arange(size), model_config.rotary_dims(config)
             one[:rotated] = one[:rotated].reshape(-1, 2).T.reshape(-1)
-            turned = (np.arange(heights[place] // size)[:, None] * size + one).reshape(-1)
+            turned = (np.arange(sizes[place].rows // size)[:, None] * size + one).reshape(-1)
             found[place] = found[place][turned] if place in found else turned
     return found
 
