@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,40 +26,52 @@ from tests.gguf_files.llama_logits import logits_of as llama_cpp
 from tests.gguf_files.models import VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
 from tests.testing.families import tiny_family
-from tests.testing.hybrid_reference import logits_of
+from tests.testing.tiny import random_tokens
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 Floats = NDArray[np.float32]
 TOKENIZER = tiny_tokenizer(("ab",))
+TEXT = random_tokens(40, seed=3, vocabulary=VOCABULARY)
 EXPERTS = ("granitemoe", "granitemoe, shared", "olmoe")
 LFM3 = {"vocab_size": VOCABULARY, "layer_types": ["conv", "sliding_attention", "full_attention", "conv"]}
 
 
-def wanted(module: Any) -> Floats:
+def ours(model: BlockModel, tokens: list[int]) -> Floats:
+    rows = CpuRunner(model, context_length=240, threads=1).open().forward(tokens, range(-1, len(tokens) - 1))
+    return np.stack([rows[node] for node in range(len(tokens))])
+
+
+@pytest.mark.parametrize("name", [*HYBRIDS, *EXPERTS, "lfm3"])
+def test_both_kinds_of_files_mean_what_the_module_computes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On our kernels; safetensors here without rounding, a file of eight bits has the same weights."""
+    monkeypatch.setattr(blocks, "pack", lambda weights, bits: blocks.from_floats(weights))
+    module = tiny_family("lfm3", **LFM3) if name == "lfm3" else tiny_module(name)
+    module.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    models = [pack_safetensors(tmp_path, dict(of_text(config)), 8, silent)]
+    if name != "lfm3":
+        for packed in (False, True):
+            path = write_family(name, module, tmp_path / "tiny.gguf", TOKENIZER, packed=packed)
+            assert expected_step(of_gguf(path), "cpu") == "kernels"
+            models.append(read_gguf(path, gguf_config(read_head(path)), silent))
     with torch.inference_mode():
-        return np.asarray(module(torch.tensor([TOKENS])).logits[0])
-
-
-@pytest.mark.parametrize(("name", "packed"), [(name, at % 2 == 0) for at, name in enumerate(HYBRIDS)])
-def test_a_file_becomes_blocks(name: str, packed: bool, tmp_path: Path) -> None:
-    """They mean what transformers' module computes; in eight bits the file has the same weights."""
-    module = tiny_module(name)
-    path = write_family(name, module, tmp_path / "tiny.gguf", TOKENIZER, packed=packed)
-    model = read_gguf(path, gguf_config(read_head(path)), silent)
-    right = wanted(module)
-    np.testing.assert_allclose(logits_of(model, TOKENS), right, atol=2e-3 * right.std())
+        right = np.asarray(module(torch.tensor([TEXT])).logits[0])
+    for model in models:
+        np.testing.assert_allclose(ours(model, TEXT), right, atol=2e-2 * right.std())
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_logits_are_llama_cpps(name: str, tmp_path: Path) -> None:
-    sequence = CpuRunner(load(of_gguf(write_file(name, tmp_path)), "cpu").model, context_length=240).open()
-    rows = sequence.forward(TOKENS, range(-1, len(TOKENS) - 1))
-    ours = np.stack([rows[node] for node in range(len(TOKENS))])[POSITIONS]
+    model = load(of_gguf(write_file(name, tmp_path)), "cpu").model
+    assert isinstance(model, BlockModel)
+    found = ours(model, TOKENS)[POSITIONS]
     with np.load(STORED) as stored:
         theirs = stored[name]
-    for mine, right in zip(ours, theirs, strict=True):
+    for mine, right in zip(found, theirs, strict=True):
         assert np.corrcoef(mine, right)[0, 1] > 0.9999
-    assert np.array_equal(ours.argmax(axis=1), theirs.argmax(axis=1))
+    assert np.array_equal(found.argmax(axis=1), theirs.argmax(axis=1))
 
 
 @pytest.mark.large
@@ -71,49 +82,6 @@ def test_stored_logits_are_what_llama_cpp_computes(name: str, tmp_path: Path) ->
         np.testing.assert_allclose(
             llama_cpp(str(python), write_file(name, tmp_path)), stored[name], atol=1e-3
         )
-
-
-@pytest.mark.parametrize("name", [*HYBRIDS, "lfm3"])
-def test_safetensors_become_blocks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From what transformers writes; here without rounding."""
-    monkeypatch.setattr(blocks, "pack", lambda weights, bits: blocks.from_floats(weights))
-    module = tiny_family("lfm3", **LFM3) if name == "lfm3" else tiny_module(name)
-    module.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    model = pack_safetensors(tmp_path, dict(of_text(config)), 8, silent)
-    right = wanted(module)
-    np.testing.assert_allclose(logits_of(model, TOKENS), right, atol=2e-3 * right.std())
-
-
-@pytest.mark.parametrize("name", EXPERTS)
-def test_experts_of_a_module_become_blocks(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Families that are like hybrids but for states, from both kinds of files, on our kernels."""
-    monkeypatch.setattr(blocks, "pack", lambda weights, bits: blocks.from_floats(weights))
-    module = tiny_module(name)
-    path = write_family(name, module, tmp_path / "tiny.gguf", TOKENIZER, packed=True)
-    assert expected_step(of_gguf(path), "cpu") == "kernels"
-    module.save_pretrained(tmp_path / "saved")
-    config = json.loads((tmp_path / "saved" / "config.json").read_text())
-    right = wanted(module)
-    for model in (
-        read_gguf(path, gguf_config(read_head(path)), silent),
-        pack_safetensors(tmp_path / "saved", dict(of_text(config)), 8, silent),
-    ):
-        sequence = CpuRunner(model, context_length=240, threads=1).open()
-        rows = sequence.forward(TOKENS, range(-1, len(TOKENS) - 1))
-        ours = np.stack([rows[node] for node in range(len(TOKENS))])
-        np.testing.assert_allclose(ours, right, atol=1e-2 * right.std())
-
-
-def test_our_kernels_get_blocks(tmp_path: Path) -> None:
-    path = write_family("qwen35", tiny_module("qwen35"), tmp_path / "tiny.gguf", TOKENIZER)
-    assert expected_step(of_gguf(path), "cpu") == "kernels"
-    model = load(of_gguf(path), "cpu").model
-    assert isinstance(model, BlockModel)
-    read = read_gguf(path, gguf_config(read_head(path)), silent)
-    assert np.array_equal(logits_of(model, TOKENS), logits_of(read, TOKENS))
 
 
 @pytest.mark.parametrize(
