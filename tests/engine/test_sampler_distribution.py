@@ -1,17 +1,15 @@
-"""Many draws of each processor against the exact distribution, and wrong samplers that this must catch.
+"""Many draws of each processor against the exact distribution.
 
 Seeds are fixed, so that a right sampler either always passes or never does.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.gumbel import (
     WIDTH,
     earliest,
@@ -21,17 +19,13 @@ from hierchat.drafting.growing.gumbel import (
     members,
     stream,
 )
-from hierchat.drafting.source import Source
 from hierchat.engine.sampling import sampler
-from hierchat.engine.sampling.sampler import Counts, choose, processed
-from hierchat.engine.verification import ArrayRows, Sampler, verify
+from hierchat.engine.sampling.sampler import Counts, choose
 
 Array = np.ndarray
-DRAWS = 200_000
-FEWER = 6_000
-"""Draws of what is only shown to be right."""
-RIGHT, WRONG = 1e-3, 1e-9
-"""p-values: a right sampler's lies above the first, a wrong one's below the second."""
+DRAWS = 6_000
+RIGHT = 1e-3
+"""A right sampler's p-value lies above it."""
 LOGITS = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
 PROMPT, REPLY = [0, 3, 3], [1, 1, 1, 4]
 PENALTIES = {"repetition_penalty": 1.5, "presence_penalty": 0.3, "frequency_penalty": 0.2}
@@ -128,11 +122,11 @@ def pairs_fit(first: Array, second: Array, chances: Array) -> float:
     return fit(first * len(chances) + second, np.outer(chances, chances).ravel())
 
 
-def drawn(kind: dict[str, object], along: str, count: int = FEWER) -> Array:
+def drawn(kind: dict[str, object], along: str) -> Array:
     settings, counts = made(kind), Counts(PROMPT, REPLY)
     if along == "positions":
-        return np.array([choose(LOGITS, at, 7, settings, counts) for at in range(count)])
-    return np.array([choose(LOGITS, 300, at, settings, counts) for at in range(count)])
+        return np.array([choose(LOGITS, at, 7, settings, counts) for at in range(DRAWS)])
+    return np.array([choose(LOGITS, 300, at, settings, counts) for at in range(DRAWS)])
 
 
 @pytest.mark.parametrize("name", [*ALONE, *TOGETHER])
@@ -157,59 +151,9 @@ def test_draws_of_the_race(kind: dict[str, object], monkeypatch: pytest.MonkeyPa
     places = [column + row * WIDTH for column in (0, 1, 4) for row in range(4)]
     logits[places] = LOGITS
     settings = made({**kind, "temperature": 1.3})
-    draws = np.array([choose(logits, at, 3, settings) for at in range(DRAWS // 40)])
+    draws = np.array([choose(logits, at, 3, settings) for at in range(DRAWS)])
     chances = exact(logits, settings)
     assert p_value(np.bincount(draws, minlength=len(logits))[places], chances[places]) > RIGHT
-
-
-@pytest.fixture(scope="module")
-def noise() -> Array:
-    """[draws, tokens]: what the sampler adds at one position after the other."""
-    return np.array([gumbel_of_first(stream(7, at), len(LOGITS)) for at in range(DRAWS)])
-
-
-ROW = LOGITS / 1.3
-"""Processed by temperature alone."""
-
-
-def biased(noise: Array, share: float) -> Array:
-    """Noise of uniforms that end at `share` instead of 1."""
-    return -np.log(-np.log(share * np.exp(-np.exp(-noise))))
-
-
-def favoured(noise: Array) -> Array:
-    """One token's uniforms are a little too large."""
-    wrong = noise.copy()
-    wrong[:, 3] = -np.log(-np.log(np.exp(-np.exp(-noise[:, 3])) ** 0.9))
-    return wrong
-
-
-SAMPLERS: dict[str, Callable[[Array], Array]] = {
-    "right": lambda noise: ROW + noise,
-    "noise times 1.05": lambda noise: ROW + 1.05 * noise,
-    "no temperature": lambda noise: LOGITS + noise,
-    "uniforms end at 0.99": lambda noise: ROW + biased(noise, 0.99),
-    "uniforms of one token to the power of 0.9": lambda noise: ROW + favoured(noise),
-    "one token's noise for its neighbour": lambda noise: ROW + noise[:, [0, 0, *range(2, 12)]],
-}
-
-
-def test_wrong_samplers_are_caught(noise: Array) -> None:
-    """Wrong processors are found by the reference of test_sampler.py, to the last digit."""
-    chances = exact(LOGITS, made({"temperature": 1.3}))
-    for name, scores in SAMPLERS.items():
-        p = fit(scores(noise).argmax(axis=1), chances)
-        assert p > RIGHT if name == "right" else p < WRONG, (name, p)
-
-
-def test_noise_used_twice_is_caught(noise: Array) -> None:
-    """Each draw is right by itself: only pairs tell."""
-    row = np.where(np.sort(ROW)[-5] <= ROW, ROW, -np.inf)
-    right = (row + noise).argmax(axis=1)
-    half = np.where(np.arange(DRAWS) % 20 == 1, np.roll(right, 1), right)  # one pair in ten
-    assert pairs_fit(right[::2], right[1::2], softmax(row)) > RIGHT
-    assert fit(half, softmax(row)) > RIGHT
-    assert pairs_fit(half[::2], half[1::2], softmax(row)) < WRONG
 
 
 CELLS = 20
@@ -248,51 +192,3 @@ def test_the_largest_noise_of_a_block_is_known_beforehand() -> None:
     assert np.array_equal(gumbel_of_first(key, 5000), gumbel(key, np.arange(5000)))
     for token in (0, 7, int(leaders[9]), 40_000):
         assert gumbel_of_one(key, token) == pytest.approx(gumbel(key, np.array([token]))[0], abs=1e-12)
-
-
-VOCABULARY, TOKENS = 12, 2
-BY_LAST_TOKEN = np.random.default_rng(3).normal(0, 1.3, (VOCABULARY, VOCABULARY)).astype(np.float32)
-"""Of a model that looks at the last token alone."""
-TEXT = [4, 7, 1]
-ASKED = [({"temperature": 0.8}, 1_000), ({"temperature": 0.7, "top_p": 0.8, "top_k": 20}, 500)]
-
-
-def plain(settings: GenerationSettings) -> list[int]:
-    text = list(TEXT)
-    while len(text) < len(TEXT) + TOKENS:
-        text.append(choose(BY_LAST_TOKEN[text[-1]], len(text), settings.seed, settings))
-    return text[len(TEXT) :]
-
-
-def drafted(settings: GenerationSettings, drafter: Drafter) -> tuple[list[int], int]:
-    """The same with drafts, and how many of them were accepted."""
-    text, accepted = list(TEXT), 0
-    drafter.begin(TEXT)
-    while len(text) < len(TEXT) + TOKENS:
-        tree = drafter.propose()
-        rows = ArrayRows(BY_LAST_TOKEN[[text[-1], *tree.tokens]])
-        found = verify(rows, tree, len(text), Sampler(settings))
-        accepted += len(found.tokens) - 1
-        drafter.observe(found.tokens)
-        text += found.tokens
-    return text[len(TEXT) :][:TOKENS], accepted
-
-
-def earlier() -> list[Sequence[int]]:
-    """Replies of the model to other seeds."""
-    return [plain(GenerationSettings(temperature=1.0, seed=10**6 + seed)) for seed in range(60)]
-
-
-@pytest.mark.parametrize(("flags", "seeds"), ASKED)
-def test_the_same_tokens_and_the_right_distribution(flags: dict[str, float], seeds: int) -> None:
-    source, acceptance = Source.of([[*TEXT, *reply] for reply in earlier()]), Acceptance()
-    firsts, kept = np.zeros(VOCABULARY), 0
-    for seed in range(seeds):
-        settings = GenerationSettings(**flags, seed=seed)  # type: ignore[arg-type]
-        reply, accepted = drafted(settings, Drafter([source], acceptance, width=3, settings=settings))
-        assert reply == plain(settings)
-        kept += accepted
-        firsts[reply[0]] += 1
-    expected = np.exp(processed(BY_LAST_TOKEN[TEXT[-1]], settings))
-    assert p_value(firsts, expected / expected.sum()) > RIGHT
-    assert kept > seeds / 4  # drafts were put to the test
