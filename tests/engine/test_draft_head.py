@@ -12,11 +12,12 @@ from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import PROMPT_STATES, JointDrafter, drafted
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.draft_head import SOURCE, DraftHead, Floats, HeadDrafter
+from hierchat.engine.draft_head import DraftHead, Floats, HeadDrafter
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment
 from hierchat.models.formats.blocks import pack
+from tests.engine.drafters import assert_changes_no_word
 from tests.testing.tiny import CONTEXT, block_model, random_tokens, text_of, tiny_model, tokens_of
 
 TARGET = block_model(tiny_model(), lambda floats: pack(floats, 8))
@@ -77,22 +78,8 @@ def test_states_of_a_prompt_are_those_of_its_rows_alone_and_beside_others() -> N
                 np.testing.assert_array_equal(np.array(rows[order.index(writing)]), alone)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_head_that_knows_nothing_changes_no_word(temperature: float) -> None:
-    local, random, mem = engine(), RandomHead(), []
-    for seed in range(3):
-        settings = GenerationSettings(
-            temperature=temperature, seed=seed, max_new_tokens=60, repetition_penalty=1.0 + 0.1 * seed
-        )
-        prompt = random_tokens(20 + 90 * seed, seed)
-        plain = tokens_of(local.generate(GenerationRequest(prompt, settings)))
-        first = Drafter(width=8, settings=settings)
-        joint = JointDrafter(first, [HeadDrafter(random, first.cost, settings)], first.cost)
-        local.clear()
-        steps = list(local.generate(GenerationRequest(prompt, settings, joint)))
-        assert tokens_of(steps) == plain
-        mem += [step.proposed.get(SOURCE, 0) for step in steps]
-    assert sum(mem) > 100  # it was asked, and proposed
+def test_a_head_that_knows_nothing_changes_no_word() -> None:
+    assert_changes_no_word(CpuRunner(TARGET, context_length=CONTEXT, threads=2), RandomHead())
 
 
 def test_in_a_batch_no_word_changes_either(monkeypatch: pytest.MonkeyPatch) -> None:
