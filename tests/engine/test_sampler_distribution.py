@@ -19,7 +19,6 @@ from hierchat.drafting.growing.gumbel import (
     members,
     stream,
 )
-from hierchat.engine.sampling import sampler
 from hierchat.engine.sampling.sampler import Counts, choose
 
 Array = np.ndarray
@@ -135,25 +134,6 @@ def test_draws_have_the_exact_distribution(name: str) -> None:
     kind = {**ALONE, **TOGETHER}[name]
     draws = drawn(kind, "positions" if name in ALONE else "seeds")
     assert fit(draws, exact(LOGITS, made(kind))) > RIGHT
-
-
-@pytest.mark.parametrize("along", ["positions", "seeds"])
-def test_neighbours_are_independent(along: str) -> None:
-    draws = drawn({"top_k": 5}, along)
-    assert pairs_fit(draws[::2], draws[1::2], exact(LOGITS, made({"top_k": 5}))) > RIGHT
-
-
-@pytest.mark.parametrize("kind", [{"top_p": 0.9}, {"top_k": 8, "min_p": 0.05}], ids=str)
-def test_draws_of_the_race(kind: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The likely tokens stand in few blocks of noise, so that several meet in one."""
-    monkeypatch.setattr(sampler, "SMALL", 0)
-    logits = np.full(3 * WIDTH + 5, -30.0, np.float32)
-    places = [column + row * WIDTH for column in (0, 1, 4) for row in range(4)]
-    logits[places] = LOGITS
-    settings = made({**kind, "temperature": 1.3})
-    draws = np.array([choose(logits, at, 3, settings) for at in range(DRAWS)])
-    chances = exact(logits, settings)
-    assert p_value(np.bincount(draws, minlength=len(logits))[places], chances[places]) > RIGHT
 
 
 CELLS = 20
