@@ -2,7 +2,6 @@
 words and bits, tests/fuzz/sequence_machine.py those of texts that are taken back."""
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -11,45 +10,24 @@ import torch
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
+from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.testing.families import tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
-
-LENGTH = 240
-
-
-@cache
-def runner_of(kind: str) -> TorchRunner:
-    return TorchRunner(tiny_family(kind), context_length=LENGTH)
-
-
-def opened(kind: str) -> TorchSequence:
-    runner = runner_of(kind)
-    if not runner.exact:
-        pytest.skip("no row quantum makes this processor's products exact")
-    return runner.open()
-
-
-def read(kind: str, text: Sequence[int]) -> TorchSequence:
-    sequence = opened(kind)
-    sequence.read(text)
-    return sequence
-
-
-def settings(**kind: Any) -> GenerationSettings:
-    return GenerationSettings(**{"max_new_tokens": 12, "seed": 1, **kind})
 
 
 def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine = LocalEngine(opened("qwen3_5_text"), (), text_of)
+    runner = TorchRunner(tiny_family("qwen3_5_text"), context_length=240)
+    if not runner.exact:
+        pytest.skip("no row quantum makes this processor's products exact")
+    engine, settings = LocalEngine(runner.open(), (), text_of), GenerationSettings(max_new_tokens=12, seed=1)
     prompt = random_tokens(150, seed=5)
-    first = tokens_of(fresh_steps(engine, prompt, settings()))
+    first = tokens_of(fresh_steps(engine, prompt, settings))
     longer = [*prompt, *first, *random_tokens(10, seed=6)]
-    expected = tokens_of(fresh_steps(engine, longer, settings()))
+    expected = tokens_of(fresh_steps(engine, longer, settings))
 
-    fresh_steps(engine, prompt, settings())
+    fresh_steps(engine, prompt, settings)
     computed: list[int] = []
     run = TorchRunner.run
 
@@ -60,13 +38,13 @@ def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
         return run(self, slots, tokens, *args, **kwargs)
 
     monkeypatch.setattr(TorchRunner, "run", counted)
-    assert tokens_of(engine.generate(GenerationRequest(prompt, settings()))) == first  # anew
+    assert tokens_of(engine.generate(GenerationRequest(prompt, settings))) == first  # anew
     assert computed == [1] * len(first)
     computed.clear()
-    assert tokens_of(engine.generate(GenerationRequest(longer, settings()))) == expected  # going on
+    assert tokens_of(engine.generate(GenerationRequest(longer, settings))) == expected  # going on
     assert computed == [10, *[1] * len(expected)]
     computed.clear()
     assert tokens_of(
-        engine.generate(GenerationRequest([*longer[:140], 3], settings()))
+        engine.generate(GenerationRequest([*longer[:140], 3], settings))
     )  # from within the prompt: from the last mark
     assert computed[0] == 140 - 128

@@ -32,7 +32,6 @@ from hierchat.models.progress import (
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 from tests.testing.fake_index import VERSION, FakeIndex, mirror_of, pieces_of, wheel
 
-ROOT = Path(__file__).parents[3]
 KEPT = os.environ.get("HIERCHAT_CACHE")  # as it is before the tests move it
 NAME, NOWHERE = "tiny.gguf", "http://127.0.0.1:9"
 WHOLE = b"GGUF" + random.Random(5).randbytes(1_500_000)

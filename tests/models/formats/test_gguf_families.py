@@ -45,8 +45,6 @@ PACKED = [
 ASIDE = {"initializer_range", "num_nextn_predict_layers"}
 ASIDE |= {"_name_or_path", "architectures", "dtype", "transformers_version"}
 """Keys of a configuration that say nothing of how it computes."""
-ELSEWHERE: list[tuple[str, Any]] = [("cuda", None), ("cpu", "float32"), ("cpu", "float16"), ("cpu", "nf4")]
-"""Devices and backends that compute in floats."""
 TOKENIZER = tiny_tokenizer(("ab",))
 
 
