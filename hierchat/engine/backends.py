@@ -36,11 +36,6 @@ IMPLEMENTATIONS = {
 INT8 = "bitsandbytes looks at all rows of a forward to choose the columns of int8 that it computes in half precision"
 
 
-def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1) -> Runner:
-    """Make the runner that `select_implementation` finds."""
-    return select_implementation(loaded, report, sequences).runner
-
-
 def select_implementation(
     loaded: LoadedModel, report: Report = silent, sequences: int = 1, only: str | None = None
 ) -> Selected:

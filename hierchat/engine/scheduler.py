@@ -40,11 +40,9 @@ class Scheduler:
             return ticket
 
     @contextmanager
-    def turn(
-        self, seconds: float | None = None, *, first: bool = False, shares: bool = False
-    ) -> Iterator[bool]:
+    def turn(self, seconds: float | None = None, *, first: bool = False) -> Iterator[bool]:
         """Wait for the engine and hold it; yields False where it did not come in time. Raises QueueFull."""
-        ticket = self.join(first=first, shares=shares)
+        ticket = self.join(first=first)
         try:
             yield ticket.take(seconds)
         finally:

@@ -104,7 +104,7 @@ def load_levels(
 ) -> Levels:
     """Load what may draft for a model: fetched smaller ones of its family, and a copy of itself in lower precision.
     Others are left out with the reason."""
-    from hierchat.engine.backends import make_runner
+    from hierchat.engine.backends import select_implementation
 
     target_ms = engine.latency.step_ms(0)[0]
     beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
@@ -120,7 +120,7 @@ def load_levels(
         draft = load(candidate.model_copy(update={"context_length": length}), beside, report, backend)
         if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
             raise UnsupportedError(f"other tokens: {reason}")
-        runner = make_runner(draft, report)
+        runner = select_implementation(draft, report).runner
         if not runner.drafts:
             raise UnsupportedError(_RUNNING)
         if (count := len(loaded.tokenizer)) > runner.vocabulary:

@@ -19,7 +19,7 @@ from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.load_model import makers_sampling
 from hierchat.models.load.tokenizer_files import read_tokenizer
-from hierchat.models.progress import LoadPhase, ModelError, Progress, Report, silent
+from hierchat.models.progress import LoadPhase, ModelError, Progress, Report
 from hierchat.runtime.loading import LoadOptions, load_remote, load_served_model, require_template
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store.history import LearnedValues
@@ -66,7 +66,6 @@ class ModelSlot:
     def __init__(
         self,
         catalogue: Catalogue,
-        report: Report = silent,
         load: Loader | None = None,
         backend: Backend | None = None,
         prepare: Preparation | None = None,
@@ -83,7 +82,6 @@ class ModelSlot:
         """How far the texts that ship are tokenised for the present model; None where nothing is to be done."""
         self.leaving = False
         """Whether the present model is to go as soon as its reply has ended."""
-        self._report = report
         self._learned = learned
         self._load = load or self._load_model
         self._prepare = prepare or (self._prepare_model if load is None else lambda name, report: None)
@@ -230,7 +228,6 @@ class ModelSlot:
             if progress.phase == "downloading" and require_wanted:
                 require_wanted()
             self.status = SlotStatus(name, progress.phase, progress.done, progress.total, progress.message)
-            self._report(progress)
 
         try:
             work(name, report)

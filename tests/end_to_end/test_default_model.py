@@ -13,7 +13,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.engine.backends import make_runner
+from hierchat.engine.backends import select_implementation
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
@@ -48,7 +48,9 @@ class Chat:
     def __init__(self, backend: Backend) -> None:
         entry = read_catalogue().entry()
         loaded = load(entry, "cpu", backend=backend)
-        self.engine = LocalEngine(make_runner(loaded).open(), loaded.end_ids, loaded.tokenizer.decode)
+        self.engine = LocalEngine(
+            select_implementation(loaded).runner.open(), loaded.end_ids, loaded.tokenizer.decode
+        )
         self._prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
 
     def prompt(self, question: str) -> list[int]:

@@ -22,7 +22,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.engine.backends import make_runner
+from hierchat.engine.backends import select_implementation
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.model_config import expected
@@ -147,7 +147,7 @@ def test_gemma_agrees_with_transformers_and_drafts_change_no_word() -> None:
     loaded = load(entry, "cpu")
     assert loaded.backend == "blocks"
     tokens = loaded.tokenizer(TEXT)["input_ids"][:POSITIONS]
-    sequence = make_runner(loaded).open()
+    sequence = select_implementation(loaded).runner.open()
     assert sequence.exact
     rows = []
     for begin in range(0, POSITIONS, 32):

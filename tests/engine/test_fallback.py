@@ -289,7 +289,7 @@ def test_a_gpu_that_fails_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_recurrent_model_gets_the_plain_runner() -> None:
-    runner = backends.make_runner(loaded(tiny_family("mamba")))
+    runner = backends.select_implementation(loaded(tiny_family("mamba"))).runner
     assert isinstance(runner, PlainRunner)
     assert not runner.drafts
     curve = LatencyCurve()
@@ -310,7 +310,9 @@ def test_one_that_cannot_draft_answers_plainly(
     kind: str, part: str, broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"hierchat.engine.torch.torch_runner.{part}", broken)
-    runner = backends.make_runner(replace(loaded(tiny_family(kind)), model_key="not tested before"))
+    runner = backends.select_implementation(
+        replace(loaded(tiny_family(kind)), model_key="not tested before")
+    ).runner
     assert isinstance(runner, PlainRunner)
     assert runner.open().forward([5, 6], [-1, 0])[1].any()
 

@@ -20,7 +20,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_cost import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter
-from hierchat.engine.backends import make_runner
+from hierchat.engine.backends import select_implementation
 from hierchat.engine.draft_head import DraftHead, HeadDrafter, MtpLayerHead
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
@@ -132,7 +132,7 @@ def write_file(name: str, target: Any, layer: Reference, path: Path, *, packed: 
 
 def head_of(entry: ModelEntry, backend: Backend | None) -> tuple[LocalEngine, DraftHead]:
     loaded = load(entry, "cpu", backend=backend)
-    runner: Any = make_runner(loaded, sequences=4)
+    runner: Any = select_implementation(loaded, sequences=4).runner
     head = MtpLayerHead(loaded.model, runner.context_length, 4, None)
     return LocalEngine(runner.open(), (), text_of), head
 

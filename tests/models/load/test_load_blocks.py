@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from hierchat.engine.backends import make_runner
+from hierchat.engine.backends import select_implementation
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
@@ -49,7 +49,7 @@ def test_a_gguf_gives_the_logits_of_transformers(backend: Backend, tiny_gguf: Pa
     fine = CpuRunner(
         loaded.model, context_length=loaded.context_length
     )  # which does not round activations to int8
-    target = (fine if backend == "blocks" else make_runner(loaded)).open()
+    target = (fine if backend == "blocks" else select_implementation(loaded).runner).open()
     assert (target.runner.backend, target.exact) == (backend, True)
     found = logits(target)
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
