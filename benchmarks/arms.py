@@ -15,9 +15,10 @@ from benchmarks.peers.programs.memory import peak_mb
 from benchmarks.published import PUBLISHED
 from hierchat.checks.runs import unknown
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import Calibration
+from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.growing.kernel_arrays import SLOTS, SOURCES
 from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
@@ -29,6 +30,20 @@ from hierchat.hierarchy.plan import MOST, Plan, by_renewal
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.drafters import Levels, Memory, reply_drafter, with_models
 from hierchat.runtime.served_model import ServedModel
+
+Calibration = dict[str, list[tuple[float, float, int]]]
+
+
+def calibration(acceptance: Acceptance) -> Calibration:
+    """Return for each source and range of chances: the mean chance, the accepted share, and the count."""
+    found: Calibration = {}
+    for source in dict.fromkeys(SOURCES):
+        bins = acceptance.curve[[slot for slot in range(SLOTS) if SOURCES[slot] == source]].sum(0)
+        if bins.any():
+            found[source] = [
+                (chances / number, right / number, int(number)) for number, chances, right in bins if number
+            ]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +230,8 @@ class Carried:
 
     @property
     def calibration(self) -> Calibration:
-        """Return how estimated chances compare with what was accepted, by source; empty where nothing estimates."""
-        return self._memory.acceptance.calibration()
+        """Return how estimated chances compare with what was accepted; empty where nothing estimates."""
+        return calibration(self._memory.acceptance)
 
     def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
         """Add a finished reply to the history, and the last LEAD tokens of its prompt."""

@@ -17,11 +17,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.arms import Answer, Carried
+from benchmarks.arms import Answer, Calibration, Carried
 from benchmarks.decode import Measured, row_of
 from benchmarks.record import Trace
 from hierchat.checks.runs import Tell
-from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.drafter import LEAD
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step

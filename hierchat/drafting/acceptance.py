@@ -20,10 +20,8 @@ from hierchat.drafting.growing.kernel_arrays import (
     KNOWN,
     MAX_MATCH,
     SLOTS,
-    SOURCES,
     AcceptanceModel,
     Floats,
-    Lessons,
     SamplingNoise,
 )
 
@@ -36,8 +34,6 @@ RECENT_RATE = np.float32(0.1)
 BINS = 20
 _HEADER = struct.Struct("<4sBII")
 _MAGIC, _VERSION = b"HCac", 2
-
-Calibration = dict[str, list[tuple[float, float, int]]]
 
 SAMPLING_FEATURES = 3
 """Numbers that say how tokens are chosen; see sampling_features()."""
@@ -112,23 +108,6 @@ class Acceptance:
         """By slot and estimated chance: number of likely candidates, sum of their chances, and how many were right."""
         self.matches: NDArray[np.float64] = np.zeros((SLOTS, MAX_MATCH + 1, 2))
         """By slot and length of match: how often the likeliest candidate was found by it, and was right."""
-
-    def lessons(self, recent: Floats) -> Lessons:
-        """Return what learning from a reply changes. `recent` [SLOTS]: how often first choices were right lately."""
-        return Lessons(self.model, self.prior, RATE, FORGET, recent, RECENT_RATE, self.curve, self.matches)
-
-    def calibration(self) -> Calibration:
-        """Return for each source and range of chances: the mean chance, the accepted share, and the count."""
-        found: Calibration = {}
-        for source in dict.fromkeys(SOURCES):
-            bins = self.curve[[slot for slot in range(SLOTS) if SOURCES[slot] == source]].sum(0)
-            if bins.any():
-                found[source] = [
-                    (chances / number, right / number, int(number))
-                    for number, chances, right in bins
-                    if number
-                ]
-        return found
 
     def to_bytes(self) -> bytes:
         """Store what was learned, as a difference from what was fitted."""

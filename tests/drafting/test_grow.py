@@ -29,6 +29,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     SUCCESSORS,
     AcceptanceModel,
     Known,
+    Lessons,
     Places,
     Prices,
     Scorer,
@@ -76,6 +77,10 @@ def grown(
     return nodes
 
 
+def lessons_of(one: Acceptance, recent: NDArray[np.float32]) -> Lessons:
+    return Lessons(one.model, one.prior, RATE, FORGET, recent, RECENT_RATE, one.curve, one.matches)
+
+
 @settings(max_examples=15)
 @given(world=worlds, seed=st.none() | st.integers(0, 9))
 def test_arrays_by_their_addresses_are_the_arrays(world: World, seed: int | None) -> None:
@@ -96,7 +101,7 @@ def test_arrays_by_their_addresses_are_the_arrays(world: World, seed: int | None
     assert found == grow(known, growths[1], scorer, prices, tail)
     tokens = growths[1].tree.tokens[: found[0]].copy()
     teach_kept(words, found[0], tokens, RATE, FORGET, RECENT_RATE)
-    teach(growths[1], other.lessons(recent[1]), found[0], tokens)
+    teach(growths[1], lessons_of(other, recent[1]), found[0], tokens)
     for mine, theirs in ((growths[0].tree, growths[1].tree), (one.model, other.model)):
         assert np.array_equal(
             np.concatenate([*map(np.ravel, mine)]), np.concatenate([*map(np.ravel, theirs)])
@@ -275,7 +280,7 @@ def test_a_lesson_goes_down_the_slope_of_the_loss(token: int) -> None:
         return float(-plainly(places, model, before + step * (np.arange(before.size) == at))[right])
 
     slope = [(loss(at, 1e-4) - loss(at, -1e-4)) / 2e-4 for at in range(before.size)]
-    lessons = acceptance.lessons(NONE)._replace(rate=np.float32(1), forget=np.float32(0))
+    lessons = lessons_of(acceptance, NONE)._replace(rate=np.float32(1), forget=np.float32(0))
     assert learn(places, 0, lessons, token) == (right if token != 99 else -1)
     moved = np.concatenate([model.score, model.none]) - before
     # Errors below LEAST are not worth a lesson
@@ -288,7 +293,7 @@ def test_what_is_not_taught_again_is_forgotten() -> None:
     acceptance = Acceptance()
     model, prior = acceptance.model, acceptance.prior
     places, _ = scored(example(), model)
-    lessons = acceptance.lessons(NONE)
+    lessons = lessons_of(acceptance, NONE)
     for _ in range(50):
         learn(places, 0, lessons, 3)
     far = np.abs(model.score - prior.score).max()
@@ -314,14 +319,11 @@ def test_estimates_come_close_to_how_often_they_are_right() -> None:
         drafter.begin(prompt)
         drafter.propose()
         drafter.observe([right if random.random() < often else 99])
-    calibration = acceptance.calibration()
-    for name, often in (("history", 0.8), ("statistics", 0.3)):
-        number = sum(many for *_, many in calibration[name])
-        estimated = sum(chance * many for chance, _, many in calibration[name]) / number
-        share = sum(right * many for _, right, many in calibration[name]) / number
+    for slot, often in ((HISTORY, 0.8), (CORPUS, 0.3)):
+        number, estimated, right = acceptance.curve[slot].sum(axis=0)
         assert number == 1500
-        assert share == pytest.approx(often, abs=0.03)
-        assert estimated == pytest.approx(share, abs=0.07)
+        assert right / number == pytest.approx(often, abs=0.03)
+        assert estimated / number == pytest.approx(right / number, abs=0.07)
 
 
 # Drafts that know the sampler's noise: the same noise as the sampler's, and used for the choice of drafts alone.
