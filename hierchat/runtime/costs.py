@@ -34,7 +34,7 @@ def kept_bandwidth() -> float | None:
     return None
 
 
-def measure_bandwidth(alone: Callable[[], AbstractContextManager[object]]) -> float:
+def measure_bandwidth(alone: Callable[[], AbstractContextManager[object]]) -> None:
     """Measure the bytes of memory read a second, and keep that, changed later only if it was clearly disturbed.
     `alone` holds what the model computes on during each look. Raises MemoryError."""
     known, found = kept_bandwidth(), 0.0
@@ -42,10 +42,9 @@ def measure_bandwidth(alone: Callable[[], AbstractContextManager[object]]) -> fl
         with alone():
             found = max(found, 1e9 * fastest_gigabytes_per_second(cores(), BYTES, PASSES))
     if known and found < DISTURBED * known:
-        return known
+        return
     with suppress(OSError):  # measured again next time
         write_whole(_file(), json.dumps({"cores": cores(), "bytes_per_second": found}).encode())
-    return found
 
 
 def _file() -> Path:

@@ -384,18 +384,15 @@ _CHOICE = "_gemm_4bit_use_custom_fn"
 Choice = Callable[[int, torch.dtype, int, int, int], bool]
 
 
-def fuse() -> bool:
-    """Make bitsandbytes use its fused kernel for our 4-bit products, if it has tensor cores; return whether it does."""
+def fuse() -> None:
+    """Make bitsandbytes use its fused kernel for our 4-bit products, if it can."""
     try:
         from bitsandbytes.backends.cuda import ops
     except Exception:  # no such version, or a library that does not load
-        return False
+        return
     choice: Any = getattr(ops, _CHOICE, None)
-    if choice is None or torch.version.hip is not None:
-        return False
-    if not hasattr(choice, "fused"):
+    if choice is not None and torch.version.hip is None and not hasattr(choice, "fused"):
         setattr(ops, _CHOICE, fused_choice(choice))
-    return True
 
 
 def fused_choice(
