@@ -13,7 +13,7 @@ import torch
 from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
 
-from hierchat.engine.cuda.packed import FORMATS, multiply_plainly, pack
+from hierchat.engine.cuda.packed import FORMATS, pack
 from hierchat.models.formats.layouts import LAYOUTS
 
 TYPES = [name for name in FORMATS if name != "PLAIN"]
@@ -116,10 +116,10 @@ def dot_in_order(self: Any, a: Any, b: Any, total: Any, *unused: Any) -> Any:
     return TensorHandle(out, total.dtype.scalar)
 
 
-def interpret(call: str) -> None:
-    """Call a function of this module in another process: triton reads the variable once."""
+def interpret(module: str, call: str) -> None:
+    """Call a function of a module in another process: triton reads the variable once."""
     done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import *; {call}"],
+        [sys.executable, "-c", f"from {module} import *; {call}"],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -128,38 +128,38 @@ def interpret(call: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def compiled(kernel: Any, kinds: dict[str, str], fixed: dict[str, Any], capability: int) -> str:
+    """What a device gets. `kinds`: of what pointers point to; all else are whole numbers."""
+    from triton import compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature = {
+        name: "constexpr" if name in fixed else f"*{kinds[name]}" if name in kinds else "i32"
+        for name in kernel.arg_names
+    }
+    if "scale" in signature:
+        signature["scale"] = "fp32"
+    constants = {(at,): fixed[name] for at, name in enumerate(kernel.arg_names) if name in fixed}
+    source = ASTSource(kernel, signature, constants)
+    return str(compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"])
+
+
 def test_the_kernel_computes_what_gguf_reads_and_rows_never_mix() -> None:
     pytest.importorskip("triton")
     interpret(
-        "compare('cpu', list(FORMATS), {torch.float32: 1e-6}, 20); compare('cpu', ['Q4_K'], {torch.float16: 1e-3})"
+        __name__,
+        "compare('cpu', list(FORMATS), {torch.float32: 1e-6}, 20); compare('cpu', ['Q4_K'], {torch.float16: 1e-3})",
     )
 
 
 @pytest.mark.parametrize(("capability", "names"), [(80, ("Q4_K", "PLAIN")), (90, ("Q6_K",))])
 def test_the_kernel_compiles(capability: int, names: tuple[str, ...]) -> None:
     pytest.importorskip("triton")
-    from triton import compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from hierchat.engine.cuda import triton_blocks
 
     for name in names:
         fixed = triton_blocks.constants(FORMATS[name], name)
         kinds = {"x": "bf16", "codes": "bf16" if name == "PLAIN" else "u8", "above": "i32", "halves": "i16"}
         kinds |= {"words": "i32", "levels": "i8", "plain": "fp32", "sums": "fp32"}
-        kernel = triton_blocks._multiply
-        signature = {
-            one: "constexpr" if one in fixed else f"*{kinds[one]}" if one in kinds else "i32"
-            for one in kernel.arg_names
-        }
-        constants = {(at,): fixed[one] for at, one in enumerate(kernel.arg_names) if one in fixed}
-        built = compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", capability, 32))
-        assert "mma" in built.asm["ptx"]
-
-
-def test_the_plain_product_is_that_of_float64() -> None:
-    raw = random_blocks("Q5_K", 512)
-    x = torch.randn(3, 512)
-    found = multiply_plainly(x, pack("Q5_K", raw, "cpu", torch.float32))
-    assert error(found, x, dequantized("Q5_K", raw)) < 1e-6
+        assert "mma" in compiled(triton_blocks._multiply, kinds, fixed, capability)

@@ -1,15 +1,12 @@
 """The CUDA kernels without a GPU: interpreted against plain torch, and compiled for several devices."""
 
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from hierchat.engine.cuda.row_attention import StaticSegment, attend_plainly
+from tests.engine.test_packed import compiled, interpret
 
 pytest.importorskip("triton")
 
@@ -41,40 +38,19 @@ def compare(where: str, tolerances: dict[torch.dtype, float], shapes: list[tuple
 
 
 def test_the_kernels_compute_what_is_said_plainly() -> None:
-    """Another process: triton reads the variable once."""
-    script = (
-        f"from {__name__} import *; compare('cpu', {{torch.float32: 1e-5}}, SHAPES[1:]);"
-        "compare('cpu', {torch.float16: 4e-3}, SHAPES[:1])"
+    interpret(
+        __name__,
+        "compare('cpu', {torch.float32: 1e-5}, SHAPES[1:]); compare('cpu', {torch.float16: 4e-3}, SHAPES[:1])",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_kernels_compile(capability: int, dtype: str) -> None:
-    from triton import compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from hierchat.engine.cuda import triton_attention
 
     sizes = {"GROUP": 3, "WIDTH": 64, "PADDED": 64, "TILE": 16, "SPLIT": 512, "BLOCK": 64}
     kinds = {"query": dtype, "keys": dtype, "values": dtype, "out": dtype, "positions": "i64", "start": "i64"}
     kinds |= {"paths": "i64", "sums": "fp32", "bests": "fp32", "totals": "fp32"}
     for kernel in (triton_attention._split, triton_attention._join):
-        signature = {
-            name: "constexpr" if name in sizes else f"*{kinds[name]}" if name in kinds else "i32"
-            for name in kernel.arg_names
-        }
-        if "scale" in signature:
-            signature["scale"] = "fp32"
-        fixed = {(at,): sizes[name] for at, name in enumerate(kernel.arg_names) if name in sizes}
-        built = compile(ASTSource(kernel, signature, fixed), target=GPUTarget("cuda", capability, 32))
-        assert built.asm["ptx"]
+        assert compiled(kernel, kinds, sizes, capability)
