@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from hierchat.drafting.draft_cost import DraftCost, FreeRows
 from hierchat.drafting.draft_tree import DOCUMENTS, NO_MATCH, DraftTree, Match, merge
 from hierchat.drafting.drafter import LEAD, Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, PROMPTS, SUCCESSORS
-from hierchat.drafting.payoff import PAUSE, TRIALS, TRIALS_AGAIN, Payoff
+from hierchat.drafting.payoff import PAUSE, TRIALS, TRIALS_AGAIN
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import TOP, Source, Successors, quoted
 from hierchat.drafting.suffix_index import BREAK
@@ -79,15 +78,6 @@ def test_a_templates_header_is_no_match() -> None:
     assert drafter.propose().matches[0].length == 2
     drafter.begin([*HEAD, *range(10, 30), *range(10, 20)])  # the text goes on: no header before it
     assert drafter.propose().matches[0].length == 10
-
-
-def test_costs_decide_how_much_is_drafted() -> None:
-    def drafted(rise: float) -> int:
-        drafter = Drafter(latency=Steps([5.0 + rise * rows for rows in range(32)]))
-        drafter.begin(np.random.default_rng(0).integers(0, 3, 200).tolist())
-        return len(drafter.propose())
-
-    assert drafted(0.0) == 31 > drafted(0.3) > drafted(5.0) == 0
 
 
 def test_the_target_teaches_its_successors() -> None:
@@ -357,28 +347,6 @@ def test_one_that_brings_nothing_is_asked_now_and_then_and_one_that_pays_always(
     # behind a pause, and one twice as long
     assert wrong.asked == TRIALS + 2 * TRIALS_AGAIN
     assert 9 not in joint.propose().tokens  # its chances were found out
-
-
-def test_pauses_double_and_behind_one_few_steps_decide() -> None:
-    payoff = Payoff()
-
-    def runs(steps: int, brings: float) -> list[tuple[bool, int]]:
-        """Asked or not, and for how many steps in a row, of a proposer that brings so much for a millisecond."""
-        found = []
-        for _ in range(steps):
-            asked = payoff.asks(token_ms=1.0, took_ms=1.0)
-            payoff.asked, payoff.silent = payoff.asked + asked, 0 if asked else payoff.silent + 1
-            if asked:
-                payoff.brought = payoff.moved(payoff.brought, brings)
-            found.append(asked)
-        return [(asked, len(list(group))) for asked, group in groupby(found)]
-
-    tried, again = (True, TRIALS), (True, TRIALS_AGAIN)
-    pauses = [(False, PAUSE << number) for number in range(3)]
-    steps = TRIALS + 7 * PAUSE + 2 * TRIALS_AGAIN
-    assert runs(steps, 0.0) == [tried, pauses[0], again, pauses[1], again, pauses[2]]
-    assert runs(100, 4.0) == [(True, 100)]
-    assert runs(TRIALS * 40, 0.0)[1][1] == PAUSE  # the first pause is a short one again
 
 
 def test_a_merged_node_tells_what_its_likelier_draft_was_found_by() -> None:

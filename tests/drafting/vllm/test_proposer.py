@@ -82,15 +82,6 @@ def test_a_users_history_drafts_for_nobody_else(engine: Engine) -> None:
     assert steps_of(engine, [5, 6, 7], POEM) == first  # who is not named leaves nothing behind
 
 
-def test_what_was_written_before_the_start_drafts(engines: Callable[..., Engine]) -> None:
-    one = engines()
-    first = steps_of(one, [5, 6, 7], POEM, user="ann", reply="1")
-    one.proposer.close()
-    two = engines()
-    steps_of(two, [5, 6, 8], OTHER, user="ann", reply="2")  # its history is read meanwhile
-    assert steps_of(two, [5, 6, 7], POEM, user="ann", reply="3") < first / 3
-
-
 def test_a_reply_may_draft_and_not_be_learned(engine: Engine) -> None:
     first = steps_of(engine, [5, 6, 7], POEM, user="ann", reply="1", learn=0)
     assert steps_of(engine, [5, 6, 7], POEM, user="ann", reply="2") == first

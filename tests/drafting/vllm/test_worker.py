@@ -81,8 +81,3 @@ def test_a_wrong_expansion_is_found_and_mended(broken: Any) -> None:
     assert repair(module)
     assert is_right(module.expand_batch_to_tokens)
     assert not repair(module)
-
-
-def test_values_are_repeated_by_request() -> None:
-    found = expanded(torch.tensor([3, 0, 5]), torch.tensor([1, 1, 4]), 4, 3, 8)
-    assert found.tolist() == [8, 5, 5, 5]
