@@ -113,13 +113,6 @@ def test_packed_safetensors_take_what_they_are_packed_to() -> None:
     assert (weight_bytes(packed, "cpu"), block_bytes(packed, "cpu")) == (2 * BILLION, 9 * BILLION // 8)
 
 
-def test_blocks_of_two_bits_fit_where_those_of_four_do_not(free) -> None:
-    free(device_memory.needs_of_blocks(BILLION // 2, 0).total(0))
-    require_memory(entry("m-Q2_K.gguf"), "cpu")
-    with pytest.raises(DoesNotFitError):
-        require_memory(entry("m-Q4_K_M.gguf"), "cpu")
-
-
 @pytest.mark.parametrize("file", ["m-Q4_K_M.gguf", "m-UD-IQ2_XXS.gguf"])
 def test_a_refusal_says_the_memory_that_models_shows(file: str, free) -> None:
     model = entry(file).model_copy(update={"size": Size(parameters=30 * BILLION, slot=100_000)})

@@ -6,7 +6,6 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,6 @@ from hierchat.models.formats.blocks import (
     floats_of,
     from_file,
     from_floats,
-    mx_blocks,
     pack,
 )
 from hierchat.models.formats.layouts import LAYOUTS, in_large_pages, interleave, restore
@@ -62,18 +60,6 @@ def test_packing_errs_by_half_a_step(bits: int, step: float) -> None:
     assert np.abs(packed - floats).max() <= 0.51 * step
     np.testing.assert_allclose(packed[1, :32], 0.0)
     np.testing.assert_allclose(packed[2, 32:64], 0.25, rtol=1e-3)
-
-
-def test_mxfp4_of_safetensors() -> None:
-    """As transformers makes floats of it."""
-    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
-
-    random = np.random.default_rng(0)
-    codes = random.integers(0, 256, (2, 6, 3, 16), dtype=np.uint8)
-    scales = random.integers(118, 130, (2, 6, 3), dtype=np.uint8)
-    right = convert_moe_packed_tensors(torch.tensor(codes), torch.tensor(scales), dtype=torch.float32)
-    found = floats_of("MXFP4", mx_blocks(codes, scales))
-    np.testing.assert_array_equal(found.reshape(2, 6, 96), right.numpy().swapaxes(1, 2))
 
 
 def test_an_unknown_type_is_named() -> None:
