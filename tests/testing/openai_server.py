@@ -61,6 +61,12 @@ class Script:
     """Whether it breaks off behind the pieces, without an end."""
     raw: str = ""
     """Sent in place of all that."""
+    more_headers: int = 0
+    """Headers of a reply beside the usual ones."""
+    leads_to: str = ""
+    """The address to which it sends whoever asks for its models."""
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """Of each who asked for its models, by their names in small letters."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     texts_asked: list[str] = field(default_factory=list)
     """Addresses that were asked for tokens or their texts."""
@@ -79,7 +85,11 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             elif self.path == "/metrics":
                 self._send(200 if script.metrics else 404, "text/plain", script.metrics.encode())
             elif self._may():
-                self._json(200, {"object": "list", "data": script.models})
+                script.headers.append({name.lower(): value for name, value in self.headers.items()})
+                if script.leads_to:
+                    self._send(307, "text/plain", b"", Location=f"{script.leads_to}{self.path}")
+                else:
+                    self._json(200, {"object": "list", "data": script.models})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -100,6 +110,8 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             self.send_header("Content-Type", "text/event-stream")
             if script.breaks:
                 self.send_header("Content-Length", "1000000")  # more than comes
+            for number in range(script.more_headers):
+                self.send_header(f"X-{number}", "y" * 100)
             self.end_headers()
             self.wfile.flush()
             try:
@@ -143,7 +155,9 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             self.wfile.write(b"data: [DONE]\n\n")
 
         def _piece(self, delta: dict[str, str], finish: str | None = None, **more: Any) -> None:
-            self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more})
+            # Whatever it calls its model: the reply is the chosen one's
+            said = {"model": "<b>other</b>", "id": 7}
+            self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **said, **more})
 
         def _event(self, data: dict[str, Any]) -> None:
             self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
@@ -158,9 +172,10 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
         def _json(self, status: int, body: Any) -> None:
             self._send(status, "application/json", json.dumps(body).encode())
 
-        def _send(self, status: int, kind: str, raw: bytes) -> None:
+        def _send(self, status: int, kind: str, raw: bytes, **more: str) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", kind)
+            for name, value in {"Content-Type": kind, **more}.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             with suppress(OSError):

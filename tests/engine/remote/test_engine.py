@@ -1,11 +1,7 @@
 """A model of a server that speaks OpenAI's protocol: replies as the contract has them, and how much it thinks.
 tests/chat/test_server_model.py has one that is gone."""
 
-import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -206,44 +202,10 @@ def test_answers_and_lines_without_end_fill_no_memory(
         engine(url)
 
 
-class Foreign(BaseHTTPRequestHandler):
-    """A server that says what no script does."""
-
-    def log_message(self, *told: Any) -> None:
-        pass
-
-
-@contextmanager
-def answered_by(handler: type[Foreign]) -> Iterator[str]:
-    """The address of such a server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
-@pytest.mark.parametrize("kind", ["headers", "another name"])
-def test_headers_without_end_and_another_model_s_name(url: str, kind: str) -> None:
-    """A name in an answer changes nothing: the reply is the chosen model's, as far as anybody can tell."""
-
-    class Lies(Foreign):
-        def do_POST(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            if kind == "headers":
-                for number in range(4_000):
-                    self.send_header(f"X-{number}", "y" * 100)
-            self.end_headers()
-            delta = {"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]}
-            self.wfile.write(f"data: {json.dumps({'model': '<b>other</b>', 'id': 7} | delta)}\n\n".encode())
-
-    made = engine(url)
-    with answered_by(Lies) as made._server.url:
-        if kind == "headers":
-            with pytest.raises(ServerError, match="Nothing answers at"):
-                steps(made)
-        else:
-            assert steps(made)[1] == "Yes."
+def test_headers_without_end(url: str, script: Script) -> None:
+    made, script.more_headers = engine(url), 4_000
+    with pytest.raises(ServerError, match="Nothing answers at"):
+        steps(made)
 
 
 def test_models_of_a_server(url: str, script: Script) -> None:
@@ -276,23 +238,12 @@ def test_a_redirect_is_not_followed_and_no_header_tells_of_this_machine(
     url: str, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "of another account")
-    seen: list[dict[str, str]] = []
-
-    class Elsewhere(Foreign):
-        def do_GET(self) -> None:
-            seen.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(307)
-            self.send_header("Location", f"{url}{self.path}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-    with (
-        answered_by(Elsewhere) as address,
-        pytest.raises(ServerError, match="does not speak OpenAI's protocol"),
-    ):
-        OpenAIClient.of_catalogue(OpenAI(url=address)).model(None)
-    assert not [name for one in seen for name in one if name.startswith(("x-stainless", "openai-"))]
-    assert "authorization" not in seen[0]
+    script.leads_to = url
+    with pytest.raises(ServerError, match="does not speak OpenAI's protocol"):
+        OpenAIClient.of_catalogue(OpenAI(url=url)).model(None)
+    (seen,) = script.headers
+    assert not [name for name in seen if name.startswith(("x-stainless", "openai-"))]
+    assert "authorization" not in seen
 
 
 def template(**variables: object) -> dict[str, Any]:
