@@ -55,9 +55,7 @@ class Downloads:
         self._bring = bring or partial(bring_whole, backend=backend)
         self._lock = threading.Lock()
         self._known: dict[str, Download] = {}
-        self._queue: deque[ModelEntry] = deque()
-        self._unwanted: set[str] = set()
-        self._then: dict[str, Callable[[], None] | None] = {}
+        self._queue: deque[tuple[ModelEntry, Callable[[], None] | None]] = deque()
         self.busy = False
 
     def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
@@ -67,8 +65,7 @@ class Downloads:
             if known and known.under_way:
                 return
             self._known[entry.name] = Download(entry.name, "waiting")
-            self._then[entry.name] = then
-            self._queue.append(entry)
+            self._queue.append((entry, then))
             if not self.busy:
                 self.busy = True
                 threading.Thread(target=self._work, name="fetch", daemon=True).start()
@@ -80,11 +77,9 @@ class Downloads:
             if not known or not known.under_way:
                 return
             if known.phase == "waiting":
-                self._queue = deque(entry for entry in self._queue if entry.name != name)
-                self._then.pop(name, None)
+                self._queue = deque(one for one in self._queue if one[0].name != name)
                 self._known[name] = Download(name, "stopped")
             else:
-                self._unwanted.add(name)
                 self._known[name] = replace(known, phase="stopping", speed=None)
 
     def of(self, name: str) -> Download | None:
@@ -106,13 +101,11 @@ class Downloads:
                 if not self._queue:
                     self.busy = False
                     return
-                entry = self._queue.popleft()
+                entry, then = self._queue.popleft()
                 self._known[entry.name] = Download(entry.name, "checking")
             ended = self._fetched(entry)
             with self._lock:
-                self._unwanted.discard(entry.name)
                 self._known[entry.name] = ended
-                then = self._then.pop(entry.name, None)
             if then and ended.phase == "done":
                 try:
                     then()
@@ -124,7 +117,7 @@ class Downloads:
 
         def report(progress: Progress) -> None:
             with self._lock:
-                if entry.name in self._unwanted:
+                if self._known[entry.name].phase == "stopping":
                     raise _Stopped
                 fetching = progress.phase == "downloading"
                 phase: DownloadPhase = "downloading" if fetching else "converting"
@@ -139,7 +132,7 @@ class Downloads:
         except MemoryError:
             message = "Memory ran out while it was converted. Close other programs."
         except Exception as error:  # in a thread of its own nothing else would report it
-            if entry.name in self._unwanted:
+            if self._known[entry.name].phase == "stopping":
                 return Download(entry.name, "stopped")
             message = logs.error_message(error)
         return Download(entry.name, "failed", message=message)

@@ -73,7 +73,6 @@ class UserDocuments:
         self._lock = threading.Lock()
         self._paths: tuple[Path, ...] = ()
         self._dropped: Path | None = None
-        self._unwanted = False
         self.addition: Addition | None = None
         """The last one."""
 
@@ -122,7 +121,6 @@ class UserDocuments:
         """Stop the addition: nothing of it stays. If none is under way, forget the last one."""
         with self._lock:
             if self.addition and self.addition.under_way:
-                self._unwanted = True
                 self.addition = replace(self.addition, phase="stopping")
                 return
             self.addition = None
@@ -138,7 +136,7 @@ class UserDocuments:
         with self._lock:
             if self.busy:
                 raise CorpusError("Other texts are being read. Wait for them, or stop them first.")
-            self._unwanted, self._paths, self._dropped = False, tuple(paths), dropped
+            self._paths, self._dropped = tuple(paths), dropped
             self.addition = Addition(name)
         threading.Thread(target=self._run, name="texts", daemon=True).start()
 
@@ -181,9 +179,9 @@ class UserDocuments:
 
     def _report(self, progress: Progress) -> None:
         with self._lock:
-            if self._unwanted:
-                raise _Cancelled
             assert self.addition
+            if self.addition.phase == "stopping":
+                raise _Cancelled
             phase: DocumentPhase = "sorting" if progress.phase == "sorting" else "reading"
             self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
 
