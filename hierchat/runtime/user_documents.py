@@ -71,8 +71,6 @@ class UserDocuments:
         self._slot = slot
         self._tokenizer_of = tokenizer_of or (lambda name: load_tokenizer(slot.catalogue.entry(name)))
         self._lock = threading.Lock()
-        self._paths: tuple[Path, ...] = ()
-        self._dropped: Path | None = None
         self.addition: Addition | None = None
         """The last one."""
 
@@ -136,15 +134,14 @@ class UserDocuments:
         with self._lock:
             if self.busy:
                 raise CorpusError("Other texts are being read. Wait for them, or stop them first.")
-            self._paths, self._dropped = tuple(paths), dropped
             self.addition = Addition(name)
-        threading.Thread(target=self._run, name="texts", daemon=True).start()
+        threading.Thread(target=self._run, args=(tuple(paths), dropped), name="texts", daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, paths: Sequence[Path], dropped: Path | None) -> None:
         assert self.addition
         ended, message = None, ""
         try:
-            ended = self._add()
+            ended = self._add(paths, dropped)
         except _Cancelled:
             pass
         except MemoryError:
@@ -152,30 +149,25 @@ class UserDocuments:
         except Exception as error:  # in a thread of its own nothing else would report it
             message = logs.error_message(error)
         with self._lock:
-            if ended is None:
-                self._discard()
+            if ended is None and dropped:
+                shutil.rmtree(dropped, ignore_errors=True)
             self.addition = Addition(self.addition.name, "failed", message=message) if message else ended
 
-    def _add(self) -> Addition:
+    def _add(self, paths: Sequence[Path], dropped: Path | None) -> Addition:
         assert self.addition
         name, model = self.addition.name, self.model
         kept, passed_over = corpora.files_of(name), list[str]()
-        if self._dropped:  # what was dropped lies with its corpus: it can be read for other models, too
+        if dropped:  # what was dropped lies with its corpus: it can be read for other models, too
             kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.move(self._dropped, kept)
-            self._dropped, self._paths = None, (kept,)
-        named = [file for path in self._paths for file in (path.iterdir() if path == kept else [path])]
+            shutil.move(dropped, kept)
+            paths = (kept,)
+        named = [file for path in paths for file in (path.iterdir() if path == kept else [path])]
         reader = TextReader(find(sorted(named), passed_over), passed_over)
-        sources = [str(path) for path in self._paths]
+        sources = [str(path) for path in paths]
         recipe = Recipe(name, reader, self._tokenizer_of(model), model, sources)
         made = corpora.add(recipe, self._report)
         self._slot.read_texts()
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
-
-    def _discard(self) -> None:
-        if self._dropped:
-            shutil.rmtree(self._dropped, ignore_errors=True)
-        self._dropped = None
 
     def _report(self, progress: Progress) -> None:
         with self._lock:
