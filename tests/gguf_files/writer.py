@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.gguf_files.changes import Floats, tensors_in
 from tests.gguf_files.heads import head_of
 from tests.gguf_files.models import FAMILIES, GUESSING, STEP
-from tests.testing.architectures import Q8_0, add_tokens, finish, tensors_of
+from tests.testing.architectures import Q8_0, add_tokens, add_value, finish, tensors_of
 
 _SPLITS = {
     **dict.fromkeys(("qwen35", "qwen35moe"), "qwen35"),
@@ -80,19 +80,6 @@ def _eight_bits(floats: Floats) -> NDArray[np.uint8]:
     numbers = (floats / STEP).astype(np.int8).reshape(*floats.shape[:-1], -1, 32).view(np.uint8)
     scales = np.full((*numbers.shape[:-1], 1), STEP, np.float16).view(np.uint8)
     return np.concatenate([scales, numbers], axis=-1).reshape(*floats.shape[:-1], -1)
-
-
-def add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, str):
-        writer.add_string(key, value)
-    elif value is not None:
-        writer.add_array(key, value)
 
 
 def cut(whole: Path, folder: Path, tensors: int, name: str = "tiny.Q8_0") -> list[Path]:

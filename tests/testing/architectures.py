@@ -27,6 +27,7 @@ from hierchat.models.architectures.model_config import (
     rotary_layouts,
 )
 from hierchat.models.formats.assemble import whole
+from tests.gguf_files.heads import ALIKE, GRANITE
 from tests.testing.tiny import CONTEXT, VOCABULARY
 
 SHAPE: dict[str, Any] = {
@@ -224,36 +225,27 @@ def write_gguf(model: Any, path: Path, tokenizer: Any, *, packed: bool = False) 
     )
     writer = gguf.GGUFWriter(path, kind)
     writer.add_name(config.model_type)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_head_count(config.num_attention_heads)
-    if kind == "gemma4":
-        _add_layers_of_gemma4(config, writer)
-    else:
-        writer.add_feed_forward_length(config.intermediate_size)
-        writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_key_length(config.head_dim)
-        writer.add_value_length(config.head_dim)
-        writer.add_rope_dimension_count(rotary_dims(said))
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
     experts, active = experts_of(said)
-    if experts:
-        writer.add_expert_count(experts)
-        writer.add_expert_used_count(active)
-        writer.add_expert_feed_forward_length(expert_width(said))
-    windowed = ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4", "gpt_oss")
-    if config.model_type in windowed and config.sliding_window:
-        writer.add_sliding_window(config.sliding_window)
+    names = ALIKE | GRANITE if kind == "granite" else ALIKE
+    values = {key: said.get(name) for key, name in names.items()}
+    values |= {
+        "block_count": config.num_hidden_layers,
+        "vocab_size": config.vocab_size,
+        "rope.dimension_count": rotary_dims(said),
+        "expert_count": experts or None,
+        "expert_used_count": active if experts else None,
+        "expert_feed_forward_length": expert_width(said) if experts else None,
+    }
+    if config.model_type in ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4", "gpt_oss"):
+        values["attention.sliding_window"] = config.sliding_window or None
     if kind == "gemma2":
-        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
-        writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if kind == "granite":
-        writer.add_embedding_scale(config.embedding_multiplier)
-        writer.add_residual_scale(config.residual_multiplier)
-        writer.add_attention_scale(config.attention_multiplier)
-        writer.add_logit_scale(config.logits_scaling)
+        values |= {
+            f"{name}_logit_softcapping": said[f"{name}_logit_softcapping"] for name in ("attn", "final")
+        }
+    if kind == "gemma4":
+        values |= _layers_of_gemma4(config)
+    for key, value in values.items():
+        add_value(writer, f"{kind}.{key}", value)
     _add_rotations(model, writer)
     add_tokens(config, writer, tokenizer)
     if packed:
@@ -293,33 +285,40 @@ def finish(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-def _add_layers_of_gemma4(config: Any, writer: gguf.GGUFWriter) -> None:
+def add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    elif value is not None:
+        writer.add_array(key, value)
+
+
+def _layers_of_gemma4(config: Any) -> dict[str, Any]:
     """What differs from layer to layer; lists where llama.cpp's converter writes lists."""
     windowed = [kind == "sliding_attention" for kind in config.layer_types]
     own = config.num_hidden_layers - config.num_kv_shared_layers
     heads = layer_heads(config.to_dict())
     _, kv_heads, size = heads[windowed.index(True)]
     inner, full = config.intermediate_size, heads[windowed.index(False)]
-    writer.add_sliding_window(config.sliding_window)
-    writer.add_sliding_window_pattern(windowed)
-    writer.add_shared_kv_layers(config.num_kv_shared_layers)
-    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input)
-    writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if config.use_double_wide_mlp:
-        writer.add_feed_forward_length([inner * (1 if n < own else 2) for n in range(len(heads))])
-    else:
-        writer.add_feed_forward_length(inner)
-    if full[1] == kv_heads:
-        writer.add_head_count_kv(kv_heads)
-    else:
-        writer.add_head_count_kv([one for _, one, _ in heads])
-    writer.add_key_length(full[2])
-    writer.add_value_length(full[2])
-    writer.add_key_length_swa(size)
-    writer.add_value_length_swa(size)
-    writer.add_rope_dimension_count(full[2])
-    writer.add_rope_dimension_count_swa(size)
-    writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+    wide = [inner * (1 if n < own else 2) for n in range(len(heads))]
+    return {
+        "attention.sliding_window": config.sliding_window,
+        "attention.sliding_window_pattern": windowed,
+        "attention.shared_kv_layers": config.num_kv_shared_layers,
+        "embedding_length_per_layer_input": config.hidden_size_per_layer_input,
+        "final_logit_softcapping": config.final_logit_softcapping,
+        "feed_forward_length": wide if config.use_double_wide_mlp else inner,
+        "attention.head_count_kv": kv_heads if full[1] == kv_heads else [one for _, one, _ in heads],
+        **dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), full[2]),
+        **dict.fromkeys(("attention.key_length_swa", "attention.value_length_swa"), size),
+        "rope.dimension_count_swa": size,
+        "rope.freq_base_swa": float(config.rope_parameters["sliding_attention"]["rope_theta"]),
+    }
 
 
 def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
