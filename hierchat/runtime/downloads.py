@@ -210,8 +210,6 @@ class HubSearch:
     def __init__(self, judge: Callable[[Described], Judged]) -> None:
         self._judge = judge
         self._lock = threading.Lock()
-        self._asked = 0
-        """Number of the last question: answers to others are not wanted."""
         self._asking = 0
         self.now: Search | None = None
 
@@ -261,7 +259,6 @@ class HubSearch:
     def leave(self, *, look: bool = False) -> None:
         """End the search, or only its closer `look`, whether it was answered or not."""
         with self._lock:
-            self._asked += 1
             self.now = replace(self.now, look=None) if look and self.now else None
 
     def _ask(self, meanwhile: Search, answered: Callable[[], Search]) -> None:
@@ -269,14 +266,13 @@ class HubSearch:
             if self._asking >= MOST_ASKING:
                 raise ModelError("The hub has not answered the questions before this one. Wait a minute.")
             self._asking += 1
-            self._asked += 1
-            number, self.now = self._asked, meanwhile
+            self.now = meanwhile
 
         def ask() -> None:
             found = answered()
             with self._lock:
                 self._asking -= 1
-                if number == self._asked:
+                if self.now is meanwhile:  # else nobody waits for the answer any more
                     self.now = found
 
         threading.Thread(target=ask, name="hub search", daemon=True).start()
