@@ -19,10 +19,9 @@ class QueueFull(Exception):
 class Scheduler:
     """Decide who uses the engine now, and who comes next. Loading another model goes ahead of replies that wait."""
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
+    def __init__(self) -> None:
         self.places = 1
         """Replies that the engine writes at once; whoever brings another engine sets it."""
-        self._most = most
         self.holders: list[Ticket] = []
         self.waiting: list[Ticket] = []
         self.changed = threading.Condition()
@@ -34,7 +33,7 @@ class Scheduler:
         ticket = Ticket(self, first=first, shares=shares)
         with self.changed:
             self._wanted.set()
-            if not first and len(self.waiting) >= self._most:
+            if not first and len(self.waiting) >= MOST_WAITING:
                 raise QueueFull("Too many replies are waiting. Please try again in a moment.")
             self.waiting.insert(self.firsts() if first else len(self.waiting), ticket)
             return ticket

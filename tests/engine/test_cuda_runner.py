@@ -171,9 +171,12 @@ class Recorder:
         return Graph(lambda: self.replayed.append(name), name, self.size)
 
 
-def test_the_first_run_records_and_above_the_cap_the_longest_unused_goes() -> None:
+def test_the_first_run_records_and_above_the_cap_the_longest_unused_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda_runner, "CAP", 250)
     recorder = Recorder(size=100)
-    graphs = Graphs[str](cap=250, capture=recorder)
+    graphs = Graphs[str](capture=recorder)
     for key in ("a", "b", "a", "c", "b"):
         assert graphs.run(key, lambda key=key: key) == key
     assert recorder.recorded == ["a", "b", "c", "b"]
@@ -213,9 +216,15 @@ def test_where_nothing_can_be_recorded_bodies_run_as_they_are(words: str) -> Non
     ],
 )
 def test_forwards_are_fused_where_there_is_a_kernel_else_bitsandbytes_chooses(
-    capability: tuple[int, int], dtype: torch.dtype, rows: int, theirs: bool, fused: bool
+    capability: tuple[int, int],
+    dtype: torch.dtype,
+    rows: int,
+    theirs: bool,
+    fused: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    choice = cuda_runner.fused_choice(lambda *given: theirs, lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    choice = cuda_runner.fused_choice(lambda *given: theirs)
     assert choice(0, dtype, rows, 4096, 4096) == fused
 
 

@@ -7,8 +7,9 @@ import pytest
 from hierchat.engine.scheduler import QueueFull, Scheduler, Ticket
 
 
-def test_first_come_first_served_bounded_and_given_up_in_time() -> None:
-    scheduler = Scheduler(most=2)
+def test_first_come_first_served_bounded_and_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.engine.scheduler.MOST_WAITING", 2)
+    scheduler = Scheduler()
     first, second = scheduler.join(), scheduler.join()
     with pytest.raises(QueueFull, match="try again"):
         scheduler.join()

@@ -62,11 +62,8 @@ def capture(body: Callable[[], T]) -> Graph[T]:
 class Graphs(Generic[T]):
     """Runs bodies by key, each as the graph recorded at its first run; drops old ones if memory is short."""
 
-    def __init__(
-        self, cap: int = CAP, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture
-    ) -> None:
+    def __init__(self, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture) -> None:
         """Take `capture`: None to run every body as it is."""
-        self._cap = cap
         self._capture = capture
         self._held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
         self.recorded = False
@@ -99,7 +96,7 @@ class Graphs(Generic[T]):
                 self.clear()
                 self._capture = None
                 return body()
-            while self._held and sum(one.size for one in self._held.values()) + graph.size > self._cap:
+            while self._held and sum(one.size for one in self._held.values()) + graph.size > CAP:
                 self._held.popitem(last=False)
             self._held[key] = graph
         self._held.move_to_end(key)
@@ -395,9 +392,7 @@ def fuse() -> None:
         setattr(ops, _CHOICE, fused_choice(choice))
 
 
-def fused_choice(
-    choice: Choice, capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability
-) -> Choice:
+def fused_choice(choice: Choice) -> Choice:
     """Return `choice`, but for the fused kernel in any case for 2 to DEPTH rows where tensor cores have the dtype."""
 
     @functools.cache
@@ -405,7 +400,7 @@ def fused_choice(
         if rows > DEPTH or dtype == torch.float32:
             return choice(device, dtype, rows, out, inner)
         least = (7, 5) if dtype == torch.float16 else (8, 0)
-        return capability(device) >= least or choice(device, dtype, rows, out, inner)
+        return torch.cuda.get_device_capability(device) >= least or choice(device, dtype, rows, out, inner)
 
     fused.fused = True  # type: ignore[attr-defined]
     return fused
