@@ -14,19 +14,12 @@ from typing import Any
 
 from hierchat.checks.proofs import leave_network, packets_without_route
 from tests.end_to_end.program import ROOT, Program
-from tests.isolation import visitor
+from tests.isolation.visitor import Visitor
 from tests.testing.raw import ask_endpoint
 
 PANELS = ("models", "documents", "insights", "settings")
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 """SIOCGIFFLAGS, SIOCSIFFLAGS and IFF_UP of Linux."""
-
-
-class Visitor(visitor.Visitor):
-    """A page of a program that asks for no login."""
-
-    def __post_init__(self) -> None:
-        pass
 
 
 def start_loopback() -> None:
@@ -54,7 +47,7 @@ def commands(folder: Path, database: Path) -> list[str]:
 
 def use(program: Program) -> list[str]:
     """Chat in the page and over both protocols, and look at each panel; what was done."""
-    page, done = Visitor(program.address, "", ""), list[str]()
+    page, done = Visitor(program.address), list[str]()
     page.open()
     page.act("hc_example", {"text": "What is the capital of France?"})
     with closing(sqlite3.connect(f"file:{program.database}?mode=ro", uri=True)) as db:

@@ -15,8 +15,8 @@ import pytest
 from hierchat.chat.conversations import UNDO_SECONDS
 from hierchat.chat.deleted_texts import OVERWRITE_SECONDS
 from tests.end_to_end.program import Program
-from tests.isolation import visitor
 from tests.isolation.memory import in_memory
+from tests.isolation.visitor import Visitor
 from tests.testing.raw import ask
 
 pytestmark = [
@@ -29,14 +29,6 @@ WORDS = ["Quxolarimdet", "Кваксолуримдет"]
 QUESTION = "Repeat this sentence three times, exactly: The {} sings to the {} at noon.".format(*WORDS)
 WAIT_SECONDS = 240.0
 FEW = 10
-
-
-class Visitor(visitor.Visitor):
-    """A page; without a name, of a program that asks for no login."""
-
-    def __post_init__(self) -> None:
-        if self.name:
-            super().__post_init__()
 
 
 @pytest.fixture
@@ -69,7 +61,7 @@ def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
         assert found
         page = Visitor(program.address, "guest", found[1])
     else:
-        page = Visitor(program.address, "", "")
+        page = Visitor(program.address)
     page.open()
     if how == "incognito":
         page.act("hc_incognito", {})

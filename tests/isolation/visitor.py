@@ -20,11 +20,11 @@ from tests.testing.waiting import until
 
 @dataclass
 class Visitor:
-    """One open page of somebody who is logged in."""
+    """One open page of somebody who is logged in; without a name, of a program that asks for no login."""
 
     address: str
-    name: str
-    password: str
+    name: str = ""
+    password: str = ""
     hash: str = field(default_factory=lambda: secrets.token_hex(6))
     headers: dict[str, str] = field(default_factory=dict)
     stream: Stream | None = None
@@ -33,6 +33,8 @@ class Visitor:
     _steps: Iterator[int] = field(default_factory=partial(count, 1))
 
     def __post_init__(self) -> None:
+        if not self.name:
+            return
         form = {"username": self.name, "password": self.password}
         answer = ask(self.address, "POST", "/login", form=form)
         assert answer.status == 200, answer.text
