@@ -7,8 +7,7 @@ import pytest
 
 from hierchat.cli import serve
 from hierchat.cli.main import main
-
-ROOT = Path(__file__).parents[1]
+from tests.testing.ports import free_port
 
 
 @pytest.mark.parametrize("arguments", [["sing"], ["models"], ["models", "get"]])
@@ -120,9 +119,3 @@ def test_the_terminal_speaks_its_language(
 ) -> None:
     monkeypatch.setenv("LANGUAGE", "de_DE:en")
     assert "Kein Modell heißt 'nosuch'" in refused(capsys, "models", "get", "nosuch")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

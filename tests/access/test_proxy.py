@@ -19,6 +19,7 @@ from hierchat.cli.serve import public_address
 from tests.access.conftest import ACCOUNT, PAGE, RIGHT
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
+from tests.testing.ports import free_port
 from tests.testing.raw import ask
 
 NAME = "chat.localhost"  # browsers take such names for this machine, and hierchat does not
@@ -28,12 +29,6 @@ FORGED = {
     "Forwarded": "host=evil.example",
     "X-Forwarded-For": "127.0.0.1",
 }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

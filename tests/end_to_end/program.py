@@ -2,12 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tests.testing.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 400  # the first start fetches and converts the model
@@ -26,9 +27,7 @@ class Program:
     ) -> None:
         self.database = folder / "chat.db"
         self.log = folder / "log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._command, self._cwd, self.environment = command, cwd, dict(environment)
         self.process: subprocess.Popen[bytes] | None = None
 

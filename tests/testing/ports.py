@@ -1,0 +1,9 @@
+"""A port for a server of a test's own."""
+
+import socket
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
