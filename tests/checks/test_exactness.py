@@ -16,6 +16,7 @@ from hierchat.cli.main import main
 from hierchat.engine.verification import ArrayRows
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.questions import SETTINGS, questions, questions_file, tell, with_draft_models
+from tests.testing.tiny_chat import let_width_matter
 from tests.testing.tiny_chat import served as tiny
 
 TOKENS = 16
@@ -53,14 +54,7 @@ def test_a_right_target(tmp_path: Path) -> None:
 
 
 def test_logits_that_depend_on_the_width_are_found(served: ServedModel, tmp_path: Path) -> None:
-    target = served.engine.sequence
-    forward = target.forward
-
-    def wider(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
-        rows = np.array(forward(tokens, parents, padded=padded))
-        return ArrayRows(rows + np.float32(3) * np.sin(np.arange(rows.shape[1])) if len(tokens) > 8 else rows)
-
-    target.forward = wider  # type: ignore[method-assign]
+    let_width_matter(served.engine.sequence)
     found = run(served, ("random", "adversarial"), tmp_path)
     each = [one["mismatches"] for one in found["by_drafter"].values()]
     assert min(each) > 0

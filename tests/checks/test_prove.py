@@ -22,12 +22,11 @@ from hierchat.checks.prove import Proof
 from hierchat.cli.main import main
 from hierchat.config import cache_dir, data_dir
 from hierchat.engine import generation
-from hierchat.engine.verification import ArrayRows
 from hierchat.runtime.template import ChatTemplate
 from hierchat.store import Store
 from hierchat.store.backups import Backups
 from hierchat.store.connection import Connection
-from tests.testing.tiny_chat import ready_slot
+from tests.testing.tiny_chat import let_width_matter, ready_slot
 
 KERNELS = cache_dir() / "kernels"
 
@@ -73,14 +72,7 @@ def test_one_broken_promise_or_a_missing_line_fails() -> None:
 
 def test_words_that_the_width_changes(checks: Proofs) -> None:
     assert checks.service.served
-    target = checks.service.served.local.sequence
-    forward = target.forward
-
-    def wider(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
-        rows = np.array(forward(tokens, parents, padded=padded))
-        return ArrayRows(rows + np.float32(3) * np.sin(np.arange(rows.shape[1])) if len(tokens) > 8 else rows)
-
-    target.forward = wider  # type: ignore[method-assign]
+    let_width_matter(checks.service.served.local.sequence)
     assert checks.same_words().kept is False
 
 
