@@ -131,3 +131,4 @@ def test_what_cannot_be_done_says_so(
         code, _, error = hierchat(capsys, *arguments)
         assert (code, said in error) == (1, True), error
         assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "gone.db").exists()

@@ -1,7 +1,6 @@
-"""`hierchat keys`, and a database that is named, as a user types them."""
+"""`hierchat keys`, as a user types it."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,8 @@ Run = Callable[..., tuple[int, str, str]]
 def run(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     monkeypatch.setenv("COLUMNS", "120")
 
-    def run(*arguments: str, db: Path = store.path) -> tuple[int, str, str]:
-        code = main([*arguments, "--db", str(db)])
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main([*arguments, "--db", str(store.path)])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -53,12 +52,3 @@ def test_keys_are_added_listed_and_removed(run: Run, store: Store) -> None:
 def test_a_limit_is_a_number(run: Run, limit: str) -> None:
     code, _, error = run("keys", "add", "editor", f"--at-once={limit}")
     assert (code, "Invalid value for '--at-once'" in error) == (2, True)
-
-
-def test_no_database(run: Run, tmp_path: Path) -> None:
-    missing, foreign = tmp_path / "missing.db", tmp_path / "foreign.db"
-    foreign.write_text("Dear diary, " * 100)
-    for db, said in ((missing, f"There is no {missing}."), (foreign, f"{foreign} cannot be read")):
-        code, _, told = run("backup", str(tmp_path / "copy.db"), db=db)
-        assert (code, said in told) == (1, True)
-    assert not missing.exists()
