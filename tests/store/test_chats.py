@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NotFound, Store
 from hierchat.store.records import NewMessage, NewTurn, SourceCount, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
-from tests.testing.stores import chat_of, drafting, killed, last_replies, new_store, replied
+from tests.testing.stores import chat_of, drafting, last_replies, replied
 
 
 def titles(store: Store, user: int, *query: str, archived: bool = False) -> list[str]:
@@ -271,32 +271,6 @@ def test_what_is_hidden_counts_as_missing_everywhere(store: Store, user: int, pa
     with pytest.raises(NotFound):
         store.chats.restore(user, gone)
     assert (b"malt" in on_disk(path), b"hops" in on_disk(path)) == (False, True)
-
-
-@pytest.mark.parametrize("incognito", [False, True])
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_hidden_and_incognito_ones_go_at_the_end_or_the_next_start(
-    path: Path, incognito: bool, is_killed: bool
-) -> None:
-    def chats() -> Store:
-        store = new_store(path)
-        user = store.users.ensure("ann")
-        made, *_ = chat(store, user, "hops", incognito)
-        assert b"hops" in on_disk(path)
-        if not incognito:
-            store.chats.hide(user, made)
-        return store
-
-    if is_killed:
-        killed(chats)
-        assert b"hops" in on_disk(path)
-    else:
-        chats().close()
-        assert b"hops" not in on_disk(path)
-    with Store.open(path) as store, store.connection.read() as db:
-        assert b"hops" not in on_disk(path)
-        assert db.table("conversations").count == 0
-        assert store.users.ids() == {"ann": 1}
 
 
 def test_the_next_start_deletes_what_a_process_left_that_died(store: Store, user: int, path: Path) -> None:

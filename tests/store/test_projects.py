@@ -9,7 +9,7 @@ import pytest
 from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.records import ChatSettings, NewMessage, Project
 from tests.testing.deleting import delete_for_good, on_disk
-from tests.testing.stores import killed, new_store, project
+from tests.testing.stores import project
 
 
 def names(store: Store, user: int) -> list[tuple[str, int]]:
@@ -63,29 +63,14 @@ def test_chats_move_in_and_out(store: Store, user: int) -> None:
         store.chats.restore_project(user, garden + 1, [])
 
 
-@pytest.mark.parametrize("ends", ["deleted", "closed", "killed"])
-def test_nothing_of_a_deleted_project_is_left_in_the_file(path: Path, ends: str) -> None:
-    def hides() -> Store:
-        store = new_store(path)
-        user = store.users.ensure("ann")
-        garden = store.projects.save(user, Project(0, "Garden zinnia", "Think of zinnias."))
-        chat = store.chats.create(user, "A zinnia", garden)
-        store.messages.add(user, chat, NewMessage(None, "Where does the zinnia grow?"))
-        store.chats.create(user, "An oak")
-        hidden = store.chats.hide_project(user, garden)
-        if ends == "deleted":
-            store.chats.delete_hidden(hidden, garden)
-            assert b"zinnia" not in on_disk(path)
-        return store
-
-    if ends == "killed":
-        killed(hides)
-        assert b"zinnia" in on_disk(path)
-    else:
-        hides().close()
-    with Store.open(path) as store:
-        assert b"zinnia" not in on_disk(path)
-        assert [chat.title for chat in store.chats.find(store.users.ensure("ann"))] == ["An oak"]
+def test_nothing_of_a_deleted_project_is_left_in_the_file(store: Store, user: int, path: Path) -> None:
+    garden = store.projects.save(user, Project(0, "Garden zinnia", "Think of zinnias."))
+    chat = store.chats.create(user, "A zinnia", garden)
+    store.messages.add(user, chat, NewMessage(None, "Where does the zinnia grow?"))
+    store.chats.create(user, "An oak")
+    store.chats.delete_hidden(store.chats.hide_project(user, garden), garden)
+    assert b"zinnia" not in on_disk(path)
+    assert [chat.title for chat in store.chats.find(user)] == ["An oak"]
 
 
 def test_notes_are_kept_and_go_with_the_user(store: Store, user: int, path: Path) -> None:

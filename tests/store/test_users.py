@@ -1,13 +1,11 @@
 # ruff: noqa: RUF001
-"""Accounts: who may log in, who the owner is; guests, of whom nothing is left."""
+"""Accounts: who may log in, and who the owner is."""
 
 from pathlib import Path
 
 import pytest
 
 from hierchat.store import LOCAL_USER, Store, StoreError
-from tests.testing.secrets import SECRET, fill
-from tests.testing.stores import killed, new_store
 
 
 def test_the_first_account_is_the_owner_and_others_are_where_that_is_said(store: Store) -> None:
@@ -82,48 +80,3 @@ def test_accounts_of_earlier_versions_go_on_working(store: Store) -> None:
     assert store.accounts.find("ADA").name == "ada"  # type: ignore[union-attr]
     assert store.accounts.find("zoë").name == "zoe\u0308"  # type: ignore[union-attr]
     assert store.accounts.find("adа") is None
-
-
-def left(path: Path, word: str = SECRET) -> list[str]:
-    return [file.name for file in path.parent.iterdir() if word.encode() in file.read_bytes()]
-
-
-def test_what_a_guest_wrote_goes_when_the_store_closes(path: Path) -> None:
-    with new_store(path) as store:
-        guest = store.guests.begin()
-        assert store.guests.begin() != guest
-        user = fill(store, guest).user
-        with Store.open(path):  # another command over the same file
-            pass
-        assert store.users.ids() == {guest: user}
-        fill(store, "ann", "violinist")
-    assert left(path) == []
-    assert left(path, "violinist")
-    with Store.open(path) as store:
-        assert list(store.users.ids()) == ["ann"]
-
-
-def test_and_when_the_file_is_opened_after_a_crash(path: Path) -> None:
-    def begins() -> Store:
-        store = new_store(path)
-        fill(store, store.guests.begin())
-        return store
-
-    killed(begins)
-    assert left(path)
-    with Store.open(path) as store:
-        assert store.users.ids() == {}
-        assert left(path) == []
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_guest_who_left_before_leaves_nothing_either(path: Path, again: bool) -> None:
-    with new_store(path) as store:
-        guest = store.guests.begin()
-        store.users.forget(fill(store, guest).user)
-        assert left(path) == []
-        if again:  # a request that was on its way makes the user once more
-            fill(store, guest)
-    assert left(path) == []
-    with Store.open(path) as store:
-        assert store.users.ids() == {}
