@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from markdown_it import MarkdownIt
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.tool_calls import HoldBack
 from hierchat.language import error_words
 from hierchat.reasoning import split_reasoning
 
@@ -42,27 +43,21 @@ class Screen(Protocol):
 class PlainScreen:
     """Writes a reply's text as the model writes it, without drawing Markdown."""
 
-    def __init__(self, out: TextIO, stop: Iterable[str] = ()) -> None:
+    def __init__(self, out: TextIO, stop: Sequence[str] = ()) -> None:
         """`stop`: strings that end the reply. Text that may be the beginning of one is not written yet."""
-        self._out = out
-        self._withheld = max((len(string) for string in stop), default=1) - 1
-        self._shown = 0
-        self._last = ""
+        self._out, self._stop = out, stop
+        self._growing = HoldBack(stop)
 
     def show(self, frame: Frame) -> None:
-        text = frame.text
-        ready = len(text) if frame.phase == "done" else len(text) - self._withheld
-        if ready > self._shown:
-            piece = text[self._shown : ready]
+        if piece := self._growing.more(frame.text, done=frame.phase == "done"):
             self._out.write(printable(piece) if self._out.isatty() else piece)
             self._out.flush()
-            self._shown, self._last = ready, piece[-1]
 
     def end(self) -> None:
-        if self._last not in ("", "\n"):
+        if self._growing.sent[-1:] not in ("", "\n"):
             self._out.write("\n")
         self._out.flush()
-        self._shown, self._last = 0, ""
+        self._growing = HoldBack(self._stop)
 
 
 class MarkdownScreen:

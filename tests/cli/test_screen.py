@@ -6,12 +6,7 @@ import pytest
 from rich.console import Console
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.cli.screen import (
-    MarkdownScreen,
-    PlainScreen,
-    figures_line,
-    record,
-)
+from hierchat.cli.screen import MarkdownScreen, PlainScreen, figures_line, record
 from hierchat.reasoning import join_reasoning
 
 REPLY = """# A title
@@ -54,10 +49,10 @@ def test_a_reply_is_drawn_once_however_it_grows(step: int, monkeypatch: pytest.M
     assert all(sum(line.endswith(part) for line in lines) == 1 for part in SHOWN)
 
 
-def plain(frames: list[str], stop: tuple[str, ...] = ()) -> list[str]:
+def plain(frames: list[str]) -> list[str]:
     """What stands on standard output behind each frame and behind the end."""
     out = io.StringIO()
-    screen, seen = PlainScreen(out, stop), []
+    screen, seen = PlainScreen(out), []
     for number, text in enumerate(frames, 1):
         screen.show(Frame("done" if number == len(frames) else "writing", text=text))
         seen.append(out.getvalue())
