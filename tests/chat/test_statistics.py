@@ -55,25 +55,9 @@ def test_a_stop_string_and_what_follows_is_cut(stops: tuple[str, ...], text: str
     assert statistics.stop_string == statistics.record().stop_string == by
 
 
-@given(st.text(max_size=30))
-def test_the_text_grows_to_the_whole(text: str) -> None:
-    statistics = ReplyStatistics(decode)
-    for token in ids_of(text):
-        statistics.add(step([token]))
-        assert text.startswith(statistics.text)
-    statistics.finish = "end"
-    assert statistics.text == text
-
-
 def test_a_character_belongs_to_the_run_that_completes_it() -> None:
     tokens = [*ids_of("a"), *EURO, *ids_of("b")]
     assert text_pieces(tokens, [2, 1, 1, 1], decode) == ["a", "", "€", "b"]
-
-
-@given(st.lists(st.lists(st.integers(0, 300), max_size=3), max_size=9))
-def test_spans_of_any_tokens_join_to_what_they_decode_to(runs: list[list[int]]) -> None:
-    tokens = [token for run in runs for token in run]
-    assert "".join(text_pieces(tokens, map(len, runs), decode)) == decode(tokens)
 
 
 def test_figures_of_a_reply() -> None:
