@@ -17,7 +17,7 @@ from hierchat.chat import completions, deleted_texts
 from hierchat.chat.service import ChatService
 from hierchat.checks import proofs
 from hierchat.checks import prove as proving
-from hierchat.checks.proofs import GONE, LEAVES, LOST, MEMORY, NAMES, SPEED, WORDS, Line, Proofs
+from hierchat.checks.proofs import GONE, LEAVES, MEMORY, NAMES, SPEED, WORDS, Line, Proofs
 from hierchat.checks.prove import Proof
 from hierchat.cli.main import main
 from hierchat.config import cache_dir, data_dir
@@ -260,12 +260,6 @@ def test_a_text_that_is_never_overwritten(checks: Proofs, monkeypatch: pytest.Mo
     line = checks.gone_from_memory()
     assert (line.name, line.kept) == (MEMORY, False)
     assert "copies of a deleted chat are left" in line.detail
-
-
-def test_kills_without_a_fault(checks: Proofs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proofs, "KILLS", 2)
-    line = checks.nothing_lost()
-    assert (line.name, line.kept) == (LOST, True), line.detail
 
 
 def test_a_model_that_is_not_here_is_named(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
