@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import Store
-from hierchat.store.records import NewMessage, Project
+from hierchat.store.records import ChatSettings, NewMessage, Project
 from tests.testing.deleting import on_disk
 from tests.testing.secrets import SECRET, fill
 from tests.testing.stores import killed, new_store
@@ -14,6 +14,7 @@ from tests.testing.stores import killed, new_store
 
 def hidden_chat(store: Store, user: int) -> None:
     chat = store.chats.create(user, SECRET)
+    store.chats.set_settings(user, chat, ChatSettings(SECRET, {}))
     store.messages.add(user, chat, NewMessage(None, SECRET))
     store.chats.hide(user, chat)
 

@@ -8,7 +8,7 @@ import pytest
 
 from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.records import ChatSettings, NewMessage, Project
-from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.deleting import on_disk
 from tests.testing.stores import project
 
 
@@ -73,15 +73,13 @@ def test_nothing_of_a_deleted_project_is_left_in_the_file(store: Store, user: in
     assert [chat.title for chat in store.chats.find(user)] == ["An oak"]
 
 
-def test_notes_are_kept_and_go_with_the_user(store: Store, user: int, path: Path) -> None:
+def test_notes_are_kept(store: Store, user: int) -> None:
     bob = store.users.ensure("bob")
     store.users.set_notes(user, "\n I grow zinnias.\n")
     assert (store.users.notes(user), store.users.notes(bob)) == ("I grow zinnias.", "")
     with pytest.raises(StoreError, match="at most 4,000 characters, and these have 5,000"):
         store.users.set_notes(user, "x" * 5_000)
     assert store.users.notes(user) == "I grow zinnias."
-    assert store.users.forget(user)
-    assert b"zinnias" not in on_disk(path)
 
 
 TERSE = ChatSettings("Be terse.", {"temperature": 0.5, "seed": None, "stop": ["\n\n", "é"]})
@@ -136,16 +134,6 @@ def test_a_chat_and_its_fork_keep_what_they_took_from_a_preset(store: Store, use
         assert store.chats.settings(user, one) == taken
     store.presets.delete(user, terse)
     assert store.chats.settings(user, chat) == replace(taken, preset_id=None)
-
-
-def test_what_was_deleted_is_not_in_the_file(store: Store, user: int, path: Path) -> None:
-    chat = store.chats.create(user)
-    store.chats.set_settings(user, chat, ChatSettings("the secret of the chat", {}))
-    delete_for_good(store, user, chat)
-    bob = store.users.ensure("bob")
-    store.presets.create(bob, "mine", ChatSettings("the secret of the preset", {}))
-    store.users.forget(bob)
-    assert b"the secret" not in on_disk(path)
 
 
 def test_lone_surrogates_are_taken(store: Store, user: int) -> None:
