@@ -1,7 +1,6 @@
 """Generated texts: whose they are, from which questions, and that nothing is left when they are deleted."""
 
 import numpy as np
-import pytest
 
 from hierchat.store import GeneratedSize, GeneratedText, Mark, Store
 from hierchat.store.records import Attachment, NewMessage
@@ -107,16 +106,15 @@ def test_late_writing_is_refused(store: Store, user: int) -> None:
     assert not store.generated.keep(user, MODEL, "a", late, None, deletions=0)
 
 
-@pytest.mark.parametrize("forget", [False, True])
-def test_deleting_leaves_no_byte(store: Store, user: int, forget: bool) -> None:
+def test_deleting_leaves_no_byte(store: Store, user: int) -> None:
     for number in range(50):
         keep(store, user, f"key {number}", done=number % 2 == 0)
         keep(store, user, f"key {number}", done=True)
     assert BYTES in on_disk(store.path)
     assert b"key 17" in on_disk(store.path)
     before = store.users.deletions(user)
-    assert store.users.forget(user) if forget else store.generated.delete(user)
-    assert forget or store.users.deletions(user) > before  # whoever holds them looks
+    assert store.generated.delete(user)
+    assert store.users.deletions(user) > before  # whoever holds them looks
     assert BYTES not in on_disk(store.path)
     assert b"key 17" not in on_disk(store.path)
     assert BYTES[:24] not in on_disk(store.path)
