@@ -120,12 +120,9 @@ def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("Origin", "https://evil.example"),
-        ("Origin", "http://localhost:3000"),
         ("Origin", "null"),
         ("Origin", "app://obsidian.md"),
         ("Host", "evil.example"),
-        ("Sec-Fetch-Site", "cross-site"),
         ("Sec-Fetch-Site", "same-site"),
     ],
 )
