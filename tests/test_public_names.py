@@ -41,7 +41,6 @@ def test_importing_is_cheap_and_names_are_found_when_they_are_used() -> None:
 
 def test_the_example_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As it stands in the docstring of the package, with a model that is here."""
-    assert hierchat.__doc__
     example = "".join(f"{line[4:]}\n" for line in hierchat.__doc__.splitlines() if line.startswith("    "))
     assert 8 <= len(example.strip().splitlines()) <= 12
     exec(re.sub(r"smollm2-135m", str(folder), example), {})
@@ -52,7 +51,6 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     """Put a distribution where Python finds it: the proposer of CONTRIBUTING.md, and its entry point."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?class Repeats.*?)```", text, re.DOTALL)
-    assert code
     (folder / "repeats.py").write_text(code[1])
     info = folder / "repeats-1.0.dist-info"
     info.mkdir()
@@ -85,7 +83,6 @@ def test_the_ten_lines_of_the_architecture_run(
     install(tmp_path, monkeypatch, "repeats:Repeats")
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
-    assert code
     exec(code[1].replace("smollm2-135m", str(folder)), {})
     lines = re.findall(r"^\d+ (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert len(lines) == 3

@@ -58,7 +58,6 @@ class Talk:
 
     @property
     def model(self) -> ServedModel:
-        assert self.service.slot.model
         return self.service.slot.model
 
     @property

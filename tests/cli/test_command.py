@@ -103,7 +103,6 @@ def test_its_answers_stand_with_the_chats_of_the_page(
     chat, path = stored(places)
     assert [message.text for message in path] == ["hello", told["text"], "more", second.removesuffix("\n")]
     assert (chat, [message.state for message in path]) == (told["chat"], ["complete"] * 4)
-    assert settings
     assert (settings.system_prompt, settings.sampling["max_new_tokens"]) == ("Be brief.", 8)
 
 
@@ -114,8 +113,6 @@ def test_nobody_reads_the_reply_any_more(url: str, script: Script, tmp_path: Pat
     with subprocess.Popen(
         program, env=environment(tmp_path), stdin=none, stdout=pipe, stderr=pipe, text=True
     ) as process:
-        assert process.stdout
-        assert process.stderr
         assert process.stdout.readline() == "a line\n"
         process.stdout.close()
         assert process.stderr.read() == ""

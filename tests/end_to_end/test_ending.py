@@ -105,7 +105,6 @@ def test_what_waits_and_what_is_written_outlives_a_kill_and_an_end_in_order(
             assert held(program) == ["And more"]
             assert any(b"pangolin" in content for content in files(program).values())
             program.stop(signal.SIGTERM)
-    assert program.process
     assert program.process.returncode == 0
     assert list(files(program)) == ["chat.db"]
     assert b"pangolin" not in files(program)["chat.db"]

@@ -39,7 +39,6 @@ def killed_in_mid_reply(program: Program, before: int) -> bool:
     """Kill the program while the reply behind `before` grows; False if that ended first. The program stands still
     during each look at the disk, so that the reply cannot end between look and kill; long enough for the clock by
     which it stores a growing reply, so that a short and quick one is stored before its end, too."""
-    assert program.process
     while True:
         program.process.send_signal(signal.SIGSTOP)
         number, state, length = last_reply(program)
@@ -78,7 +77,6 @@ def test_a_conversation_survives_kill_and_restart(program: Program, chromium: Br
         chat.page.locator("#hc-back").click()
         chat.compare(False)
 
-        assert program.process
         assert psutil.Process(program.process.pid).memory_info().rss < 2.5 * 2**30
         for _ in range(5):  # of a small model's long stories some are short
             before, *_ = last_reply(program)

@@ -41,7 +41,6 @@ def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]
 
 
 def copies(program: Program) -> dict[str, int]:
-    assert program.process
     return {where: len(found) for where, found in in_memory(program.process.pid, WORDS).items()}
 
 
@@ -58,7 +57,6 @@ def test_deleted_text_leaves_the_memory(program: Program, how: str) -> None:
     small pieces that a thread keeps for its next allocations, which another thread cannot reach."""
     if how == "guest":
         found = re.search(r"password (\S+) \(shown", program.log.read_text())
-        assert found
         page = Visitor(program.address, "guest", found[1])
     else:
         page = Visitor(program.address)
