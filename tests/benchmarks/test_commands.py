@@ -21,32 +21,19 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
     return code, said
 
 
-ARMS = ["--arms", "vanilla,hierchat,llama.cpp"]
-FEW = ["--model", "tiny", "--max-new-tokens", "8"]
-MEASURED: dict[str, tuple[list[str], str]] = {
-    "decode": ([*FEW, *ARMS, "--limit", "3", "--temperature", "0.8", "--questions"], "arms"),
-    "log": ([*FEW, *ARMS, "--limit", "3", "--log"], "arms"),
-    "load": ([*FEW, "--arms", "vanilla,hierchat", "--users", "1,2", "--questions"], "loads"),
-    "session": ([*FEW, "--turns", "3", "--questions"], "turns"),
-    "prompts": (
-        [
-            "--model",
-            "tiny",
-            "--peers",
-            "llama.cpp",
-            "--chat-tokens",
-            "120",
-            "--documents",
-            "50",
-            "--questions",
-        ],
-        "rows",
-    ),
-    "agreement": ([*FEW, "--limit", "1", "--questions"], "positions"),
-    "forward": (["--model", "tiny", "--contexts", "8"], "contexts"),
-    "index": (["--tokens", "20000"], "sizes"),
-    "step": (["--vocabulary", "50000", "--max-new-tokens", "40"], "arms"),
-    "simulate": ([], "rows"),
+FEW = "--model tiny --max-new-tokens 8"
+ARMS = "--arms vanilla,hierchat,llama.cpp --limit 3"
+MEASURED = {
+    "decode": (f"{FEW} {ARMS} --temperature 0.8 --questions", "arms"),
+    "log": (f"{FEW} {ARMS} --log", "arms"),
+    "load": (f"{FEW} --arms vanilla,hierchat --users 1,2 --questions", "loads"),
+    "session": (f"{FEW} --turns 3 --questions", "turns"),
+    "prompts": ("--model tiny --peers llama.cpp --chat-tokens 120 --documents 50 --questions", "rows"),
+    "agreement": (f"{FEW} --limit 1 --questions", "positions"),
+    "forward": ("--model tiny --contexts 8", "contexts"),
+    "index": ("--tokens 20000", "sizes"),
+    "step": ("--vocabulary 50000 --max-new-tokens 40", "arms"),
+    "simulate": ("", "rows"),
 }
 """Arguments, the last of them for a file of questions where it needs one, and a field of the figures."""
 
@@ -70,9 +57,9 @@ def test_figures_are_written(
     ):
         monkeypatch.setattr(module, name, value)
     arguments, name = MEASURED[kind]
-    file = [questions_file(tmp_path)] if arguments and arguments[-1] in ("--questions", "--log") else []
+    file = [questions_file(tmp_path)] if arguments.endswith(("--questions", "--log")) else []
     out = tmp_path / "out.json"
-    assert run(capsys, kind, *arguments, *file, "--json", out)[0] == 0
+    assert run(capsys, kind, *arguments.split(), *file, "--json", out)[0] == 0
     figures: dict[str, Any] = json.loads(out.read_text())
     assert figures[name]
     if kind in ("decode", "log"):
@@ -100,12 +87,12 @@ def test_figures_are_written(
 
 
 NEEDS_FILE = {
-    "decode": ["--arms", "vanilla", "--questions"],
-    "record": ["--questions"],
-    "agreement": ["--questions"],
-    "session": ["--questions"],
-    "replay": ["--arms", "hierchat", "--width", "4", "--traces"],
-    "report": [],
+    "decode": "--arms vanilla --questions",
+    "record": "--questions",
+    "agreement": "--questions",
+    "session": "--questions",
+    "replay": "--arms hierchat --width 4 --traces",
+    "report": "",
 }
 
 
@@ -116,7 +103,7 @@ def test_files_that_cannot_be_used(kind: str, places: Path, capsys: pytest.Captu
     (places / "list").write_text("[1]\n")
     out = "--out" if kind in ("record", "report") else "--json"
     for file in ("nowhere", "binary", "odd", "list"):
-        code, said = run(capsys, kind, *NEEDS_FILE[kind], places / file, out, places / "out")
+        code, said = run(capsys, kind, *NEEDS_FILE[kind].split(), places / file, out, places / "out")
         assert code in (1, 2)
         assert str(places / file) in said
         for technical in ("Error", "Errno", "codec"):
@@ -134,6 +121,6 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--json", "/nowhere/out.json"], "/nowhere/out.json cannot be written"),
         (["--temperature", "-1"], "--temperature: "),
     ):
-        plain = [*FEW, "--arms", "vanilla", "--json", out, "--questions", questions]
+        plain = [*FEW.split(), "--arms", "vanilla", "--json", out, "--questions", questions]
         code, told = run(capsys, "decode", *plain, *more)
         assert (code, said in told) == (2, True), told
