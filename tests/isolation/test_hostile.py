@@ -15,20 +15,7 @@ HOSTILE = json.loads(r"""
     [null, "\ud800x\u0000", -1, 1.5, 1e308, 99999999999999999999999999999999, true, [[]], {"a": [1]},
      "9223372036854775808", "\u00b2", "[{}]", "{\"first\": 1}"]
 """)
-FIELDS = [
-    "id",
-    "text",
-    "on",
-    "tickets",
-    "key",
-    "name",
-    "size",
-    "pasted",
-    "title",
-    "chat",
-    "data",
-    "step",
-]
+FIELDS = ["id", "text", "on", "tickets", "key", "name", "size", "pasted", "title", "chat", "data", "step"]
 BODIES = [
     {"fn_index": "x"}, {"fn_index": -1}, {"fn_index": 10**30}, {"fn_index": 99999}, {"fn_index": None}, {"data": None},
     {"data": {}}, {"data": [1] * 999}, {"data": []}, {"trigger_id": -1}, {"trigger_id": 10**30}, {"event_id": 1},
