@@ -27,7 +27,6 @@ from hierchat.chat.tool_calls import before_call, first_call
 from hierchat.chat.tools import MOST_CALLS, MOST_REPEATS, Stopped, Tool, ToolServers, with_instruction
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
-from hierchat.drafting.source import Source
 from hierchat.engine.engine import ContinuesText, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.remote.openai_client import ServerError
@@ -90,7 +89,7 @@ class ChatService:
         )
         self.idle.wake()
         self._forgetting = Forgetting(store, slot)
-        self._texts = lru_cache(TEXTS_KEPT)(_server_texts)
+        self._texts = lru_cache(TEXTS_KEPT)(lambda engine, tokens, lengths: engine.texts(tokens, lengths))
         self.deleted_texts.caches += [self._texts.cache_clear, self.documents.forget_readings]
 
     @property
@@ -355,9 +354,7 @@ class ChatService:
         files = [*asked.files, *quotes(found, path, budget, lambda text: prompts.count([text]))]
         question = PromptMessage("user", with_files(asked.text, files))
         messages = [*self._said(served, user_id, path, system), question]
-        allowed = self.store.users.drafts_from(user_id, chat)
-        options = replace(options, chat=chat, drafts_from=allowed, documents=_databases(served, found))
-        reply = self.completions.reply(served, messages, options)
+        reply = self._reply(served, replace(options, chat=chat), messages, found)
         held = [] if asked.held is None else [asked.held]
         stored = self.store.messages.add(user_id, chat, NewMessage(parent, asked.text, files=files), held)
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
@@ -442,11 +439,8 @@ class ChatService:
         system = self._system_prompt(user_id, chat)
         path = self.store.messages.path(user_id, chat, question.id)
         messages = self._said(served, user_id, path, system)
-        allowed = self.store.users.drafts_from(user_id, chat)
         found = self.documents.found(user_id, chat, question.text, path[:-1])
-        documents = _databases(served, found)
-        options = replace(options, chat=chat, before=question.id, drafts_from=allowed, documents=documents)
-        reply = self.completions.reply(served, messages, options)
+        reply = self._reply(served, replace(options, chat=chat, before=question.id), messages, found)
         return ReplyRecorder(self.store, reply, user_id, chat, question.id, system_prompt=system)
 
     def _take_up(
@@ -474,18 +468,28 @@ class ChatService:
         if by_text:
             said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
-        allowed = self.store.users.drafts_from(user_id, chat)
-        room = before.max_new_tokens
-        options = replace(
-            options, settings=settings, room=room, chat=chat, before=question, drafts_from=allowed
-        )
-        reply = self.completions.reply(served, said, options)
+        options = replace(options, settings=settings, room=before.max_new_tokens, chat=chat, before=question)
+        reply = self._reply(served, options, said)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         spans = self.store.replies.spans(user_id, message.id)
         sources = [span.source for span in spans for _ in range(span.length)]
         reply.statistics.resume(tokens, sources, turn.figures, message.text if by_text else None)
         return ReplyRecorder(self.store, reply, user_id, chat, question, resumed=message.id)
+
+    def _reply(
+        self,
+        served: ServedModel,
+        options: ReplyOptions,
+        messages: Sequence[PromptMessage],
+        found: Sequence[Passage] = (),
+    ) -> ReplyStream:
+        """Prepare a stored reply to messages, drafted by what its user allows and by passages that were found."""
+        allowed = self.store.users.drafts_from(options.user_id, options.chat)
+        documents = [draft_source(found, served.prompts.tokens)] if found and served.is_local else []
+        return self.completions.reply(
+            served, messages, replace(options, drafts_from=allowed, documents=documents)
+        )
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
         settings = self.store.chats.settings(user_id, conversation_id)
@@ -519,11 +523,3 @@ class ChatService:
                         quoted = fenced(Attachment(message.call.tool, 0, result))
                         said[-1] = PromptMessage("assistant", f"{text}\n\n{quoted}")
         return said
-
-
-def _server_texts(engine: LearnsElsewhere, tokens: tuple[int, ...], lengths: tuple[int, ...]) -> list[str]:
-    return engine.texts(tokens, lengths)
-
-
-def _databases(served: ServedModel, found: Sequence[Passage]) -> list[Source]:
-    return [draft_source(found, served.prompts.tokens)] if found and served.is_local else []
