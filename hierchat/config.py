@@ -25,32 +25,21 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
     """Settings of one reply: how its tokens are chosen; greedy by default. Frozen, to be shared between threads.
     `model_copy` with `update` skips validation: use `GenerationSettings(**{**old.model_dump(), ...})`."""
 
-    temperature: float = Field(default=0.0, ge=0, le=10, description="0 is greedy")
-    top_k: int = Field(default=0, ge=0, description="keep the k likeliest tokens; 0 is off")
-    top_p: float = Field(
-        default=1.0, gt=0, le=1, description="keep the smallest set of this probability; 1 is off"
-    )
-    min_p: float = Field(
-        default=0.0, ge=0, le=1, description="drop below this share of the likeliest; 0 is off"
-    )
-    repetition_penalty: float = Field(
-        default=1.0, gt=0, le=10, description="divides seen tokens' logits; 1 is off"
-    )
-    presence_penalty: float = Field(default=0.0, ge=-10, le=10, description="subtracted once per seen token")
-    frequency_penalty: float = Field(default=0.0, ge=-10, le=10, description="subtracted per occurrence")
-    logit_bias: dict[int, float] = Field(default_factory=dict, description="token id to added logit")
-    stop: tuple[str, ...] = Field(default=(), description="strings that end the reply and are left out of it")
-    end_loops: bool = Field(default=False, description="end a reply that has come to repeat itself")
-    tools: bool = Field(default=False, description="in a chat: tools may be called, once the user allows it")
+    temperature: float = Field(default=0.0, ge=0, le=10)  # 0 is greedy
+    top_k: int = Field(default=0, ge=0)  # keep the k likeliest tokens; 0 is off
+    top_p: float = Field(default=1.0, gt=0, le=1)  # keep the smallest set of this probability; 1 is off
+    min_p: float = Field(default=0.0, ge=0, le=1)  # drop below this share of the likeliest; 0 is off
+    repetition_penalty: float = Field(default=1.0, gt=0, le=10)  # divides seen tokens' logits; 1 is off
+    presence_penalty: float = Field(default=0.0, ge=-10, le=10)  # subtracted once per seen token
+    frequency_penalty: float = Field(default=0.0, ge=-10, le=10)  # subtracted per occurrence
+    logit_bias: dict[int, float] = Field(default_factory=dict)  # token id to added logit
+    stop: tuple[str, ...] = ()  # strings that end the reply and are left out of it
+    end_loops: bool = False  # end a reply that has come to repeat itself
+    tools: bool = False  # in a chat: tools may be called, once the user allows it
     max_new_tokens: int = Field(default=1024, ge=1, le=MOST_TOKENS)
     seed: int = Field(default=0, ge=0, lt=2**63)
-    reasoning: Reasoning = Field(
-        default="",
-        description="how much to think before the answer, where the model's template lets one choose",
-    )
-    grammar: str = Field(
-        default="", description="what a reply has to follow (llguidance's JSON or Lark); empty: none"
-    )
+    reasoning: Reasoning = ""  # how much to think before the answer, where the template lets one choose
+    grammar: str = ""  # what a reply has to follow (llguidance's JSON or Lark); empty: none
 
     @property
     def penalises(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models import cache
@@ -72,8 +72,8 @@ class Meta(BaseModel, frozen=True):
 
     form: int
     name: str
-    tokenizer: str = Field(description="tokens.tokens_sha256")
-    model: str = Field(description="the model that it was added for")
+    tokenizer: str  # its tokens_sha256
+    model: str  # the model that it was added for
     texts: int
     tokens: int
     sources: tuple[str, ...]
