@@ -31,6 +31,7 @@ from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, wi
 MOST_FILES = 20
 _REMEMBERED = 1_000
 """Requests, of all pages, that a page which was loaded again may ask about."""
+Drawing = Callable[[], Update]
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
 _KEY = re.compile(r"[0-9a-f]{32}")
@@ -59,21 +60,21 @@ class ReplyHandlers(HandlerGroup):
         self._page.on("hc_asked", self.asked, outputs=[], **EACH)
         self._page.on("hc_tool", self.answer_call, outputs=[], apart=True)
 
-    def _ask_on(self, trigger: str, handler: Callable[[PageEvent], Update], *, keeps: bool = False) -> None:
-        """Connect a handler that asks for a reply. The page waits until it was taken or refused (buttons.js); what is
-        refused is in the box then, if the page `keeps` it."""
+    def _ask_on(self, trigger: str, handler: Callable[[PageEvent], Drawing], *, keeps: bool = False) -> None:
+        """Connect a handler that asks for a reply, and returns what draws it. The page waits until that was taken or
+        refused (buttons.js); what is refused is in the box then, if the page `keeps` it."""
 
         def acknowledged(event: PageEvent) -> Update:
             session, answer = event.session, "refused"
             try:
-                update = handler(event)
+                draw = handler(event)
                 answer = "taken"
                 self._taken.append((event.user, event.step))
-                return update
             except NotFound:
                 return self._views.missing(session, kept=keeps)
             finally:
                 session.answered = f"{event.step} {answer}"
+            return draw()
 
         self._page.on(trigger, acknowledged, [self._parts.controls], **EACH)
 
@@ -82,13 +83,13 @@ class ReplyHandlers(HandlerGroup):
         answer = "taken" if (event.user, event.step) in self._taken else "refused"
         event.session.answered = f"{event.step} {answer}"
 
-    def send(self, event: PageEvent) -> Update:
+    def send(self, event: PageEvent) -> Drawing:
         """Send the text of the box to the open conversation, or queue it behind its reply in progress."""
         session, user, text = event.session, event.user, event.text
         attached = list(session.files)
         files = [one.file for one in attached if one.file]
         if not text.strip() and not attached:
-            return {}
+            return dict
         if len(files) < len(attached):
             raise Remark(
                 _("A file is still being read. Send the message when that is done."), FILES, notice=True
@@ -103,15 +104,15 @@ class ReplyHandlers(HandlerGroup):
         reply = self._question(session, self._below(session), text, event.controls.compare, files)
         return self._ask(session, reply, settings, attached, waits=True)
 
-    def example(self, event: PageEvent) -> Update:
+    def example(self, event: PageEvent) -> Drawing:
         session = event.session
         settings = chat_settings.taken(self._service, event)
         if self._views.now(session) is not None:
-            return {}
+            return dict
         reply = self._question(session, self._below(session), event.text, event.controls.compare)
         return self._ask(session, reply, settings)
 
-    def edit(self, event: PageEvent) -> Update:
+    def edit(self, event: PageEvent) -> Drawing:
         """Send a new version of a question: a sibling of the old one."""
         session = event.session
         if self._views.now(session) is not None:
@@ -124,7 +125,7 @@ class ReplyHandlers(HandlerGroup):
         reply = self._question(session, edited.parent_id, event.text, event.controls.compare, files)
         return self._ask(session, reply, settings)
 
-    def again(self, event: PageEvent) -> Update:
+    def again(self, event: PageEvent) -> Drawing:
         """Write another reply to the same question; with the seed of the reply that the event names, if any."""
         session, user = event.session, event.user
         settings = chat_settings.taken(self._service, event)
@@ -139,7 +140,7 @@ class ReplyHandlers(HandlerGroup):
 
         return self._go_on(session, reply, start)
 
-    def resume(self, event: PageEvent) -> Update:
+    def resume(self, event: PageEvent) -> Drawing:
         """Continue the reply at the end of the open conversation, which was cut."""
         session = event.session
         more = int(chat_settings.taken(self._service, event).sampling["max_new_tokens"])
@@ -193,9 +194,9 @@ class ReplyHandlers(HandlerGroup):
         attached: Sequence[Attached] = (),
         *,
         waits: bool = False,
-    ) -> Update:
-        """Send a question with what is attached, and draw its reply. `waits`: behind one in progress, if there is one.
-        Raises Remark if it may not wait, and what the store raises; then nothing was sent."""
+    ) -> Drawing:
+        """Send a question with what is attached. `waits`: behind a reply in progress, if there is one. Raises Remark if
+        it may not wait, and what the store raises; then nothing was sent."""
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
@@ -216,7 +217,7 @@ class ReplyHandlers(HandlerGroup):
             raise Remark(_(_STAYS), notice=True)
         session.release(attached)
         self._page.kept.drop(session.user, attached)
-        return self._begun(session, reply) if begun else self._views.tray(session)
+        return partial(self._begun, session, reply) if begun else partial(self._views.tray, session)
 
     def _discard(self, session: Session, conversation: int) -> None:
         """Remove a conversation that was begun for a question which could not be stored."""
@@ -225,11 +226,11 @@ class ReplyHandlers(HandlerGroup):
                 session.gone_from(conversation)
                 session.settings_of = None  # what the panel shows is for the next one
 
-    def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Update:
-        """Begin a reply to what is stored already, and draw it."""
+    def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Drawing:
+        """Begin a reply to what is stored already."""
         if not self._service.in_progress.begin(reply, start):
             raise Remark(_("A reply is still being written in this chat. Stop it first."), notice=True)
-        return self._begun(session, reply)
+        return partial(self._begun, session, reply)
 
     def _begun(self, session: Session, reply: ReplyInProgress) -> Update:
         session.listed = PAGE  # a long list would slow each frame of the reply
