@@ -169,9 +169,10 @@ def test_wrong_products_fail_their_part_and_its_rows_are_kept(
 def test_the_kernels_are_compared_as_triton_interprets_them() -> None:
     pytest.importorskip("triton")
     interpret(
+        "tests.engine.test_packed",
         "from triton.runtime.interpreter import InterpreterBuilder; from benchmarks import gpu_parts as parts;"
         "InterpreterBuilder.create_dot = dot_in_order; parts.FORMATS = {'Q4_K': FORMATS['Q4_K']};"
-        "assert parts.product_on('cpu').__module__.endswith('triton_blocks'); list(parts.kernels(parts.TINY, 'cpu'))"
+        "assert parts.product_on('cpu').__module__.endswith('triton_blocks'); list(parts.kernels(parts.TINY, 'cpu'))",
     )
 
 
