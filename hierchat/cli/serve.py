@@ -141,7 +141,6 @@ def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None)
         if login:
             print(_how_to_log_in(store, login[1]), flush=True)
         slot.start(name)
-        service.models.prepare()
         follow_loading(slot)
         app.block_thread()
     return 0

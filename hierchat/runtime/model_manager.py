@@ -2,9 +2,7 @@
 
 import math
 import threading
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -35,7 +33,6 @@ from hierchat.store.records import ModelSpeed
 Presence = Literal["here", "partly", "absent"]
 TINY = 400_000_000
 """Parameters below which a model knows too little to work with."""
-_LOOK_SECONDS = 1.0
 NOBODY = 0
 """No user: what all of them are told depends on nobody's replies."""
 READABLE = 6.0
@@ -137,17 +134,6 @@ class ModelManager:
         """Tell whether the page has to look again: a model comes or goes, or memory is being measured."""
         computing = self._slot.leaving or self._measuring.locked() or self._looking.locked()
         return computing or self.downloads.busy or self.hub.busy
-
-    def prepare(self) -> None:
-        """Look at all models in the background once the first one is loaded: each file's head takes 0.1 s."""
-
-        def look() -> None:
-            while self._slot.status.phase not in ("none", "ready", "failed"):
-                time.sleep(_LOOK_SECONDS)
-            with suppress(ModelError):
-                self.rows(NOBODY)
-
-        threading.Thread(target=look, name="models", daemon=True).start()
 
     def rows(self, user_id: int) -> list[ModelRow]:
         """List all models, those that are here first, then the smaller before the larger."""
