@@ -6,7 +6,7 @@ import platform
 from functools import cache
 from typing import Any
 
-_MOST_BYTES = 1 << 28
+_MOST_BYTES = 1 << 29
 """Limit of the memory that is taken at once to overwrite what was freed."""
 _PYTHON_SIZES = range(48, 513, 16)
 """Block sizes of Python's own allocator that can hold a text, in bytes."""

@@ -11,7 +11,7 @@ from hierchat.runtime.served_model import Learned
 
 OVERWRITE_SECONDS = 1.0
 """Seconds after a deletion when freed memory is overwritten: what drew the deleted text has ended by then."""
-OVERWRITE_AGAIN = (8.0, 60.0)
+OVERWRITE_AGAIN = (8.0, 15.0, 30.0, 60.0)
 """Seconds between the further times: on a busy machine some threads end later, or were not reached before."""
 
 
