@@ -33,7 +33,8 @@ const messageOf = (article) => (article.dataset.message ? article : article.quer
 acts.hc_edit = ({ button, id }) => {
   const bubble = button.closest('.hc-turn').querySelector('.hc-user');
   edit(button, id, bubble, bubble.textContent, {
-    name: _('Edit your message'), save: _('Send'), saves: _('Send edited message'), sends: (text) => trigger('hc_edit', { id, text }, { chat: chatOfBox, text, edited: id }),
+    name: _('Edit your message'), save: _('Send'), saves: _('Send edited message'),
+    sends: (text) => trigger('hc_edit', { id, text }, { chat: chatOfBox, text, edited: id }),
   });
 };
 

@@ -31,20 +31,17 @@ const without = (all, { text, behind = '' }) => {
   if (!text || !all.startsWith(behind) || !rest.startsWith(text)) return all;
   return [behind, rest.slice(text.length).trimStart()].filter(Boolean).join(' ');
 };
-function leftTheBox(message) {
-  const { chat } = message;
-  if (chat === chatOfBox) fillBox(without(box().value, message));
-  else keepText(UNSENT + chat, without(sessionStorage.getItem(UNSENT + chat) || '', message));
+function changeText(chat, change) {
+  if (chat === chatOfBox) fillBox(change(box().value));
+  else keepText(UNSENT + chat, change(sessionStorage.getItem(UNSENT + chat) || ''));
 }
+const leftTheBox = (message) => changeText(message.chat, (all) => without(all, message));
 
 // A message that was edited and refused stands in the box of its chat, before what was typed there and is not on its way.
-function intoTheBox({ chat, text }) {
-  const before = chat === chatOfBox ? box().value : sessionStorage.getItem(UNSENT + chat) || '';
-  const since = underWay(chat).reduce(without, before);
-  const all = [before.slice(0, before.length - since.length), text, since].map((one) => one.trim()).filter(Boolean).join('\n\n');
-  if (chat === chatOfBox) fillBox(all);
-  else keepText(UNSENT + chat, all);
-}
+const intoTheBox = ({ chat, text }) => changeText(chat, (all) => {
+  const since = underWay(chat).reduce(without, all);
+  return [all.slice(0, all.length - since.length), text, since].map((one) => one.trim()).filter(Boolean).join('\n\n');
+});
 
 // `chosen`: the user went there. Where a chat gets its number, or is gone, the text stays in the box.
 function boxBelongsTo(chat, chosen) {
