@@ -319,8 +319,8 @@ _PROXIED = (
 
 
 class PageOwnerMiddleware:
-    """Answers 403 to requests for another user's page. It runs after the login and JsonMiddleware. `alone`: hierchat
-    asks for no login, so all requests without a proxy come from one user."""
+    """Refuses requests that name another user's page, with 403. LoginMiddleware and JsonMiddleware have run before.
+    `alone`: there is no login, so all requests that did not pass a proxy are one user's."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

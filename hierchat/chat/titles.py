@@ -123,7 +123,7 @@ def _prompt(served: ServedModel, question: str) -> Prompt | None:
 def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat: Untitled) -> str | None:
     decode = partial(served.prompts.thinking.text, opened=prompt.thinking)
     statistics = ReplyStatistics(decode, _SETTINGS)
-    # The chat's next message needs the chat's slots, so a title has slots of its own: those of another user.
+    # A title uses the slots of a user who does not exist: the chat's own slots stay filled for its next message.
     request = GenerationRequest(
         prompt.ids, _SETTINGS, None, wanted, padded=False, user=~chat.user_id, chat=chat.id, spare=True
     )

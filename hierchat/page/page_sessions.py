@@ -215,7 +215,7 @@ class Session:
         return taken
 
     def gone_from(self, conversation: int) -> None:
-        """Note that a chat is gone: files to be sent there stay beside the box, if it is on the screen."""
+        """Note that a chat is gone. If the page shows it, its unsent files go to the next new chat."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None

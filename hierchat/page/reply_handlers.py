@@ -195,8 +195,8 @@ class ReplyHandlers(HandlerGroup):
         *,
         waits: bool = False,
     ) -> Drawing:
-        """Send a question with what is attached. `waits`: behind a reply in progress, if there is one. Raises Remark if
-        it may not wait, and what the store raises; then nothing was sent."""
+        """Send a question and its files. `waits`: if a reply is being written in this chat, the question waits for its
+        end; otherwise Remark is raised then. Also raises what the store raises. After an error, nothing was sent."""
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
@@ -237,7 +237,7 @@ class ReplyHandlers(HandlerGroup):
         session.remark = session.note = ""
         session.until = None
         session.follow(reply)
-        with suppress(NotFound):  # it could not begin, and its conversation went with it: its end tells why
+        with suppress(NotFound):  # the chat was deleted meanwhile: the reply's end says so
             return self._views.everything(session)
         return {}
 

@@ -157,7 +157,7 @@ class UserDocuments:
         assert self.addition
         name, model = self.addition.name, self.model
         kept, passed_over = corpora.files_of(name), list[str]()
-        if dropped:  # what was dropped lies with its corpus: it can be read for other models, too
+        if dropped:  # kept beside the corpus, because other models may have to read the same texts
             kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             shutil.move(dropped, kept)
             paths = (kept,)

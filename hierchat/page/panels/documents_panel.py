@@ -54,7 +54,7 @@ class DocumentsPart(PanelPart):
         page.on(self._timer.tick, lambda event: self.show(event.session), outputs=self.outputs)
 
     def show(self, session: Session, said: str = "") -> dict[Any, Any]:
-        """Draw the part, for the owner alone. The timer runs only while something is under way."""
+        """Draw this part of the page; other users than the owner get nothing. The timer runs only during work."""
         texts, owner = self._texts, self._service.users.is_owner(session.user)
         shown = {
             self._said: said,
