@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hierchat.chat.prompts import REPLY, Script, scripts
+from benchmarks.makers.scripts import REPLY, Script, scripts
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.generation import (

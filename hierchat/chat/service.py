@@ -16,7 +16,6 @@ from hierchat.chat.completions import Completions
 from hierchat.chat.conversations import Conversations, reply_settings
 from hierchat.chat.deleted_texts import DeletedTexts
 from hierchat.chat.frames import Arm, Figures, Frame
-from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reading_ahead import NextQuestion, ReadingAhead
@@ -84,10 +83,6 @@ class ChatService:
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
         self.tools = ToolServers(store)
-        self.idle = IdleGeneration(
-            store, slot, lambda user, served: self._histories.held(user, served.model_key)
-        )
-        self.idle.wake()
         self._forgetting = Forgetting(store, slot)
         self._texts = lru_cache(TEXTS_KEPT)(lambda engine, tokens, lengths: engine.texts(tokens, lengths))
         self.deleted_texts.caches += [self._texts.cache_clear, self.documents.forget_readings]
@@ -115,7 +110,6 @@ class ChatService:
         self.prefixes.close()
         self.documents.close()
         self.data.close()
-        self.idle.close()
         self.titles.close()
         self._forgetting.close()
         with self.slot.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
@@ -126,7 +120,6 @@ class ChatService:
     def forget_user(self, user_id: int) -> bool:
         """Stop and delete all that there is of a user, in memory, too; return as Connection.rewrite."""
         self.in_progress.end(user_id)
-        self.idle.end()
         whole = self.store.users.forget(user_id)
         self.deleted_texts.clear(user_id)
         return whole

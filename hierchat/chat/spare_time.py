@@ -1,18 +1,10 @@
-"""Tell whether the machine has time to spare, and run the threads that work while nobody needs it."""
+"""Tell how busy the machine is, and run the threads that work while nobody needs it."""
 
 import threading
 import time
 from collections.abc import Callable
 
 import psutil
-
-from hierchat.language import later
-from hierchat.store import records
-
-SECONDS = 1.0
-"""Between two looks; shorter ones tell too little."""
-ON_BATTERY = later("The machine runs on its battery.")
-BUSY = later("Another program needs the processor.")
 
 
 class OtherPrograms:
@@ -46,21 +38,6 @@ def on_battery() -> bool:
     look = getattr(psutil, "sensors_battery", None)
     battery = look() if look else None
     return battery is not None and not battery.power_plugged
-
-
-class Machine:
-    """Tells whether the machine is free for idle work; looks at most once a second."""
-
-    def __init__(self) -> None:
-        self._others = OtherPrograms()
-        self._said = ""
-
-    def trouble(self) -> str:
-        """Return the sentence why idle work has to wait now (battery, busy processor); empty if it need not."""
-        if self._others.seconds >= SECONDS:
-            busy = self._others.share() > records.BUSY_SHARE
-            self._said = ON_BATTERY if on_battery() else BUSY if busy else ""
-        return self._said
 
 
 class SpareTimeThread:

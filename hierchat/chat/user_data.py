@@ -1,4 +1,4 @@
-"""Manage what is stored of a user beside the chats: figures, generated texts, backups, import and export."""
+"""Manage what is stored of a user beside the chats: figures, backups, import and export."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class UserData:
-    """Reads figures and generated texts, makes backups, imports and exports. Methods raise StoreError."""
+    """Reads figures, makes backups, imports and exports. Methods raise StoreError."""
 
     def __init__(self, store: Store, changes: ChangeEvents) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class UserData:
         """What the owner should know of the file."""
         # Passed on as the store has them:
         self.over_time = store.figures.over_time
-        self.generated, self.forget_learned = store.generated.size, store.learned.forget
+        self.forget_learned = store.learned.forget
         self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
         self.backups = store.backups.folder
         self._not_why = ""  # the last backup failed: it is tried again each minute, and told once

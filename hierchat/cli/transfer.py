@@ -146,13 +146,11 @@ def forget_command(store: Store, yes: bool, deleted: bool, user: str | None) -> 
         if not yes and not _sure(f"{chats(count)} with {messages:,} messages of {name!r}"):
             print(_("Nothing was deleted."))
             return 1
-        written, before = store.generated.size(id).tokens, _on_disk(store.path)
+        before = _on_disk(store.path)
         whole = store.users.forget(id)
         freed = max(0, before - _on_disk(store.path))
         gone = _("Deleted: {chats}, {messages:,} messages. The file is {freed:,} bytes smaller.")
         print(gone.format(chats=chats(count), messages=messages, freed=freed))
-        if written:
-            print(_("And {n:,} tokens that models wrote for themselves.").format(n=written))
         print(_("What stays: corpora, and models that earlier versions taught from your history."))
     if not whole:
         print(

@@ -40,13 +40,13 @@ _SCRIPTS = (
     "language", "stream", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
     "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
     "compare", "hit", "origin", "login", "connection", "projects", "titles", "transfer",
-    "models", "own_texts", "learning", "thought", "notices",
+    "models", "own_texts", "thought", "notices",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "glyphs", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status",
     "composer", "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "drawer",
-    "chats", "projects", "going_on", "models", "own_texts", "learning", "account", "thought", "narrow",
+    "chats", "projects", "going_on", "models", "own_texts", "account", "thought", "narrow",
 )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PR
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.store import Mark, Store, StoreError, TextKind
-from hierchat.store.generated import SELF
 from hierchat.store.records import Origin
 
 _TOKEN = np.dtype("<i4")
@@ -88,7 +87,7 @@ _BATCH = 64
 
 
 class UserHistory:
-    """Index the history of one user and model: what it wrote, imported or for itself, too, and what the user wrote."""
+    """Index the history of one user and model: what it wrote, imported replies, too, and what the user wrote."""
 
     def __init__(self, store: Store, user_id: int, model_key: str) -> None:
         self._store = store
@@ -97,16 +96,15 @@ class UserHistory:
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        kinds: tuple[TextKind, ...] = ("written", "asked", "self")
+        kinds: tuple[TextKind, ...] = ("written", "asked")
         self._all = [IndexedTexts(store, user_id, model_key, kind) for kind in kinds]
-        self.written, self.asked, self.by_itself = self._all
+        self.written, self.asked = self._all
 
     @property
     def sources(self) -> list[Source]:
         return [
             Source(HISTORY, self.written.index, self.written.text_at),
             Source(PROMPTS, self.asked.index, self.asked.text_at),
-            Source(HISTORY, self.by_itself.index, origin=SELF),
         ]
 
     def follow(self, tokenize: TokenizeText | None, before: int | None = None) -> None:

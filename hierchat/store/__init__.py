@@ -10,7 +10,6 @@ from hierchat.store.chats import Chats
 from hierchat.store.connection import Connection
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.figures import ReplyFigures
-from hierchat.store.generated import GeneratedSize, GeneratedText, GeneratedTexts
 from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, TextKind
 from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
@@ -43,7 +42,6 @@ class Store:
         self.figures = ReplyFigures(connection)
         self.history = History(connection)
         self.learned = LearnedValues(connection)
-        self.generated = GeneratedTexts(connection)
         self.outbox = DeletionOutbox(connection)
         self.prefixes = PrefixFolders(connection)
         self.transfer = ChatTransfer(connection)

@@ -10,7 +10,7 @@ from hierchat.store.connection import connect
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 
 TABLES = (
-    "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "self_texts", "learned",
+    "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "learned",
     "latency", "accounts", "documents", "passages",
 )  # fmt: skip
 """Tables whose rows are counted."""

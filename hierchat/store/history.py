@@ -12,8 +12,8 @@ from hierchat.store.connection import add_row
 from hierchat.store.replies import TOKEN
 from hierchat.store.repository import Repository, owned_message
 
-TextKind = Literal["written", "asked", "self"]
-"""Written by models; asked or edited by the user; generated for itself, with separate numbers instead of messages."""
+TextKind = Literal["written", "asked"]
+"""Written by models; asked or edited by the user."""
 
 _TEXTS = """
     SELECT message_id, ids, lead
@@ -31,13 +31,6 @@ _TEXTS = """
     WHERE message_tokens.id > :tokenised AND model_key = :model AND user_id = :user
         AND iif(role = 'user' OR edited, 'asked', 'written') = :kind
         AND length(ids) > 0 AND hidden_by IS NULL
-    UNION ALL
-    SELECT self_texts.id, ids, x'' AS lead
-    FROM self_texts
-    LEFT JOIN messages ON messages.id = origin_id
-    LEFT JOIN conversations ON conversations.id = conversation_id
-    WHERE :kind = 'self' AND self_texts.id > :message AND model_key = :model AND self_texts.user_id = :user
-        AND done AND length(ids) > 0 AND hidden_by IS NULL
 """
 """Name and tokens of all texts of a kind since a mark, and what came before them in their prompts."""
 
@@ -64,7 +57,7 @@ _WITHOUT_TOKENS = """
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a user's texts were read: replies up to a message, generated and other texts up to a row."""
+    """How far a user's texts were read: replies up to a message, other texts up to a row."""
 
     message: int = 0
     tokenised: int = 0
@@ -84,10 +77,7 @@ class History(Repository):
                 for id, ids, lead in db.execute(_TEXTS, values).fetchall()
             ]
             (message,) = db.execute(
-                "SELECT ifnull(max(id), 0) FROM self_texts"
-                if kind == "self"
-                else "SELECT coalesce((SELECT min(id) - 1 FROM messages WHERE state = 'writing'), max(id), 0)"
-                " FROM messages"
+                "SELECT coalesce((SELECT min(id) - 1 FROM messages WHERE state = 'writing'), max(id), 0) FROM messages"
             ).fetchone()
             (tokenised,) = db.execute("SELECT ifnull(max(id), 0) FROM message_tokens").fetchone()
         texts.sort(key=lambda text: text.id)

@@ -26,10 +26,6 @@ _OWNER = """
     SELECT users.name = ? OR ifnull(owner, 0) FROM users LEFT JOIN accounts ON accounts.name = users.name COLLATE BINARY
     WHERE users.id = ?
 """
-_LEARNERS = """
-    SELECT id FROM users
-    WHERE learns AND drafts_from = 'all' AND name NOT IN (SELECT name FROM guests) ORDER BY id
-"""
 
 
 class Users(Repository):
@@ -91,10 +87,6 @@ class Users(Repository):
                 incognito = owned_conversation(db, user_id, conversation_id)["incognito"]
             return "chat" if incognito else "all"
         return chosen
-
-    def with_idle_generation(self) -> list[int]:
-        """Return the users who allow idle generation and whose earlier texts may draft; no guests."""
-        return [id for (id,) in self._rows(_LEARNERS)]
 
     def notes(self, user_id: int) -> str:
         """Return the user's notes about themselves for all chats; empty if there are none."""

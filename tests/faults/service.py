@@ -33,10 +33,10 @@ from hierchat.page.page_app import Page, serve
 from hierchat.runtime import template, template_program
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import GeneratedText, Store, StoreError, connection
+from hierchat.store import Store, StoreError, connection
 from hierchat.texts.importing import Import
 from tests.testing.following import follow
-from tests.testing.tiny_chat import END, catalogue, served, settle, tokenizer
+from tests.testing.tiny_chat import END, catalogue, served, settle
 from tests.texts.transfer.files import gpt_chat, gpt_node
 
 USERS = 8
@@ -161,7 +161,7 @@ class User:
 
     def __post_init__(self) -> None:
         acts = {
-            self.ask: 10, self.name: 2, self.delete: 3, self.fork: 1, self.incognito: 1, self.bring: 1, self.learn: 2,
+            self.ask: 10, self.name: 2, self.delete: 3, self.fork: 1, self.incognito: 1, self.bring: 1,
             self.read: 1, self.forget: 1, self.keep: 1, self.compare: 1,
         }  # fmt: skip
         if self.number == 0:
@@ -289,15 +289,6 @@ class User:
             pass
         if importing.messages:
             self.notes("brought", words=words)
-
-    def learn(self) -> None:
-        """Keep what a model wrote for itself, as idle generation does."""
-        store, ids = self.service.store, tokenizer().encode(self.word() * 4)
-        questions = store.generated.questions(self.user)
-        origin = self.rng.choice(questions)[0] if questions else None
-        text = GeneratedText(0, tuple(ids), True)
-        deletions = store.users.deletions(self.user)
-        store.generated.keep(self.user, "key of tiny-0", self.word(), text, origin, deletions=deletions)
 
     def read(self) -> None:
         chat, word = self.chat(), self.word()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hierchat import logs
-from hierchat.store import GeneratedText, Store
+from hierchat.store import Store
 from hierchat.store.records import Attachment
 from tests.chat.conftest import Talk, talk_on
 from tests.testing.tiny_chat import ready_slot, tokenizer
@@ -54,10 +54,6 @@ def fill(talk: Talk, folder: Path, word: str, seed: int) -> tuple[list[bytes], l
     service.documents.read(user, talk.conversation, [document], to_project=False, ours=False)
     service.documents.readings[user].ended.wait()
     shutil.rmtree(document.parent)  # the user's own file
-    by_itself = tokenizer().encode(f"written of {word[::-1]} while idle {seed}")
-    question = store.messages.path(user, talk.conversation)[0].id
-    text, deletions = GeneratedText(0, tuple(by_itself), True), store.users.deletions(user)
-    store.generated.keep(user, talk.model.model_key, word, text, question, deletions=deletions)
     logs.error_message(ValueError(f"no {word} in {said[0]}"))
     service.completions.keep(talk.model, now=True)
     held = service._histories.held(user, talk.model.model_key, tokenizer().encode)
@@ -68,7 +64,7 @@ def fill(talk: Talk, folder: Path, word: str, seed: int) -> tuple[list[bytes], l
         read = store.prefixes.path / str(user) / str(talk.conversation)
         read.mkdir(parents=True)
         (read / "page").write_text(f"read of a {word}")
-    return [word.encode(), word[::-1].encode()], [*said, *asked, by_itself]
+    return [word.encode(), word[::-1].encode()], [*said, *asked]
 
 
 def _listed(store: Store, user: int) -> set[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.store import Chat, GeneratedText, Mark, NotFound, Store, StoreError
+from hierchat.store import Chat, Mark, NotFound, Store, StoreError
 from hierchat.store.records import (
     ChatSettings,
     Document,
@@ -81,7 +81,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
         "chat": Chat("x", "x", 0.0, 0.0, [], None), "key": "x", "origin": ids["asked"],
-        "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x", "project": ids["project"], "notes": "x",
+        "most": 10, "place": "x", "project": ids["project"], "notes": "x",
         "call": ToolCall("x", "x", "{}"), "column": "notes", "otherwise": "", "days": 500,
     }  # fmt: skip
     if kind == "Sequence[str]" and spelled == "before":

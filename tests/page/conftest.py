@@ -32,7 +32,6 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.slot.names = FakeSlot().names
     fake.models = FakeModelManager(fake.slot)
     fake.texts.reset()
-    fake.idle.reset()
     fake.in_progress.stop(fake.user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(fake.user))
     with fake.store.connection.write() as db:  # deleting one by one takes long

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.service import ChatService
 from hierchat.runtime.model_manager import ModelManager
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.user_documents import UserDocuments
-from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_service import FakeService, FakeSlot
 from tests.testing.fake_shelf import FakeModelManager
 from tests.testing.fake_user_documents import FakeTexts
@@ -25,7 +23,6 @@ def taken(function: Any) -> list[tuple[Any, bool]]:
 @pytest.mark.parametrize(
     ("double", "original"),
     [
-        (FakeIdleGeneration, IdleGeneration),
         (FakeModelManager, ModelManager),
         (FakeService, ChatService),
         (FakeSlot, ModelSlot),

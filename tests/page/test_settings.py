@@ -1,4 +1,4 @@
-"""The Settings view: what is kept, documents, idle generation, forgetting."""
+"""The Settings view: what is kept, documents, forgetting."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from hierchat import connections
 from hierchat.checks.prove import NAMES, Line, Proof, Proving
 from hierchat.language import spoken
 from hierchat.page.panels.proof_part import _drawn
-from hierchat.store import GeneratedText, Store
+from hierchat.store import Store
 from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
@@ -83,10 +83,8 @@ def test_documents_are_dropped_and_chosen_and_forgetting_everything_asks_twice(
     stored_chat(service.store, "Secret plans", 2)
     stored_chat(service.store, "Other", 1)
     visitor.open()
-    page, touches = visitor.page, service.idle.touches
+    page = visitor.page
     state = page.locator("#hc-texts-state")
-    visitor.box.press_sequentially("Wh")
-    visitor.until(lambda: service.idle.touches > touches)  # who types is noticed
     visitor.press("Notes, code and exported chats of yours")
     expect(page.locator("#hc-texts-form .hc-texts-drop")).to_be_visible()
     visitor.drop("#hc-texts-form .hc-texts-drop", ("letter.txt", b"Dear reader"), ("letter.txt", b"Another"))
@@ -119,24 +117,6 @@ def test_documents_are_dropped_and_chosen_and_forgetting_everything_asks_twice(
     expect(page.locator("#hc-list")).to_contain_text("Your chats will appear here.")
     visitor.new()
     visitor.ask("A new beginning")
-
-
-def test_idle_generation_is_allowed_counted_and_deleted(service: FakeService) -> None:
-    store, user = service.store, service.user
-    for number in ("0", "1"):
-        text = GeneratedText(0, tuple(range(50)), True)
-        store.generated.keep(user, "fake", number, text, None, deletions=store.users.deletions(user))
-    page = Visitor(service, view="settings")
-    page.give("hc-learning-on", True, "input")
-    waits = "Waiting. It begins when nobody has asked for a reply for ten minutes. It wrote 100 tokens"
-    assert waits in page.says("hc-learning-state")
-    assert store.users.chosen(user, "learns", False)
-    page.give("hc-learning-on", False, "input")
-    assert 'data-said="Delete 100 tokens in 2 texts' in page.html("hc-learning-state")
-    page.press("hc_learned_deleted")
-    assert "Deleted all generated texts." in page.says("hc-live")
-    assert page.says("hc-learning-state") == ""
-    assert store.generated.size(user).texts == 0
 
 
 def test_the_promises_are_checked_in_the_background_and_the_last_result_stays(

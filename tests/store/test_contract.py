@@ -16,7 +16,7 @@ from tests.isolation.test_store import METHODS, PARTS, calls, part_of
 from tests.testing.secrets import Secrets, fill, rows_of
 
 READS = {
-    "Accounts": ("all",), "Chats": ("untitled",), "Keys": ("all",), "Users": ("ids", "with_idle_generation"),
+    "Accounts": ("all",), "Chats": ("untitled",), "Keys": ("all",), "Users": ("ids",),
 }  # fmt: skip
 """Methods without a user, by class."""
 

@@ -26,7 +26,6 @@ from hierchat.runtime import model_slot
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store, StoreError
 from hierchat.store.records import UNKNOWN, NewMessage, NewTurn, Origin, TurnFigures
-from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_shelf import FakeModelManager
 from tests.testing.fake_user_documents import FakeTexts
 from tests.testing.stores import new_store
@@ -147,7 +146,6 @@ class FakeService(ChatService):
         self.texts = FakeTexts()
         self.documents = ChatDocuments(store.connection)
         self.tools = ToolServers(store)
-        self.idle = FakeIdleGeneration(store)
         self._runs: dict[int, list[SourceRun]] = {}
         self._figures: dict[int, Figures] = {}
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hierchat.store import GeneratedText, Store
+from hierchat.store import Store
 from hierchat.store.documents import Documents
 from hierchat.store.records import (
     Attachment,
@@ -49,9 +49,6 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     preset = store.presets.create(user, word, ChatSettings(f"You are a {word}", {}))
     store.chats.set_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
     store.learned.keep(user, "m", "successors", word.encode())
-    store.generated.keep(
-        user, "m", word, GeneratedText(0, (7, 8), True), asked, deletions=store.users.deletions(user)
-    )
     store.messages.enqueue(
         user, chat, NewMessage(edited, f"Who else is a {word}?", files=[file]), at_end=True
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TextIO
 
-from hierchat.store import Mark, Store
+from hierchat.store import Mark, Store, TextKind
 from hierchat.store.records import NewMessage, NewTurn, Project, TurnFigures
 from hierchat.store.replies import FINISHED
 
@@ -81,7 +81,7 @@ def chat_of(store: Store, user: int, message: int) -> int:
     return store.messages.get(user, message).conversation_id
 
 
-def drafting(store: Store, user: int, kind: Literal["written", "asked", "self"] = "written") -> list[int]:
+def drafting(store: Store, user: int, kind: TextKind = "written") -> list[int]:
     """Return the messages whose texts draft."""
     return [one.id for one in store.history.texts(user, "k", kind, Mark())[0]]
 

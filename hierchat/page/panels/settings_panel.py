@@ -18,13 +18,12 @@ from hierchat.config import cache_dir, data_dir
 from hierchat.language import NAMES, _, catalogues, here, later, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
-from hierchat.page.charts import size
 from hierchat.page.chat_settings import notes_box
 from hierchat.page.event_data import PageEvent
 from hierchat.page.guard import PageEvents, require_owner
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.documents_panel import DocumentsPart
-from hierchat.page.panels.panel import Panel, PanelPart, still
+from hierchat.page.panels.panel import Panel, PanelPart
 from hierchat.page.panels.proof_part import ProofPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import KEY, Macros, button
@@ -151,69 +150,6 @@ class ToolsPart(PanelPart):
         return {self._servers: _drawn.tool_servers(named, on, mcp_file(), trouble), self._tried: ""}
 
 
-# Idle generation: whether the model may write meanwhile, and what there is.
-POLL_SECONDS = 1.0
-_NOT_WHOLE = later("The database is in use elsewhere: bytes of it leave the file when hierchat ends.")
-
-
-class IdlePart(PanelPart):
-    """Switches idle generation for each user; guests, of whom nothing stays, do not have it."""
-
-    def build(self) -> None:
-        self._about = gr.HTML("", elem_id="hc-learning-about")
-        self._on = gr.Checkbox(
-            False, label=_("Let the model write in idle time"), container=False, elem_id="hc-learning-on"
-        )
-        self._state = still("hc-learning-state")
-        self._timer = gr.Timer(POLL_SECONDS, active=False)
-        self.outputs = [self._about, self._on, self._state, self._timer]
-
-    def wire(self, page: PageEvents) -> None:
-        page.on(self._on.input, self.allow, [self._on], self.outputs, trigger_mode="always_last")
-        page.on(self._timer.tick, self.tick, outputs=[self._state, self._timer])
-        page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=[self._state])
-        page.on("hc_typing", self.typing, outputs=[], apart=True)
-
-    def allow(self, event: PageEvent, on: bool) -> dict[Any, Any]:
-        if not self._service.users.is_guest(event.user):
-            self._service.idle.allow(event.user, on=on)
-        return self.show(event.session)
-
-    def tick(self, event: PageEvent) -> dict[Any, Any]:
-        """Draw the state of idle generation; the timer rests while another view is open."""
-        if event.session.panel != "settings":
-            return {self._timer: gr.update(active=False)}
-        return {self._state: self._said(event.user)}
-
-    def delete(self, live: Any, event: PageEvent) -> dict[Any, Any]:
-        said = _("Deleted all generated texts.")
-        if not self._service.idle.delete(event.user):
-            said += f" {_(_NOT_WHOLE)}"
-        return {self._state: self._said(event.user), live: status.notice(said)}
-
-    def typing(self, event: PageEvent) -> None:
-        """Note that somebody types: the machine is needed. Raises Stale if the page is unknown."""
-        if event.session:
-            self._service.idle.touched()
-
-    def show(self, session: Session) -> dict[Any, Any]:
-        if self._service.users.is_guest(session.user):
-            hidden = {self._on: gr.update(visible="hidden"), self._timer: gr.update(active=False)}
-            return hidden | {self._about: "", self._state: ""}
-        return {
-            self._about: _idle.about(),
-            self._on: bool(self._service.users.chosen(session.user, "learns", False)),
-            self._state: self._said(session.user),
-            self._timer: gr.update(active=True),
-        }
-
-    def _said(self, user_id: int) -> str:
-        return _idle.said(self._service.idle.state(user_id), self._service.data.generated(user_id))
-
-
-_idle = Macros("idle.html", size_words=size)
-
-
 # Import and export of chats: their part, and what its buttons and those of a chat's menu do.
 T = TypeVar("T")
 _transfer = Macros("transfer.html", KNOWN_EXPORTS=KNOWN)
@@ -336,11 +272,11 @@ class SettingsPanel(Panel):
 
     def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
         self._service = service
-        self._texts, self._idle = DocumentsPart(service), IdlePart(service)
+        self._texts = DocumentsPart(service)
         logins = LoginsPart(service, log_ins)
         self._further = [TransferPart(service), logins, ProgramsPart(service), ToolsPart(service)]
         self._proofs = ProofPart(service)
-        self._inside = [self._texts, self._idle, *self._further, self._proofs]
+        self._inside = [self._texts, *self._further, self._proofs]
         self._sizes: dict[Path, int] = {}
         """Bytes of each file and folder of `_where`, as they were at the last measurement."""
         self._measured = -_MEASURED_SECONDS
@@ -354,7 +290,6 @@ class SettingsPanel(Panel):
         self._drafts = _choice(_DRAFTS, _("Drafts may come from"), "hc-drafts-from")
         self._texts.build()
         self._proof = gr.HTML("", elem_id="hc-model-proof")
-        self._idle.build()
         gr.HTML(_drawn.notes())
         self._notes = notes_box(3, show_label=False, container=False)
         gr.HTML(f"<h2>{_('Chats')}</h2>")
@@ -408,7 +343,6 @@ class SettingsPanel(Panel):
             user = event.user
             users.choose(user, drafts_from="all", model_titles=True, keep_writing=True)
             self._service.choose_reading_ahead(user, on=True)
-            self._service.idle.allow(user, on=False)
             if users.is_owner(user):
                 self._service.keys.set_access("off")
                 for server in users.tool_servers(user):
@@ -429,7 +363,7 @@ class SettingsPanel(Panel):
 
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw the user's settings and data. Where data lies, and what all users share, is for the owner alone."""
-        user, users, data = session.user, self._service.users, self._service.data
+        user, users = session.user, self._service.users
         if (owner := users.is_owner(user)) and time.monotonic() - self._measured >= _MEASURED_SECONDS:
             self._measured = time.monotonic()
             Thread(target=here(self._measure), args=[session], name="sizes", daemon=True).start()
@@ -437,10 +371,7 @@ class SettingsPanel(Panel):
         held = plural(
             "{n:,} chat with {messages:,} messages", "{n:,} chats with {messages:,} messages", chats, messages=messages
         )  # fmt: skip
-        if written := data.generated(user).tokens:
-            more = _("{held} and {tokens:,} tokens that the model wrote for itself")
-            held = more.format(held=held, tokens=written)
-        there = chats or written or users.notes(user) or self._service.projects.all(user)
+        there = chats or users.notes(user) or self._service.projects.all(user)
         update = {
             self._drafts: users.drafts_from(user),
             self._notes: users.notes(user),

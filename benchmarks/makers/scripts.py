@@ -1,5 +1,4 @@
-"""Make the prompts that come with hierchat from templates and lists in prompts/*.yaml: for texts that ship,
-and for texts that a model generates while idle.
+"""Make prompts for the texts that ship, from templates and lists in prompts/*.yaml.
 
 lists.yaml holds lists by name, which every file may use. A file is a list of sections:
 
@@ -17,20 +16,16 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import chain, zip_longest
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from hierchat.config import shipped
-from hierchat.store import Store
-
-FOLDER = shipped("assets") / "prompts"
+FOLDER = Path(__file__).parent / "prompts"
 REPLY = "{reply}"
 TEMPERATURE = 0.7
 SAMPLED = 0.3
@@ -51,8 +46,6 @@ class Script:
     turns: tuple[str, ...]
     temperature: float
     seed: int
-    origin: int | None = None
-    """The message of the user's from which it was made; None where it comes with hierchat."""
 
 
 class _Section(BaseModel):
@@ -81,7 +74,7 @@ def scripts(folder: Path = FOLDER, seed: int = 0) -> list[Script]:
     return [found[key] for key in sorted(found)]
 
 
-def script(kind: str, turns: Sequence[str], seed: int = 0, origin: int | None = None) -> Script:
+def script(kind: str, turns: Sequence[str], seed: int = 0) -> Script:
     """Return the script of a conversation with these questions; most are answered greedily."""
     digest = hashlib.sha256("\0".join([str(seed), *turns]).encode()).digest()
     return Script(
@@ -90,7 +83,6 @@ def script(kind: str, turns: Sequence[str], seed: int = 0, origin: int | None = 
         turns=tuple(turns),
         temperature=TEMPERATURE if digest[-1] < SAMPLED * 256 else 0.0,
         seed=int.from_bytes(digest[8:12]),
-        origin=origin,
     )
 
 
@@ -151,46 +143,3 @@ def _items(items: Items) -> list[str]:
 
 def _yaml(file: Path) -> Any:
     return yaml.safe_load(file.read_text(encoding="utf-8"))
-
-
-# What is asked: questions like the user's own, made from these here, and prompts that come with hierchat.
-OWN = "own"
-"""The kind of conversations that were made from a user's questions."""
-VARIATIONS = (
-    ("{question}",),
-    ("Write three other questions like this one, and answer each of them.\n\n{question}",),
-    ("Answer in a few words.\n\n{question}",),
-    ("{question}", "Give an example."),
-    ("Answer step by step, and give the reason for each step.\n\n{question}",),
-    ("{question}", "What are common mistakes here?"),
-)
-"""The first is asked as it was: its reply is sampled, so that it is another one than in the chat."""
-
-
-@cache
-def shipped_scripts() -> Sequence[Script]:
-    """Return the prompts that come with hierchat; the first call takes some seconds."""
-    return tuple(scripts())
-
-
-def own_scripts(questions: Iterable[tuple[int, str]]) -> Iterator[Script]:
-    """Yield conversations made of a user's questions (message id, text): each once, then each in other forms."""
-    questions = list(questions)
-    for turns in VARIATIONS:
-        for message, question in questions:
-            asked = [turn.replace("{question}", question) for turn in turns]
-            made = script(OWN, asked, origin=message)
-            yield replace(made, temperature=TEMPERATURE) if turns == VARIATIONS[0] else made
-
-
-def mixed(own: Iterable[Script], shipped: Iterable[Script]) -> Iterator[Script]:
-    """Yield scripts of both in turn, until both are at their end."""
-    return (one for one in chain.from_iterable(zip_longest(own, shipped)) if one is not None)
-
-
-def waiting_scripts(store: Store, user_id: int, model_key: str) -> list[Script]:
-    """Return the scripts not yet answered for a user and a model, those begun before first."""
-    there = store.generated.replies(user_id, model_key)
-    everything = mixed(own_scripts(store.generated.questions(user_id)), shipped_scripts())
-    left = [one for one in everything if there.get(one.key, 0) < len(one.turns)]
-    return sorted(left, key=lambda one: one.key not in there)

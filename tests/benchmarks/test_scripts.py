@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.chat.prompts import REPLY, Script, scripts
+from benchmarks.makers.scripts import REPLY, Script, scripts
 
 LISTS = "pet: [cat, dog, owl]\nnext: ['Why?']\n"
 SECTION = """
