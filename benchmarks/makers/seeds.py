@@ -24,11 +24,12 @@ from benchmarks.makers.scripts import REPLY, Script, scripts
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.generation import (
+    PERIODS,
     Detokenizer,
     Generation,
     GenerationRequest,
     common_prefix,
-    loop_at_end,
+    repeats,
 )
 from hierchat.engine.runner import Runner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
@@ -179,6 +180,19 @@ def _no_text(tokens: Sequence[int]) -> str:
 
 MOST_TOKENS = 256
 """Of a reply."""
+LONGEST = 40
+"""Tokens of the longest period that counts."""
+SHORTEST_TAIL = 24
+"""Tokens that must repeat, at least: a row of dashes or a number's zeros are no loop."""
+
+
+def loop_at_end(text: Sequence[int]) -> int:
+    """Count the tokens at the end that repeat those before them, period by period; 0 where there is no loop."""
+    for period in range(1, min(LONGEST, len(text) // PERIODS) + 1):
+        repeated = period * (max(PERIODS, -(-SHORTEST_TAIL // period)) - 1)
+        if repeats(text, period, repeated):
+            return repeated
+    return 0
 
 
 @dataclass(slots=True)

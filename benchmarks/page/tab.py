@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 120
 _API = "/gradio_api"
 
 
@@ -26,16 +26,24 @@ class Stream:
         self.seen: list[str] = []
         """All that was shown, one after the other."""
         self._news = threading.Condition()
+        self._ended = False
         self._answer = http.send(http.build_request("GET", f"{_API}/page/{key}"), stream=True)
         self._answer.raise_for_status()
         threading.Thread(target=self._read, daemon=True).start()
         self.until(lambda: bool(self.shows))
 
     def until(self, true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until the screen is so. Raises TimeoutError."""
+        """Wait until the screen is so. Raises TimeoutError, and ConnectionError if the server ended the stream."""
         with self._news:
-            if not self._news.wait_for(true, seconds):
-                raise TimeoutError("The page did not come there.")
+            came = self._news.wait_for(lambda: true() or self._ended, seconds)
+            if not came or not true():
+                kind = TimeoutError if not came else ConnectionError
+                words = {
+                    name: part[:200]
+                    for name, part in self.shows.items()
+                    if name not in ("hc-thread", "hc-list")
+                }
+                raise kind(f"The page did not come there. It shows: {words}")
 
     def close(self) -> None:
         """End the stream, as a browser does whose page is left."""
@@ -47,6 +55,9 @@ class Stream:
             for line in self._answer.iter_lines():
                 if line.startswith("data:"):
                     self._take(json.loads(line.removeprefix("data:")))
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
 
     def _take(self, news: Mapping[str, Any]) -> None:
         with self._news:

@@ -25,10 +25,6 @@ from hierchat.engine.verification import Rows, Sampler, verify
 
 PERIODS = 3
 """Times that the same tokens stand in a row."""
-LONGEST = 40
-"""Tokens of the longest period that counts."""
-SHORTEST_TAIL = 24
-"""Tokens that must repeat, at least: a row of dashes or a number's zeros are no loop."""
 LONGEST_PARAGRAPH = 256
 """Tokens of the longest period in a reply for a user, whose paragraphs may repeat."""
 SHORT = 8
@@ -39,15 +35,6 @@ SHORTEST_LOOP = 60
 """Tokens that make a loop of a longer period."""
 
 
-def loop_at_end(text: Sequence[int]) -> int:
-    """Count the tokens at the end that repeat those before them, period by period; 0 where there is no loop."""
-    for period in range(1, min(LONGEST, len(text) // PERIODS) + 1):
-        repeated = period * (max(PERIODS, -(-SHORTEST_TAIL // period)) - 1)
-        if _repeats(text, period, repeated):
-            return repeated
-    return 0
-
-
 def is_looping(reply: Sequence[int]) -> bool:
     """Tell whether a reply has begun to repeat itself, so that nobody wants to read on."""
     longest = max(min(LONGEST_PARAGRAPH, len(reply) // PERIODS), SHORT - 1)
@@ -55,14 +42,15 @@ def is_looping(reply: Sequence[int]) -> bool:
     for _ in range(before.count(reply[-1]) if before else 0):
         period = before.index(reply[-1], period) + 1  # that of a loop ends with the same token
         if period >= SHORT:
-            if _repeats(reply, period, max(PERIODS * period, SHORTEST_LOOP) - period):
+            if repeats(reply, period, max(PERIODS * period, SHORTEST_LOOP) - period):
                 return True
-        elif _repeats(reply, period, PERIODS * SHORT - period):
-            return _repeats(reply, period, LONG_ROW - period)
+        elif repeats(reply, period, PERIODS * SHORT - period):
+            return repeats(reply, period, LONG_ROW - period)
     return False
 
 
-def _repeats(text: Sequence[int], period: int, repeated: int) -> bool:
+def repeats(text: Sequence[int], period: int, repeated: int) -> bool:
+    """Tell whether the last `repeated` tokens are those that come `period` tokens before each of them."""
     end = len(text)
     return (
         repeated + period <= end

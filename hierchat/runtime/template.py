@@ -217,16 +217,9 @@ class ThinkingFormat:
 
     def opened(self, prompt: Sequence[int]) -> bool:
         """Tell whether a prompt ends with the mark behind which the model thinks."""
-        return self._at_its_mark(self._tokenizer.decode(list(prompt[-_TAIL:]), skip_special_tokens=False))
-
-    @cached_property
-    def always_opened(self) -> bool:
-        """Tell whether the prompt ends with the opening mark of a thought where nothing else is chosen."""
-        return self._at_its_mark(self._rendered([_QUESTION]) or "")
-
-    def _at_its_mark(self, prompt: str) -> bool:
+        end = self._tokenizer.decode(list(prompt[-_TAIL:]), skip_special_tokens=False).rstrip()
         opens = self._form[0]
-        return prompt.rstrip().endswith((opens, opens + _NAMED.get(opens, "").rstrip()))
+        return end.endswith((opens, opens + _NAMED.get(opens, "").rstrip()))
 
     def text(self, tokens: Sequence[int], *, opened: bool = False) -> str:
         """Decode a reply, its thought between the usual marks. More tokens only add text."""

@@ -288,7 +288,6 @@ def test_a_prompt_that_opens_the_thought() -> None:
     made = thinker(DEEPSEEK)
     built = PromptBuilder(made, 10_000).build([PromptMessage("user", "one")], 10, {END})
     assert built.thinking
-    assert ThinkingFormat(made).always_opened
     tokens = ids_of(made, "The user asks.\n</think>\n\nThank you.")
     assert ThinkingFormat(made).text(tokens, opened=True) == REPLY
     typed = PromptBuilder(tokenizer(), 10_000).build([PromptMessage("user", "<think>")], 10, {END})
