@@ -177,7 +177,9 @@ def _visits(address: str, name: str, number: Iterator[int]) -> Iterator[str]:
     page.fire("hc-bus", "hc_open", id=chat)
     page.fire("hc-compare", "change", True)
     page.send("Count to ten.")
-    yield "same" if any(SAME in part for part in page.shows.values()) else "differ"
+    if not (same := any(SAME in part for part in page.shows.values())):
+        say(f"The two sides of a comparison are not the same. The page shows: {page.words()}")
+    yield "same" if same else "differ"
     page.fire("hc-compare", "change", False)
     if vanishes:
         page.send("Tell me a story.", waits=False)

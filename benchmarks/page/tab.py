@@ -38,12 +38,13 @@ class Stream:
             came = self._news.wait_for(lambda: true() or self._ended, seconds)
             if not came or not true():
                 kind = TimeoutError if not came else ConnectionError
-                words = {
-                    name: part[:200]
-                    for name, part in self.shows.items()
-                    if name not in ("hc-thread", "hc-list")
-                }
-                raise kind(f"The page did not come there. It shows: {words}")
+                raise kind(f"The page did not come there. It shows: {self.words()}")
+
+    def words(self) -> dict[str, str]:
+        """Return the beginning of all that is shown, but not of the chat and the list."""
+        return {
+            name: part[:1000] for name, part in self.shows.items() if name not in ("hc-thread", "hc-list")
+        }
 
     def close(self) -> None:
         """End the stream, as a browser does whose page is left."""
@@ -98,7 +99,7 @@ class Tab:
             if act["targets"][0][1] == "load":
                 self._call(act)
         self._stream = Stream(self._http, self.key)
-        self.shows = self._stream.shows
+        self.shows, self.words = self._stream.shows, self._stream.words
 
     @property
     def chat(self) -> int:
@@ -118,7 +119,12 @@ class Tab:
         if waits:
             self._stream.until(lambda: self.shows["begun"] != begun and not self.shows["busy"])
         else:
-            self._stream.until(lambda: self.shows["begun"] != begun and bool(self.shows["hc-growing"]))
+            # A short reply may end before the stream draws its first words
+            self._stream.until(
+                lambda: (
+                    self.shows["begun"] != begun and bool(self.shows["hc-growing"] or not self.shows["busy"])
+                )
+            )
 
     def leave(self, *, logout: bool = False) -> None:
         """Close the tab."""
