@@ -92,10 +92,13 @@ class ChildProcess:
             process.kill()
             process.communicate()
 
-    def end(self) -> None:
-        """End the process after the request that it answers; the next request starts another one."""
+    def renew(self) -> None:
+        """Replace the process, after the request that it answers, by one that was asked nothing yet."""
         with self._lock:
-            self._end()
+            if self._process:
+                self._end()
+                with suppress(OSError, RuntimeError):  # the next request tries again, and says so
+                    self._running()
 
     def close(self) -> None:
         if self._process:

@@ -16,7 +16,7 @@ _SMALL_SIZES, _KEPT = range(24, 1033, 16), 7
 """Sizes of freed pieces that each thread keeps for itself (glibc's tcache), in bytes, and how many of each."""
 _NUMPY_SIZES = 1024
 """Bytes from which on numpy keeps no freed array for itself."""
-_PIECE = 1 << 18
+_PIECE = 1 << 20
 """Bytes that are taken between two looks whether the process has grown."""
 _MARGIN = 1 << 22
 """Bytes by which the process has to grow: less may be due to another thread."""
@@ -60,9 +60,14 @@ def _fill(size: int) -> None:
 
 
 def _virtual_bytes() -> int:
+    return int(_process().memory_info().vms)
+
+
+@cache
+def _process() -> Any:
     import psutil  # here, as numpy: most commands need neither
 
-    return int(psutil.Process().memory_info().vms)
+    return psutil.Process()
 
 
 class _MallocInfo(ctypes.Structure):

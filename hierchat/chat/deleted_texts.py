@@ -1,7 +1,9 @@
 """Remove deleted texts from the memory of this process: slots, draft indexes, caches, and memory that was freed."""
 
 import threading
+import time
 from collections.abc import Callable, Collection
+from itertools import accumulate
 
 from hierchat.freed_memory import overwrite_freed_memory
 from hierchat.runtime import template
@@ -13,6 +15,10 @@ OVERWRITE_SECONDS = 1.0
 """Seconds after a deletion when freed memory is overwritten: what drew the deleted text has ended by then."""
 OVERWRITE_AGAIN = (8.0, 15.0, 30.0, 60.0)
 """Seconds between the further times: on a busy machine some threads end later, or were not reached before."""
+EMPTIED = 2
+"""How many of these times caches are emptied: later nothing of the deleted text is drawn any more."""
+REST = 4.0
+"""Pause after each overwriting, as a multiple of its duration: replies need the processor."""
 
 
 class DeletedTexts:
@@ -20,11 +26,17 @@ class DeletedTexts:
 
     def __init__(self, slot: ModelSlot, histories: Histories, learned: Learned) -> None:
         self._slot, self._histories, self._learned = slot, histories, learned
-        self.caches: list[Callable[[], object]] = [template.end_process]
+        self.caches: list[Callable[[], object]] = [template.renew_process]
         """Functions that empty caches which may hold any text; the page adds its own."""
+        self.overwrites: list[Callable[[], object]] = [overwrite_freed_memory]
+        """Functions that overwrite freed memory; the page adds its own."""
         self._lock = threading.Lock()
+        self._due: list[tuple[float, bool]] = []
+        """Times, in seconds of time.monotonic, at which to overwrite, in order; whether caches are emptied before."""
+        self._rested = 0.0
+        """Time before which it is not to begin again."""
         self._timer: threading.Timer | None = None
-        self._closed = False
+        self._overwriting = self._closed = False
 
     def clear(self, user_id: int, chats: Collection[int | None] | None = None) -> None:
         """Clear the texts of these chats of a user, or of all, except replies in progress; overwrite freed memory."""
@@ -36,26 +48,43 @@ class DeletedTexts:
         else:
             self._histories.follow(user_id)
         with self._lock:
-            self._overwrite_after(OVERWRITE_SECONDS, *OVERWRITE_AGAIN)
+            after = accumulate((OVERWRITE_SECONDS, *OVERWRITE_AGAIN))
+            times = [(time.monotonic() + seconds, number < EMPTIED) for number, seconds in enumerate(after)]
+            self._due = sorted(
+                [*self._due[:1], *times]
+            )  # the later times of an earlier deletion are among these
+            self._set_timer()
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._overwrite_after()
+            self._set_timer()
 
-    def _overwrite_after(self, *seconds: float) -> None:
-        """Replace the timer by one that overwrites after these times; to be called with the lock."""
+    def _set_timer(self) -> None:
+        """Wait for the next time, unless it overwrites now; to be called with the lock."""
+        if self._overwriting:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        if seconds and not self._closed:
-            self._timer = threading.Timer(seconds[0], self._overwrite, [seconds[1:]])
+        if self._due and not self._closed:
+            seconds = max(self._due[0][0], self._rested) - time.monotonic()
+            self._timer = threading.Timer(max(seconds, 0.0), self._overwrite)
             self._timer.daemon = True
             self._timer.start()
 
-    def _overwrite(self, again: tuple[float, ...]) -> None:
-        for empty in self.caches:
-            empty()
-        overwrite_freed_memory()
+    def _overwrite(self) -> None:
         with self._lock:
-            if threading.current_thread() is self._timer:  # no deletion since has started another
-                self._overwrite_after(*again)
+            if self._overwriting or self._closed or threading.current_thread() is not self._timer:
+                return
+            began = time.monotonic()
+            emptied = any(empties for due, empties in self._due if due <= began)
+            self._due = [one for one in self._due if one[0] > began]
+            self._overwriting = True
+        try:
+            for act in [*(self.caches if emptied else ()), *self.overwrites]:
+                act()
+        finally:
+            with self._lock:
+                self._overwriting, now = False, time.monotonic()
+                self._rested = now + REST * (now - began)
+                self._set_timer()

@@ -72,7 +72,8 @@ def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.
         log_ins.on_end.append(partial(_forget_guest, page))
     # No event of the page waits in Gradio's queue (guard.py), which looks a thousand times a second whether one does.
     app._queue.start = lambda: None
-    service.deleted_texts.caches += [partial(_forget_drawn, page), partial(_overwrite_in_threads, app)]
+    service.deleted_texts.caches.append(partial(_forget_drawn, page))
+    service.deleted_texts.overwrites.append(partial(_overwrite_in_threads, app))
     return app
 
 

@@ -134,7 +134,7 @@ def _with_thought(message: dict[str, Any]) -> dict[str, Any]:
 
 
 _renderer = ChildProcess(template_program.__name__, SECONDS)
-end_process = _renderer.end
+renew_process = _renderer.renew
 
 
 # What a model can be asked to think, and by which marks a thought is known
