@@ -4,11 +4,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.service import ChatService
-from hierchat.page import compare, conversation, status
+from hierchat.page import conversation, status
 from hierchat.page.components import Components
 from hierchat.page.conversation import GrowingReply
 from hierchat.page.page_sessions import UNKNOWN, Session
@@ -107,7 +106,7 @@ class Follower:
         return draw
 
     def _ended(self, session: Session, reply: ReplyInProgress) -> Update:
-        p, views, on_screen = self._parts, self._views, session.conversation == reply.conversation_id
+        views, on_screen = self._views, session.conversation == reply.conversation_id
         views.window(session, reply)
         if on_screen or reply.trouble:
             # What another one had to say, which ended at the same time, stays.
@@ -117,14 +116,11 @@ class Follower:
         update = views.chats(session)
         if not on_screen:
             return update | views.live(session) | views.tray(session)
-        # Where a message waited, the reply to it is in progress by now.
-        compared = reply.compared and reply.begun and views.now(session) is None
-        update |= views.conversation(session, compared=compared)
-        if compared:
-            last = reply.latest if isinstance(reply.latest, CompareFrame) else None
-            update |= views.columns(conversation.arms(last))
-            update[p.verdict] = compare.verdict_line(last.verdict) if last and last.verdict else ""
-        return update
+        if (
+            reply.compared and reply.begun and views.now(session) is None
+        ):  # else a message waited: its reply is written
+            session.compared = reply
+        return update | views.conversation(session)
 
     def _lesson(self, reply: ReplyInProgress) -> str:
         """Return the explanation that belongs to one of the user's first replies, and note that it was shown."""

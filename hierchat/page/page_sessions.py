@@ -123,6 +123,8 @@ class Session:
     """The replies in progress that this page asked for, or showed, and what draws each as it grows."""
     reply: ReplyInProgress | None = None
     """The one that the screen shows."""
+    compared: ReplyInProgress | None = None
+    """The comparison that has ended on the screen, until something else is shown."""
     begun: int = 0
     """How many replies this page has followed from its screen."""
     answered: str = ""
@@ -194,7 +196,9 @@ class Session:
 
     def follow(self, reply: ReplyInProgress) -> None:
         """Draw a reply from now on, and its end, wherever the page goes meanwhile."""
-        self.begun += reply not in self.following and reply.conversation_id == self.conversation
+        if reply not in self.following and reply.conversation_id == self.conversation:
+            self.begun += 1
+            self.compared = None
         self.following.setdefault(reply, None)
 
     def release(self, files: Sequence[Attached]) -> None:
@@ -218,7 +222,7 @@ class Session:
         """Note that a chat is gone. If the page shows it, its unsent files go to the next new chat."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
-            self.conversation = self.until = None
+            self.conversation = self.until = self.compared = None
             self.attached.setdefault(0, [])[:0] = files
 
     @property
@@ -235,6 +239,7 @@ class Session:
     def leave(self) -> None:
         """Reset what belongs to the screen, which is about to change."""
         self.remark = self.note = self.about = self.panel = self.removing = ""
+        self.compared = None
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
         self.deleted_open = False

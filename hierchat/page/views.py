@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.chat_documents import DocumentReading
+from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
@@ -166,11 +167,13 @@ class Views:
         title = "" if conversation is None else self._service.chats.title(session.user, conversation)
         return title or _(sidebar.UNTITLED)
 
-    def conversation(self, session: Session, *, compared: bool = False) -> Update:
-        """Draw the open conversation: as stored, or as its reply in progress. `compared`: one has just ended."""
+    def conversation(self, session: Session) -> Update:
+        """Draw the open conversation: as stored, as its reply in progress, or as a comparison that has ended."""
         end_incognito(self._service, session)
         session.thread_seen = self._service.changes.count(session.user)
-        p, reply = self._parts, self.now(session)
+        # One whose end this page has not drawn yet is still in progress here.
+        ending = (one for one in session.following if one.conversation_id == session.conversation)
+        p, reply = self._parts, self.now(session) or next(ending, None)
         session.reply = reply
         if reply:
             self.window(session, reply)
@@ -181,14 +184,12 @@ class Views:
             return update | self._stage(panel.name) | panel.show(session)
         if reply is None:
             drawn = self.thread(session)
-            stage = "versus" if compared else "chat" if drawn else "empty"
-            return update | self._stage(stage) | {p.thread: drawn, p.growing: ""}
+            update |= {p.thread: drawn, p.growing: ""}
+            if session.compared:
+                return update | self._comparison(session.compared)
+            return update | self._stage("chat" if drawn else "empty")
         if reply.compared:
-            update |= self._stage("versus") | self.columns(conversation.arms(reply.latest))
-            return update | {
-                p.asked: compare.asked(reply.text, conversation.files(reply.files)),
-                p.verdict: status.waiting(_("Running both, one after the other")),
-            }
+            return update | self._comparison(reply)
         path: Sequence[Message] = []
         if (below := reply.above or reply.below) is not None:
             path = self._service.chats.messages(session.user, reply.conversation_id, below, session.drawn + 1)
@@ -197,6 +198,17 @@ class Views:
             above += conversation.user_message(reply.text, files=conversation.files(reply.files))
         growing = conversation.growing_reply(reply.latest, reply, GrowingReply())
         return update | self._stage("chat") | {p.thread: above, p.growing: growing}
+
+    def _comparison(self, reply: ReplyInProgress) -> Update:
+        """Draw both sides of a comparison, and the verdict once there is one."""
+        p, latest = self._parts, reply.latest
+        found = latest.verdict if isinstance(latest, CompareFrame) else None
+        running = "" if reply.wait(0) else status.waiting(_("Running both, one after the other"))
+        update = self._stage("versus") | self.columns(conversation.arms(latest))
+        return update | {
+            p.asked: compare.asked(reply.text, conversation.files(reply.files)),
+            p.verdict: compare.verdict_line(found) if found else running,
+        }
 
     def _stage(self, name: str) -> Update:
         """Show "empty", "chat", "versus" or a panel in the middle of the page, and hide the others."""
@@ -338,7 +350,7 @@ class Views:
         sentence = _("That chat was deleted in another tab. The list is up to date again.")
         open_chat = session.conversation
         if open_chat is not None and not self._service.chats.has(session.user, open_chat):
-            session.conversation = None
+            session.conversation = session.compared = None
             sentence = deleted(kept)
         return self.everything(session) | self.tell(session, status.error(sentence))
 

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
+from tests.testing.visitor import Visitor
 
 
 @pytest.mark.browser
@@ -59,3 +60,31 @@ def test_two_configurations_are_chosen_and_compared(chat: Chat) -> None:
     chat.idle()
     chat.press("Reset")
     expect(against).to_have_text("Without drafts vs. With drafts")
+
+
+def test_a_comparison_stays_until_something_else_is_shown(fresh: FakeService) -> None:
+    page, other = Visitor(fresh), Visitor(fresh)
+    page.give("hc-compare", True, "change")
+    page.send("And in Rust?")
+    shown, parts = page.says("hc-verdict"), ("hc-verdict", "hc-first-text", "hc-second-text", "hc-asked")
+    assert "Word for word the same." in shown
+    before = [page.html(part) for part in parts]
+
+    def unchanged() -> bool:
+        page.look()
+        return page.shows["stage"] == "versus" and [page.html(part) for part in parts] == before
+
+    other.send("Another chat")
+    assert unchanged()
+    fresh.chats.rename(fresh.user, int(page.place), "Rust")  # this chat is drawn anew
+    assert unchanged()
+    for empty in fresh.deleted_texts.caches:  # some chat was deleted: all pages are drawn anew
+        empty()
+    assert unchanged()
+    page.press("hc_open", id=int(page.place))
+    assert page.shows["stage"] == "chat"
+    page.send("And in C?")
+    other.press("hc_delete", id=int(page.place))
+    page.look()
+    assert page.shows["stage"] == "empty"
+    assert not any("Rust" in str(drawn) for drawn in page.all())
