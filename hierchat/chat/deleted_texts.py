@@ -18,7 +18,10 @@ OVERWRITE_AGAIN = (8.0, 15.0, 30.0, 60.0)
 EMPTIED = 2
 """How many of these times caches are emptied: later nothing of the deleted text is drawn any more."""
 REST = 4.0
-"""Pause after each overwriting, as a multiple of its duration: replies need the processor."""
+"""Pause after each overwriting, as a multiple of its duration."""
+BUSY_SECONDS = 2.0
+"""Seconds after which a time that is not the first is tried again, if a reply is being written: it needs the
+processor."""
 
 
 class DeletedTexts:
@@ -31,8 +34,8 @@ class DeletedTexts:
         self.overwrites: list[Callable[[], object]] = [overwrite_freed_memory]
         """Functions that overwrite freed memory; the page adds its own."""
         self._lock = threading.Lock()
-        self._due: list[tuple[float, bool]] = []
-        """Times, in seconds of time.monotonic, at which to overwrite, in order; whether caches are emptied before."""
+        self._due: list[tuple[float, int]] = []
+        """Times at which to overwrite, in order, by time.monotonic; each with its number after a deletion."""
         self._rested = 0.0
         """Time before which it is not to begin again."""
         self._timer: threading.Timer | None = None
@@ -49,10 +52,9 @@ class DeletedTexts:
             self._histories.follow(user_id)
         with self._lock:
             after = accumulate((OVERWRITE_SECONDS, *OVERWRITE_AGAIN))
-            times = [(time.monotonic() + seconds, number < EMPTIED) for number, seconds in enumerate(after)]
-            self._due = sorted(
-                [*self._due[:1], *times]
-            )  # the later times of an earlier deletion are among these
+            times = [(time.monotonic() + seconds, number) for number, seconds in enumerate(after)]
+            # The later times of an earlier deletion are among these
+            self._due = sorted([*self._due[:1], *times])
             self._set_timer()
 
     def close(self) -> None:
@@ -77,11 +79,15 @@ class DeletedTexts:
             if self._overwriting or self._closed or threading.current_thread() is not self._timer:
                 return
             began = time.monotonic()
-            emptied = any(empties for due, empties in self._due if due <= began)
+            first = min((number for due, number in self._due if due <= began), default=0)
+            if first and not self._slot.scheduler.idle_seconds:
+                self._rested = began + BUSY_SECONDS
+                self._set_timer()
+                return
             self._due = [one for one in self._due if one[0] > began]
             self._overwriting = True
         try:
-            for act in [*(self.caches if emptied else ()), *self.overwrites]:
+            for act in [*(self.caches if first < EMPTIED else ()), *self.overwrites]:
                 act()
         finally:
             with self._lock:

@@ -9,6 +9,7 @@ import pytest
 
 from hierchat.chat import deleted_texts
 from hierchat.chat.deleted_texts import DeletedTexts
+from hierchat.engine.scheduler import Scheduler
 from tests.testing.waiting import until
 
 USER = 1
@@ -23,12 +24,14 @@ def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(deleted_texts, "OVERWRITE_SECONDS", 0.01)
     monkeypatch.setattr(deleted_texts, "OVERWRITE_AGAIN", (0.02, 0.02))
     monkeypatch.setattr(deleted_texts, "REST", 0.0)
+    monkeypatch.setattr(deleted_texts, "BUSY_SECONDS", 0.01)
     return happened
 
 
 @pytest.fixture
 def texts(overwritten: list[str]) -> DeletedTexts:
     nothing: Any = SimpleNamespace(model=None, forget=lambda user: None, follow=lambda user: None)
+    nothing.scheduler = Scheduler()
     made = DeletedTexts(nothing, nothing, nothing)
     made.caches.append(lambda: overwritten.append("emptied"))
     return made
@@ -38,6 +41,18 @@ def test_what_a_thread_frees_late_is_overwritten_too(texts: DeletedTexts, overwr
     texts.clear(USER)
     until(lambda: len(overwritten) >= 5)
     assert overwritten == ["emptied", "overwritten"] * 2 + ["overwritten"]  # caches fill again: not each time
+
+
+def test_all_times_but_the_first_wait_while_a_reply_is_written(
+    texts: DeletedTexts, overwritten: list[str]
+) -> None:
+    with texts._slot.scheduler.turn():
+        texts.clear(USER)
+        until(lambda: len(overwritten) == 2)
+        time.sleep(0.2)
+        assert overwritten == ["emptied", "overwritten"]
+    until(lambda: not texts._due and not texts._overwriting)
+    assert overwritten[2:4] == ["emptied", "overwritten"]
 
 
 def test_deletions_one_after_the_other_are_overwritten_by_one_thread(
