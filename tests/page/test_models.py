@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
+from hierchat.language import spoken
 from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
@@ -91,6 +92,32 @@ def test_what_does_not_fit_is_not_offered() -> None:
         for state in ("absent", "partly"):
             drawn = models([row("any", 4, state, fit=fit)], Present(None, SlotStatus("", "none"), True))
             assert ('data-act="hc_model_fetch"' in drawn) == offered
+
+
+def test_a_row_is_drawn_as_its_model_is_now() -> None:
+    """Rows are kept as they were drawn: each thing that one shows draws it anew, and no other one."""
+    rows = [row("one", 10, "here"), row("two", 20, "here")]
+    now = Present(None, SlotStatus("", "none"), True)
+
+    def drawn(now: Present, rows: list[ModelRow] = rows) -> list[str]:
+        return str(models(rows, now)).split("<tbody")[1:]
+
+    before = drawn(now)
+    for changed in (
+        replace(now, best=rows[0]),
+        replace(now, slot=SlotStatus("one", "waiting")),
+        replace(now, said=("one", "Done.")),
+        replace(now, detailed=("one",)),
+        replace(now, removing="one", frees=7),
+    ):
+        first, second = drawn(changed)
+        assert first != before[0], changed
+        assert second == before[1], changed
+    assert drawn(now, [replace(rows[0], speed=Speed(9.0)), rows[1]]) != before
+    assert drawn(replace(now, may_change=False)) != before
+    with spoken("de"):
+        assert drawn(now) != before
+    assert drawn(now) == before
 
 
 def model(page: Visitor, name: str) -> str:
