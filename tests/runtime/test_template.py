@@ -161,6 +161,18 @@ def test_a_process_that_was_ended_is_started_again(tmp_path: Path, monkeypatch: 
     assert made.text(CHATS[0]) == before
 
 
+def test_a_new_process_takes_the_place_of_one_that_was_asked_something() -> None:
+    made = ChatTemplate(tokenizer())
+    before = made.text(CHATS[0])
+    asked = template._renderer._process
+    template.renew_process()
+    waiting = template._renderer._process
+    assert asked.poll() is not None
+    assert waiting.poll() is None  # the next request need not start it
+    assert made.text(CHATS[0]) == before
+    assert template._renderer._process is waiting
+
+
 def test_the_process_opens_no_files_and_starts_no_program() -> None:
     ChatTemplate(tokenizer()).text(CHATS[0])
     process = template._renderer._process
