@@ -43,8 +43,8 @@ _NEARLY_FULL = later(
     "This chat nearly fills the context window: {tokens:,} of {limit:,} tokens. Soon its oldest turns will be left out "
     "of what the model sees. They stay in the chat."
 )
-FRAME_SECONDS = 0.08
-"""Frames reach the page about 12 times a second."""
+FRAME_SECONDS = 0.125
+"""Frames reach the page 8 times a second: each takes the browser some 15 ms, of the cores that the model needs."""
 
 
 @dataclass(frozen=True, slots=True)

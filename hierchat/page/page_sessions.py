@@ -146,6 +146,8 @@ class Session:
     """In Models: where the last button's answer stands (a model's name, or a part of the view), and that as HTML."""
     models_detailed: set[str] = field(default_factory=set)
     """Models whose details were opened."""
+    models_here: set[str] = field(default_factory=set)
+    """Models on this machine when they were listed last."""
     models_by: str = ""
     """The column that the models are sorted by, behind a minus from its end."""
     pair: Pair = field(default_factory=lambda: USUAL)

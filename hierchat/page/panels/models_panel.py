@@ -225,7 +225,6 @@ class ModelsPanel(Panel):
         """Draw the list, and measure memory meanwhile. Failures that were seen before are dropped."""
         self._manager.measure()
         self._manager.forget_failures(self._seen)
-        session.list_seen = UNKNOWN  # its dialog of projects names the models, which may change here
         hub = HUB.searching(re.sub(r"^https?://", "", endpoint()))
         return self._drawn(session) | {self._search: hub}
 
@@ -320,6 +319,8 @@ class ModelsPanel(Panel):
         except ModelError as error:  # models.yaml was edited by hand
             return dict.fromkeys(self.outputs, "") | {self._said: status.error(str(error))}
         session.models_detailed &= {row.name for row in rows}
+        if (here := {row.name for row in rows if row.state == "here"}) != session.models_here:
+            session.models_here, session.list_seen = here, UNKNOWN  # the list's dialog of projects names them
         removing, (place, said) = session.removing, session.model_said
         self._seen = manager.failures
         may_change = not self._refusal(session.user)
