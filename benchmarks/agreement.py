@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from hierchat.checks.runs import Dialogue, machine, read_questions, spread
+from hierchat.cli.options import terminal_progress
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import Activations, read_catalogue
 from hierchat.models.load.load_model import load_torch
-from hierchat.models.progress import terminal_progress
 from hierchat.runtime.loading import LoadOptions, load_served_model
 
 Floats = NDArray[np.float32]

@@ -28,8 +28,8 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
 from hierchat.hierarchy.planner import Hierarchy
-from hierchat.runtime.drafters import Levels, Memory, reply_drafter, with_models
-from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.drafters import Memory, reply_drafter, with_models
+from hierchat.runtime.served_model import Levels, ServedModel
 
 Calibration = dict[str, list[tuple[float, float, int]]]
 

@@ -47,11 +47,12 @@ from hierchat.checks.runs import (
     spread,
     unknown,
 )
+from hierchat.cli.options import terminal_progress
 from hierchat.drafting.source import Source
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer
-from hierchat.models.progress import ModelError, terminal_progress
+from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import control_tokens
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import statistics

@@ -11,9 +11,9 @@ from typing import Any, Self
 from benchmarks.arguments import LONG_CONTEXT
 from benchmarks.workloads import QuestionSet, question_set
 from hierchat.checks.runs import RequestError, machine, read_questions, say, settings_of, unreadable
+from hierchat.cli.options import terminal_progress
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, read_catalogue
-from hierchat.models.progress import terminal_progress
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import require_readable

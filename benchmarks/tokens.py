@@ -11,10 +11,10 @@ from typing import Any
 from benchmarks.peers.arm import LLAMA_CPP
 from benchmarks.peers.environment import ArmError, python_with
 from hierchat.checks.runs import machine, read_questions, say
+from hierchat.cli.options import terminal_progress
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.fetch.bring import get_gguf
 from hierchat.models.load.tokenizer_files import load_tokenizer
-from hierchat.models.progress import terminal_progress
 
 PROGRAM = Path(__file__).parent / "peers" / "programs" / "llama_tokens.py"
 SHOWN = 20

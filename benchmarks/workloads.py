@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hierchat.checks.runs import Question, RequestError
+from hierchat.cli.options import terminal_progress
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load.tokenizer_files import load_tokenizer
-from hierchat.models.progress import terminal_progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from filelock import FileLock
 
 import hierchat
 from hierchat import connections, shutdown
+from hierchat.cli.options import terminal_progress
 from hierchat.config import cache_dir
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch.bring import get
-from hierchat.models.progress import terminal_progress
 
 VERSION = "0.32.0"
 DRAFTER = "hierchat.drafting.vllm.custom_proposer"

@@ -396,7 +396,9 @@ class ChatService:
                 above, options = message.id, replace(options, tools=tools)
                 most = self.slot.model.prompts.context_length if self.slot.model else 0
                 texts = self._chat_texts(user_id, chat, message.id)
-                for call in self.tools.calling(message, tool, called[1], options, most, texts):
+                for call in self.tools.calling(
+                    message, tool, called[1], options.user_id, options.stop, most, texts
+                ):
                     self.store.messages.put_call(user_id, above, call)
                     said = (
                         _("May the model call {tool}?") if call.state == "asked" else _("{tool} is working…")

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import httpx2
     from mcp import Client
 
-    from hierchat.chat.reply_stream import ReplyOptions
-
 MOST_CALLS = 8
 MOST_REPEATS = 2
 """Times that a reply may call the same as before, which is not done again."""
@@ -198,14 +196,15 @@ class ToolServers:
         message: Message,
         tool: Tool,
         arguments: Mapping[str, Any],
-        options: "ReplyOptions",
+        user_id: int,
+        stop: threading.Event,
         most: int,
         texts: Iterable[str],
     ) -> Iterator[ToolCall]:
         """Yield a call's states: waiting for the user, working, ended, its result of at most `most` characters.
         `texts`: the chat's, which may leave it only if the user allows that."""
         call = ToolCall(tool.server, tool.name, json.dumps(arguments, ensure_ascii=False, indent=2))
-        place, everywhere = (options.user_id, message.id), (message.conversation_id, tool)
+        place, everywhere = (user_id, message.id), (message.conversation_id, tool)
         answer: Future[str] = Future()
         allowed, named = self._allowed.get(everywhere), hosts(arguments)
         if new := sorted(named - (allowed or set())):
@@ -216,14 +215,14 @@ class ToolServers:
             if allowed is None or new or leaks:
                 self._asked[place] = answer
                 yield call
-                said = _awaited(answer, options.stop)
+                said = _awaited(answer, stop)
                 if said not in ("once", "chat"):
                     yield replace(call, state="refused", result=_REFUSED)
                     return
                 if said == "chat":
                     self._allowed.setdefault(everywhere, set()).update(named)
             yield replace(call, state="running")
-            state, result = self.call(tool, arguments, options.stop, most)
+            state, result = self.call(tool, arguments, stop, most)
             yield replace(call, state=state, result=result)
         except Stopped:
             yield replace(call, state="stopped")

@@ -23,9 +23,9 @@ from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.local import LocalEngine
 from hierchat.hierarchy.plan import Plan
-from hierchat.runtime.drafters import Levels, Memory, reply_drafter, with_models
+from hierchat.runtime.drafters import Memory, reply_drafter, with_models
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.served_model import Levels, ServedModel
 
 WIDEST = 24
 """Positions per forward where no width is asked for."""

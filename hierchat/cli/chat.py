@@ -1,34 +1,10 @@
 """Define `hierchat chat`, the chat in the terminal."""
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from hierchat.cli import options
-from hierchat.models.catalogue import Backend
-
-KEY_VARIABLE = "HIERCHAT_KEY"
-
-
-@dataclass(frozen=True, slots=True)
-class ChatFlags:
-    message: tuple[str, ...] = ()
-    model: str | None = None
-    system: str | None = None
-    temperature: float | None = None
-    seed: int | None = None
-    max_new_tokens: int | None = None
-    project: str | None = None
-    go_on: bool = False
-    no_history: bool = False
-    json: bool = False
-    plain: bool = False
-    url: str | None = None
-    key: str | None = None
-    backend: Backend | None = None
-    db: Path | None = None
 
 
 @click.command(
@@ -51,10 +27,10 @@ class ChatFlags:
     "--plain", is_flag=True, help="the text as it is, without colours (the default where it is piped)"
 )
 @click.option("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
-@click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
+@click.option("--key", metavar="KEY", help=f"its key ({options.KEY_VARIABLE})")
 @options.backend_option
 @options.database_option
 def chat_command(model: str | None, url: str | None, **flags: Any) -> int:
     from hierchat.cli.terminal import run  # this takes a second
 
-    return run(ChatFlags(model=model if url else options.catalogue_name(model), url=url, **flags))
+    return run(options.ChatFlags(model=model if url else options.catalogue_name(model), url=url, **flags))

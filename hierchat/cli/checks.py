@@ -96,8 +96,8 @@ def _verify(
 ) -> int:
     from hierchat.checks.exactness import Compared, check
     from hierchat.checks.runs import bar, machine, read_questions, settings_of, spread
+    from hierchat.cli.options import terminal_progress
     from hierchat.models.catalogue import read_catalogue
-    from hierchat.models.progress import terminal_progress
     from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.texts.corpora import require_readable
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hierchat.cli.options import Group, catalogue_name, table
+from hierchat.cli.options import Group, catalogue_name, table, terminal_progress
 from hierchat.language import _
 from hierchat.models.cache import count, gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
@@ -16,7 +16,6 @@ from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import bring, fetched_size, is_fetched
 from hierchat.models.load.check import expected_step, refusal, require_runnable
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
-from hierchat.models.progress import terminal_progress
 from hierchat.models.runnable import ComputePath
 from hierchat.texts import corpora
 from hierchat.texts.build import Recipe

@@ -1,7 +1,9 @@
 """Define what commands share: how each is run, flags that several take, and kinds of values."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -10,7 +12,9 @@ import click
 
 from hierchat.config import MOST_TOKENS, database_file, require_folders
 from hierchat.language import plural
+from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend
+from hierchat.models.progress import LoadPhase, Progress, Report
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -109,3 +113,57 @@ seed = click.IntRange(0, 2**63 - 1)
 max_tokens = click.IntRange(1, MOST_TOKENS)
 port = click.IntRange(1, 65535)
 positive = click.IntRange(1)
+
+
+KEY_VARIABLE = "HIERCHAT_KEY"
+"""Environment variable with the key of the server that `hierchat chat --url` asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFlags:
+    """Flags of `hierchat chat`."""
+
+    message: tuple[str, ...] = ()
+    model: str | None = None
+    system: str | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    max_new_tokens: int | None = None
+    project: str | None = None
+    go_on: bool = False
+    no_history: bool = False
+    json: bool = False
+    plain: bool = False
+    url: str | None = None
+    key: str | None = None
+    backend: Backend | None = None
+    db: Path | None = None
+
+
+@contextmanager
+def terminal_progress() -> Iterator[Report]:
+    """Draw a bar for each phase, on standard error."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[amount]}"))
+    with Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as drawn:
+        tasks: dict[LoadPhase, TaskID] = {}
+
+        def report(now: Progress) -> None:
+            said = f"{now.phase} {escape(now.message)}"
+            if now.phase not in tasks:
+                for earlier in tasks.values():  # a phase begins where the one before it is done
+                    drawn.update(earlier, total=1, completed=1)
+                tasks[now.phase] = drawn.add_task(said, total=now.total, amount="")
+            amount = "" if not now.total else f"{now.done} of {now.total}"
+            if now.total and now.phase in ("downloading", "reading"):
+                amount = f"{gigabytes(now.done)} of {gigabytes(now.total)}"
+            task = tasks[now.phase]
+            drawn.update(task, description=said, total=now.total, completed=now.done, amount=amount)
+
+        yield report
+        for task in tasks.values():
+            drawn.update(task, total=1, completed=1)

@@ -18,8 +18,7 @@ from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
-from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
-from hierchat.cli.options import CommandError
+from hierchat.cli.options import KEY_VARIABLE, ChatFlags, CommandError
 from hierchat.cli.screen import MarkdownScreen, PlainScreen, Screen, figures_line, record, say, wait_for_model
 from hierchat.config import database_file
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError

@@ -65,37 +65,6 @@ def transformers_bars(report: Report, phase: LoadPhase, message: str) -> Iterato
         logging.set_tqdm_hook(before)
 
 
-@contextmanager
-def terminal_progress() -> Iterator[Report]:
-    """Draw a bar for each phase, on standard error."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    from hierchat.models.cache import gigabytes
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[amount]}"))
-    with Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as drawn:
-        tasks: dict[LoadPhase, TaskID] = {}
-
-        def report(now: Progress) -> None:
-            said = f"{now.phase} {escape(now.message)}"
-            if now.phase not in tasks:
-                for earlier in tasks.values():  # a phase begins where the one before it is done
-                    drawn.update(earlier, total=1, completed=1)
-                tasks[now.phase] = drawn.add_task(said, total=now.total, amount="")
-            amount = "" if not now.total else f"{now.done} of {now.total}"
-            if now.total and now.phase in ("downloading", "reading"):
-                amount = f"{gigabytes(now.done)} of {gigabytes(now.total)}"
-            task = tasks[now.phase]
-            drawn.update(task, description=said, total=now.total, completed=now.done, amount=amount)
-
-        yield report
-        for task in tasks.values():
-            drawn.update(task, total=1, completed=1)
-
-
 # What can go wrong with a model. Each message says what happened and what to do; show it as it is.
 NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What computing with the values of a file raises where these make no sense: a number that is text, a size of 0."""

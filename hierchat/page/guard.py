@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from gradio.events import EventListener
 
 from hierchat import logs
 from hierchat.chat.service import ChatService
-from hierchat.language import ENGLISH, _, chosen, current, spoken, translated
+from hierchat.language import ENGLISH, _, chosen, spoken
 from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
@@ -22,7 +21,6 @@ from hierchat.page.event_data import Controls, PageEvent, checked, fields, parse
 from hierchat.page.following import Follower
 from hierchat.page.page_sessions import KeptFiles, Session, Sessions, end_incognito
 from hierchat.page.panels.panel import Panel
-from hierchat.page.stream import PageStreams
 from hierchat.page.views import Update, Views
 from hierchat.store import LOCAL_USER, NotFound, StoreError
 
@@ -285,51 +283,3 @@ def _language(request: gr.Request) -> str:
     """Return the language that a request's browser asks for; English for one without headers, as tests send."""
     headers = getattr(request, "headers", None)
     return chosen(headers) if headers else ENGLISH
-
-
-class Page(gr.Blocks):
-    """Sends browsers only the outputs that changed, and the page in their language: it is built inside of `marked`."""
-
-    page_events: PageEvents
-    streams: PageStreams
-    fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
-    """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
-
-    @property
-    def config(self) -> Any:
-        """Return the configuration from which a browser builds the page, in its language."""
-        language = current()
-        if language not in self._told:
-            self._told[language] = translated(self._config)
-        told = self._told[language]
-        components = [
-            {**one, "props": {**one["props"], **self.fresh[one["id"]]()}} if one["id"] in self.fresh else one
-            for one in told["components"]
-        ]
-        return {**told, "components": components}
-
-    @config.setter
-    def config(self, made: Any) -> None:
-        self._config = made
-        self._told: dict[str, Any] = {}
-
-    async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """Process only the outputs that `predictions` names. Gradio 6.31 makes each output of an event anew for each
-        answer, also what is skipped: 30 ms of a processor for a hundred outputs, a dozen times a second while a reply
-        is written, and the engine waits for the interpreter."""
-        if not isinstance(predictions, dict) or not all(
-            isinstance(key, gr.blocks.Block) for key in predictions
-        ):
-            return await super().postprocess_data(block_fn, predictions, state)
-        skipped = gr.skip()
-        named = {block._id: value for block, value in predictions.items() if value != skipped}
-        part = copy(block_fn)
-        part.outputs = [block for block in block_fn.outputs if block._id in named]
-        if len(part.outputs) < len(named):  # one is no output of this event: Gradio says which
-            return await super().postprocess_data(block_fn, predictions, state)
-        made: dict[int, Any] = {}
-        if part.outputs:
-            values = {block: named[block._id] for block in part.outputs}
-            done = await super().postprocess_data(part, values, state)
-            made = {block._id: value for block, value in zip(part.outputs, done, strict=True)}
-        return [made.get(block._id, gr.skip()) for block in block_fn.outputs]

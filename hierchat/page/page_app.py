@@ -4,8 +4,9 @@ import asyncio
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import Any, cast
 
@@ -27,11 +28,11 @@ from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Member, Members
 from hierchat.chat.service import ChatService
 from hierchat.freed_memory import overwrite_small_pieces
-from hierchat.language import _, chosen, marked, spoken
+from hierchat.language import _, chosen, current, marked, spoken, translated
 from hierchat.page import handlers
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
-from hierchat.page.guard import Page, PageEvents
+from hierchat.page.guard import PageEvents
 from hierchat.page.markdown.drawing import empty_caches
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.insights_panel import InsightsPanel
@@ -47,6 +48,54 @@ from hierchat.store import Store, StoreError
 _MEET_SECONDS = 0.5
 """Seconds that worker threads wait for each other."""
 _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**9)}
+
+
+class Page(gr.Blocks):
+    """Sends browsers only the outputs that changed, and the page in their language: it is built inside of `marked`."""
+
+    page_events: PageEvents
+    streams: PageStreams
+    fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
+    """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
+
+    @property
+    def config(self) -> Any:
+        """Return the configuration from which a browser builds the page, in its language."""
+        language = current()
+        if language not in self._told:
+            self._told[language] = translated(self._config)
+        told = self._told[language]
+        components = [
+            {**one, "props": {**one["props"], **self.fresh[one["id"]]()}} if one["id"] in self.fresh else one
+            for one in told["components"]
+        ]
+        return {**told, "components": components}
+
+    @config.setter
+    def config(self, made: Any) -> None:
+        self._config = made
+        self._told: dict[str, Any] = {}
+
+    async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
+        """Process only the outputs that `predictions` names. Gradio 6.31 makes each output of an event anew for each
+        answer, also what is skipped: 30 ms of a processor for a hundred outputs, a dozen times a second while a reply
+        is written, and the engine waits for the interpreter."""
+        if not isinstance(predictions, dict) or not all(
+            isinstance(key, gr.blocks.Block) for key in predictions
+        ):
+            return await super().postprocess_data(block_fn, predictions, state)
+        skipped = gr.skip()
+        named = {block._id: value for block, value in predictions.items() if value != skipped}
+        part = copy(block_fn)
+        part.outputs = [block for block in block_fn.outputs if block._id in named]
+        if len(part.outputs) < len(named):  # one is no output of this event: Gradio says which
+            return await super().postprocess_data(block_fn, predictions, state)
+        made: dict[int, Any] = {}
+        if part.outputs:
+            values = {block: named[block._id] for block in part.outputs}
+            done = await super().postprocess_data(part, values, state)
+            made = {block._id: value for block, value in zip(part.outputs, done, strict=True)}
+        return [made.get(block._id, gr.skip()) for block in block_fn.outputs]
 
 
 def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.Blocks:

@@ -3,7 +3,7 @@
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +15,6 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.language import _, later
-from hierchat.page.stream import PageScreen
 from hierchat.page.templates import Macros
 from hierchat.store.records import Attachment
 
@@ -97,6 +96,33 @@ class KeptFiles:
 
     def _size(self) -> int:
         return sum(len(one.file.text) for one in self._files.values() if one.file)
+
+
+class PageScreen:
+    """Content of one page: the HTML of each element by its id, and values for the page's script by name."""
+
+    def __init__(self) -> None:
+        self.parts: Mapping[str, str] = {}
+        """Never changed, but replaced: a stream compares it with what it sent last."""
+        self.streams: set[Callable[[], None]] = set()
+        """One callback for each open stream, which wakes it."""
+
+    def put(self, parts: Mapping[str, str]) -> None:
+        """Change some parts. Wakes the streams if there is something to send."""
+        now = {**self.parts, **parts}
+        if now != self.parts:
+            self.parts = now
+            self.wake()
+
+    def forget(self) -> None:
+        """Drop all that is drawn; the next look at the page draws it anew."""
+        self.parts = {}
+        self.wake()
+
+    def wake(self) -> None:
+        """Have each stream look for what changed. From any thread."""
+        for wake in list(self.streams):
+            wake()
 
 
 @dataclass(slots=True)

@@ -3,11 +3,10 @@
 import asyncio
 import json
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, move_on_after, to_thread
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -15,11 +14,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from hierchat.access.login import USER
+from hierchat.page.guard import PageEvents
+from hierchat.page.page_sessions import Session
 from hierchat.store import LOCAL_USER
-
-if TYPE_CHECKING:
-    from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
 
 LEFT_SECONDS = 5.0
 """A page whose stream was not opened again so long after its end is closed: proxies end one for a moment."""
@@ -33,33 +30,6 @@ LOOK_SECONDS = 1.0
 """Interval for changes that wake no stream, such as another loaded model."""
 _DRAWING = 4
 """Threads that draw for all streams: handlers that wait for the store may hold all of Gradio's."""
-
-
-class PageScreen:
-    """Content of one page: the HTML of each element by its id, and values for the page's script by name."""
-
-    def __init__(self) -> None:
-        self.parts: Mapping[str, str] = {}
-        """Never changed, but replaced: a stream compares it with what it sent last."""
-        self.streams: set[Callable[[], None]] = set()
-        """One callback for each open stream, which wakes it."""
-
-    def put(self, parts: Mapping[str, str]) -> None:
-        """Change some parts. Wakes the streams if there is something to send."""
-        now = {**self.parts, **parts}
-        if now != self.parts:
-            self.parts = now
-            self.wake()
-
-    def forget(self) -> None:
-        """Drop all that is drawn; the next look at the page draws it anew."""
-        self.parts = {}
-        self.wake()
-
-    def wake(self) -> None:
-        """Have each stream look for what changed. From any thread."""
-        for wake in list(self.streams):
-            wake()
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, object]:
@@ -87,7 +57,7 @@ def _units(text: str) -> int:
 class PageStreams:
     """Serves the streams of all open pages, and closes those pages whose stream has ended."""
 
-    def __init__(self, page: "PageEvents") -> None:
+    def __init__(self, page: PageEvents) -> None:
         self._page = page
         self._threads = CapacityLimiter(_DRAWING)
 
@@ -98,7 +68,7 @@ class PageStreams:
             return PlainTextResponse("There is no such page.\n", 404)
         return EventSourceResponse(self._events(session), ping=PING_SECONDS)
 
-    async def _events(self, session: "Session") -> AsyncIterator[ServerSentEvent]:
+    async def _events(self, session: Session) -> AsyncIterator[ServerSentEvent]:
         """Yield the whole screen, and then what changes in it, for as long as the page is open."""
         loop, moved = asyncio.get_running_loop(), asyncio.Event()
 
@@ -127,7 +97,7 @@ class PageStreams:
             session.screen.streams.discard(wake)
             loop.call_later(LEFT_SECONDS, loop.run_in_executor, None, self._close, session, loop)
 
-    def _close(self, session: "Session", loop: asyncio.AbstractEventLoop) -> None:
+    def _close(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         if session.screen.streams:
             return
         if session.rests:

@@ -37,7 +37,7 @@ from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import same_tokens
 from hierchat.models.progress import ModelError, Report, UnsupportedError, silent
 from hierchat.runtime.kernels import draft_once
-from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.served_model import LeftOut, Levels, LoadedLevel, ServedModel
 from hierchat.store import StoreError
 from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
@@ -57,40 +57,6 @@ TEXT = (
 )
 """What models are compared over where there is no text that the target wrote."""
 _RUNNING = "what it drafted could not be taken back where it was wrong: it keeps a running state"
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Draft model that is not used, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedLevel:
-    """Draft model that can be used."""
-
-    name: str
-    sequence: CachedSequence
-    latency: LatencyCurve
-    original: CachedSequence | None = None
-    """The target's sequence, where this is a rounded copy and can take over what that has read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Draft models from the smallest up, and the costs and acceptance learned of them together with the target."""
-
-    models: tuple[LoadedLevel, ...]
-    hierarchy: Hierarchy
-    left_out: tuple[LeftOut, ...] = ()
-    users: dict[str, int | None] = field(default_factory=dict)
-    """By draft model, whose text its slots hold."""
-
-    @property
-    def sequences(self) -> tuple[CachedSequence, ...]:
-        return tuple(model.sequence for model in self.models)
 
 
 def load_levels(

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.payoff import Payoff, payoff_of_drafting
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
+from hierchat.engine.runner import CachedSequence
+from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store, StoreError
 from hierchat.texts.build import Statistics
@@ -22,7 +25,40 @@ from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
     from hierchat.engine.draft_head import DraftHead
-    from hierchat.runtime.drafters import Levels
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Draft model that is not used, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLevel:
+    """Draft model that can be used."""
+
+    name: str
+    sequence: CachedSequence
+    latency: LatencyCurve
+    original: CachedSequence | None = None
+    """The target's sequence, where this is a rounded copy and can take over what that has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Draft models from the smallest up, and the costs and acceptance learned of them together with the target."""
+
+    models: tuple[LoadedLevel, ...]
+    hierarchy: Hierarchy
+    left_out: tuple[LeftOut, ...] = ()
+    users: dict[str, int | None] = field(default_factory=dict)
+    """By draft model, whose text its slots hold."""
+
+    @property
+    def sequences(self) -> tuple[CachedSequence, ...]:
+        return tuple(model.sequence for model in self.models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +75,7 @@ class ServedModel:
     """Why it does not run on the engine that would be fastest here."""
     statistics: tuple[Statistics, ...] = ()
     """The texts that ship and those of corpora, to draft from."""
-    levels: "Levels | None" = None
+    levels: Levels | None = None
     """The draft models below it; None where it has none."""
     proposers: tuple[Callable[[], Proposer], ...] = ()
     """Makers of what else drafts a reply."""

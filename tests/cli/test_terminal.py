@@ -11,8 +11,7 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
-from hierchat.cli.options import CommandError
+from hierchat.cli.options import KEY_VARIABLE, ChatFlags, CommandError
 from hierchat.cli.screen import wait_for_model
 from hierchat.cli.terminal import TerminalChat, open_chat
 from hierchat.runtime.model_slot import ModelSlot

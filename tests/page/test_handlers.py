@@ -12,8 +12,8 @@ from gradio.state_holder import SessionState
 
 from benchmarks.page.tab import Tab
 from hierchat.chat.reading_ahead import NextQuestion
-from hierchat.page.guard import Page, PageEvents
-from hierchat.page.page_app import build_app, login
+from hierchat.page.guard import PageEvents
+from hierchat.page.page_app import Page, build_app, login
 from hierchat.page.page_sessions import Sessions, Stale
 from hierchat.page.templates import script
 from hierchat.store.records import NewMessage

@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from benchmarks.page.tab import Stream, Tab
-from hierchat.page.stream import PageScreen, changes
+from hierchat.page.page_sessions import PageScreen
+from hierchat.page.stream import changes
 from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat

@@ -23,9 +23,9 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.plan import Plan
 from hierchat.models import device_memory
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, Size
-from hierchat.runtime.drafters import Levels, Memory, with_models
+from hierchat.runtime.drafters import Memory, with_models
 from hierchat.runtime.loading import LoadOptions, load_served_model
-from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.served_model import Levels, ServedModel
 from hierchat.store import Store
 from tests.testing import tiny_chat as tiny
 from tests.testing.tiny_chat import END, tokenizer

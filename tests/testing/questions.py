@@ -8,8 +8,7 @@ from hierchat.checks.runs import Question
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.hierarchy.planner import Hierarchy
-from hierchat.runtime.drafters import Levels, LoadedLevel
-from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.served_model import Levels, LoadedLevel, ServedModel
 from tests.testing import tiny_chat as tiny
 from tests.testing.tiny_chat import END
 

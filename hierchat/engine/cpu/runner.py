@@ -28,10 +28,10 @@ from hierchat.engine.cpu.memory import (
 )
 from hierchat.engine.cpu.phases import COUNTER, PHASES, ForwardRun
 from hierchat.engine.cpu.rows import ROWS, record
-from hierchat.engine.cpu.sequence import CpuSequence, Pages
+from hierchat.engine.cpu.sequence import CpuSequence, PagedRunner, Pages
 from hierchat.engine.cpu.states import lay_paths
 from hierchat.engine.engine import clear_memory_errors
-from hierchat.engine.runner import Runner, Segment, TooManySequences
+from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
@@ -52,7 +52,7 @@ ATTENDED = 32 * 2**20
 """Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
 
 
-class CpuRunner(Runner):
+class CpuRunner(PagedRunner):
     """Runs a BlockModel on the CPU, exact for every width, tree and chunking, whatever other sequences share the
     forward. Has slots for up to `sequences` texts, as many as SHARE of the free memory holds."""
 
@@ -130,7 +130,6 @@ class CpuRunner(Runner):
         return CpuSequence(self, self._numbers.pop())
 
     def closed(self, number: int) -> None:
-        """Note that a sequence has given its pages back: another one may be opened."""
         self._opened -= 1
         self._numbers.append(number)
 
@@ -156,14 +155,11 @@ class CpuRunner(Runner):
         return found
 
     def rows_that_fit(self, start: int, wanted: int) -> int:
-        """Return how many positions of a prompt, of `wanted`, can be read in one forward behind `start`."""
         chunks = (start + wanted) // CHUNK + 1
         return max(1, min(MOST_ROWS, ATTENDED // (self._attended * chunks)))
 
     @clear_memory_errors()
     def run(self, blocks: Sequence[Segment]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Compute one forward: logits [nodes that want them, vocabulary], and hidden states after the last norm
-        [nodes that want logits or states, hidden], valid until the next forward."""
         scored = sum(len(block.tokens) for block in blocks if block.logits)
         wanted = sum(len(block.tokens) for block in blocks if block.logits or block.hidden)
         sequences = [cast(CpuSequence, block.sequence) for block in blocks]

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.cpu.memory import CHUNK, MOST_NODES, SLOTS, STATES, STEP, KeyValues
-from hierchat.engine.runner import CachedSequence, Segment
+from hierchat.engine.cpu.memory import (
+    CHUNK,
+    MOST_NODES,
+    SLOTS,
+    STATES,
+    STEP,
+    KeyValues,
+    Shape,
+    StateShape,
+    StateSlots,
+)
+from hierchat.engine.runner import CachedSequence, Runner, Segment
 from hierchat.engine.verification import Rows
-
-if TYPE_CHECKING:
-    from hierchat.engine.cpu.runner import CpuRunner
 
 
 class Pages:
@@ -107,13 +115,36 @@ def _state_behind(length: int) -> int:
     return max(length // STEP - 1, 0)
 
 
+class PagedRunner(Runner):
+    """Runner whose texts are CpuSequences: what these need of it."""
+
+    pages: Pages
+    slots: tuple[KeyValues, ...]
+    shapes: tuple[Shape, ...]
+    states: StateSlots | None
+    state_shape: StateShape | None
+
+    @abstractmethod
+    def closed(self, number: int) -> None:
+        """Note that a sequence has given its pages back: another one may be opened."""
+
+    @abstractmethod
+    def rows_that_fit(self, start: int, wanted: int) -> int:
+        """Return how many positions of a prompt, of `wanted`, can be read in one forward behind `start`."""
+
+    @abstractmethod
+    def run(self, blocks: Sequence[Segment]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Compute one forward: logits [nodes that want them, vocabulary], and hidden states after the last norm
+        [nodes that want logits or states, hidden], valid until the next forward."""
+
+
 class CpuSequence(CachedSequence):
     """One text of a CpuRunner. `number`: its place among the runner's running states, if any.
     It can go back by STEP tokens and more; to go further back it keeps snapshots, because states cannot be cut."""
 
-    runner: CpuRunner
+    runner: PagedRunner
 
-    def __init__(self, runner: CpuRunner, number: int = 0) -> None:
+    def __init__(self, runner: PagedRunner, number: int = 0) -> None:
         super().__init__(runner)
         self.number = number
         self.block: Sequence[int] = ()

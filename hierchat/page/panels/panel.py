@@ -1,14 +1,12 @@
 """Define panels: components in a column of the page, their handlers, and what they show when opened."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-    from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
+from hierchat.chat.service import ChatService
+from hierchat.page.page_sessions import Session
 
 
 class PanelPart(ABC):
@@ -17,17 +15,17 @@ class PanelPart(ABC):
     outputs: list[Any]
     """The components that `show` may change, as `build` made them."""
 
-    def __init__(self, service: "ChatService") -> None:
+    def __init__(self, service: ChatService) -> None:
         self._service = service
 
     @abstractmethod
     def build(self) -> None:
         """Make the part's components, inside the column that is open."""
 
-    def wire(self, page: "PageEvents") -> None:  # noqa: B027  a part may have nothing to press
-        """Connect the part's controls to their handlers, each by `page.on`."""
+    def wire(self, page: Any) -> None:  # noqa: B027  a part may have nothing to press
+        """Connect the part's controls to their handlers, each by `page.on` of these guard.PageEvents."""
 
-    def show(self, session: "Session") -> dict[Any, Any]:
+    def show(self, session: Session) -> dict[Any, Any]:
         """Return the updates that draw the part, each time that its panel is opened; empty if nothing changed."""
         return {}
 
