@@ -31,11 +31,13 @@ class DeletedTexts:
         self._slot, self._histories, self._learned = slot, histories, learned
         self.caches: list[Callable[[], object]] = [template.renew_process]
         """Functions that empty caches which may hold any text; the page adds its own."""
+        self.screens: list[Callable[[Collection[int]], object]] = []
+        """Functions of the page that drop what is drawn for these users, and all caches of drawn texts."""
         self.overwrites: list[Callable[[], object]] = [overwrite_freed_memory]
         """Functions that overwrite freed memory; the page adds its own."""
         self._lock = threading.Lock()
-        self._due: list[tuple[float, int]] = []
-        """Times at which to overwrite, in order, by time.monotonic; each with its number after a deletion."""
+        self._due: list[tuple[float, int, int]] = []
+        """Times at which to overwrite, by time.monotonic; each with its number after a deletion, and whose that was."""
         self._rested = 0.0
         """Time before which it is not to begin again."""
         self._timer: threading.Timer | None = None
@@ -52,9 +54,9 @@ class DeletedTexts:
             self._histories.follow(user_id)
         with self._lock:
             after = accumulate((OVERWRITE_SECONDS, *OVERWRITE_AGAIN))
-            times = [(time.monotonic() + seconds, number) for number, seconds in enumerate(after)]
-            # The later times of an earlier deletion are among these
-            self._due = sorted([*self._due[:1], *times])
+            times = [(time.monotonic() + seconds, number, user_id) for number, seconds in enumerate(after)]
+            # The later times of earlier deletions are among these
+            self._due = sorted([*(one for one in self._due if one[1] < EMPTIED), *times])
             self._set_timer()
 
     def close(self) -> None:
@@ -79,7 +81,9 @@ class DeletedTexts:
             if self._overwriting or self._closed or threading.current_thread() is not self._timer:
                 return
             began = time.monotonic()
-            first = min((number for due, number in self._due if due <= began), default=0)
+            due = [one for one in self._due if one[0] <= began]
+            first = min((number for _, number, _ in due), default=0)
+            users = {user for _, number, user in due if number < EMPTIED}
             if first and not self._slot.scheduler.idle_seconds:
                 self._rested = began + BUSY_SECONDS
                 self._set_timer()
@@ -87,7 +91,9 @@ class DeletedTexts:
             self._due = [one for one in self._due if one[0] > began]
             self._overwriting = True
         try:
-            for act in [*(self.caches if first < EMPTIED else ()), *self.overwrites]:
+            for forget in self.screens if users else ():
+                forget(users)
+            for act in [*(self.caches if users else ()), *self.overwrites]:
                 act()
         finally:
             with self._lock:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -121,7 +121,7 @@ def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.
         log_ins.on_end.append(partial(_forget_guest, page))
     # No event of the page waits in Gradio's queue (guard.py), which looks a thousand times a second whether one does.
     app._queue.start = lambda: None
-    service.deleted_texts.caches.append(partial(_forget_drawn, page))
+    service.deleted_texts.screens.append(partial(_forget_drawn, page))
     service.deleted_texts.overwrites.append(partial(_overwrite_in_threads, app))
     return app
 
@@ -139,13 +139,14 @@ def _forget_guest(page: PageEvents, member: Member) -> None:
         raise StoreError(_("Another program keeps what a guest wrote in the file."))
 
 
-def _forget_drawn(page: PageEvents) -> None:
-    """Drop what was drawn of any text: caches of Markdown, what pages show, and Gradio's copies of what is typed."""
+def _forget_drawn(page: PageEvents, users: Collection[int]) -> None:
+    """Drop what was drawn: caches of Markdown, what these users' pages show, and Gradio's copies of what is typed."""
     empty_caches()
     for session in page.sessions.all():
-        if not page.service.chats.can_undo(session.user):
-            session.undo = ""
-        session.screen.forget()
+        if session.user in users:
+            if not page.service.chats.can_undo(session.user):
+                session.undo = ""
+            session.screen.forget()
     for state in list(page.app.state_holder.session_data.values()):
         for id, config in list(state.config_values.items()):
             if isinstance(page.app.blocks.get(id), gr.Textbox):

@@ -43,6 +43,18 @@ def test_what_a_thread_frees_late_is_overwritten_too(texts: DeletedTexts, overwr
     assert overwritten == ["emptied", "overwritten"] * 2 + ["overwritten"]  # caches fill again: not each time
 
 
+def test_pages_of_those_who_deleted_are_drawn_anew(texts: DeletedTexts) -> None:
+    drawn: list[set[int]] = []
+    texts.screens.append(drawn.append)
+    texts.clear(USER)
+    texts.clear(USER + 1)
+    until(lambda: not texts._due and not texts._overwriting)
+    assert set.union(*drawn) == {USER, USER + 1}
+    texts.clear(USER)
+    until(lambda: not texts._due and not texts._overwriting)
+    assert drawn[-1] == {USER}
+
+
 def test_all_times_but_the_first_wait_while_a_reply_is_written(
     texts: DeletedTexts, overwritten: list[str]
 ) -> None:

@@ -78,8 +78,8 @@ def test_a_comparison_stays_until_something_else_is_shown(fresh: FakeService) ->
     assert unchanged()
     fresh.chats.rename(fresh.user, int(page.place), "Rust")  # this chat is drawn anew
     assert unchanged()
-    for empty in fresh.deleted_texts.caches:  # some chat was deleted: all pages are drawn anew
-        empty()
+    for forget in fresh.deleted_texts.screens:  # some chat was deleted: its user's pages are drawn anew
+        forget({fresh.user})
     assert unchanged()
     page.press("hc_open", id=int(page.place))
     assert page.shows["stage"] == "chat"

@@ -136,7 +136,7 @@ class FakeService(ChatService):
         self.changes = store.changes
         self.presets, self.projects = store.presets, store.projects
         self.in_progress = InProgress(store, self.changes)
-        self.deleted_texts = SimpleNamespace(caches=[], overwrites=[])
+        self.deleted_texts = SimpleNamespace(caches=[], screens=[], overwrites=[])
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.data = UserData(store, self.changes)
         self.users, self.keys = store.users, store.keys
