@@ -99,12 +99,16 @@ class Tab:
             if act["targets"][0][1] == "load":
                 self._call(act)
         self._stream = Stream(self._http, self.key)
-        self.shows, self.words = self._stream.shows, self._stream.words
+        self.shows = self._stream.shows
 
     @property
     def chat(self) -> int:
         """Return the number of the chat on the screen."""
         return int(self.shows["place"].split()[-1])
+
+    def words(self) -> dict[str, str]:
+        """Return the beginning of all that is shown, but not of the chat and the list."""
+        return self._stream.words()
 
     def fire(self, place: str, event: str, value: Any = None, **data: Any) -> None:
         """Send the event of a click or a key, and wait for its answer. `value`: of the component."""
@@ -116,15 +120,13 @@ class Tab:
         """Send a message, and wait for the end of the reply; without `waits`, for its first words."""
         begun = self.shows["begun"]
         self.fire("hc-bus", "hc_send", text=text)
-        if waits:
-            self._stream.until(lambda: self.shows["begun"] != begun and not self.shows["busy"])
-        else:
+
+        def there() -> bool:
             # A short reply may end before the stream draws its first words
-            self._stream.until(
-                lambda: (
-                    self.shows["begun"] != begun and bool(self.shows["hc-growing"] or not self.shows["busy"])
-                )
-            )
+            ahead = self.shows["busy"] and (waits or not self.shows["hc-growing"])
+            return self.shows["begun"] != begun and not ahead
+
+        self._stream.until(there)
 
     def leave(self, *, logout: bool = False) -> None:
         """Close the tab."""

@@ -78,7 +78,7 @@ class DeletedTexts:
 
     def _overwrite(self) -> None:
         with self._lock:
-            if self._overwriting or self._closed or threading.current_thread() is not self._timer:
+            if self._closed or threading.current_thread() is not self._timer:
                 return
             began = time.monotonic()
             due = [one for one in self._due if one[0] <= began]

@@ -13,6 +13,7 @@ from hierchat.cli.options import (
     model_option,
     positive,
     table,
+    terminal_progress,
 )
 from hierchat.language import error_words
 
@@ -96,7 +97,6 @@ def _verify(
 ) -> int:
     from hierchat.checks.exactness import Compared, check
     from hierchat.checks.runs import bar, machine, read_questions, settings_of, spread
-    from hierchat.cli.options import terminal_progress
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.texts.corpora import require_readable

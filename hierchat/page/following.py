@@ -116,9 +116,8 @@ class Follower:
         update = views.chats(session)
         if not on_screen:
             return update | views.live(session) | views.tray(session)
-        if (
-            reply.compared and reply.begun and views.now(session) is None
-        ):  # else a message waited: its reply is written
+        replaced = views.now(session) is not None  # by the reply to a message that waited
+        if reply.compared and reply.begun and not replaced:
             session.compared = reply
         return update | views.conversation(session)
 

@@ -44,9 +44,9 @@ from hierchat.page.stream import PageStreams
 from hierchat.page.templates import ASSETS, style
 from hierchat.store import Store, StoreError
 
-# After every event Gradio would sum up the last 10,000, for a view that is switched off here.
 _MEET_SECONDS = 0.5
 """Seconds that worker threads wait for each other."""
+# After every event Gradio would sum up the last 10,000, for a view that is switched off here.
 _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**9)}
 
 

@@ -73,14 +73,15 @@ class Present:
 
     def of(self, row: ModelRow) -> "Present":
         """Return what concerns this model."""
-        name = row.name
+        name, asked = row.name, self.removing == row.name
         return replace(
             self,
             best=self.best if self.best and self.best.name == name else None,
             slot=self.slot if self.slot.name == name else SlotStatus(),
             said=self.said if self.said[0] == name else ("", ""),
             detailed=(name,) if name in self.detailed else (),
-            removing=self.removing if self.removing == name else "",
+            removing=name if asked else "",
+            frees=self.frees if asked else 0,
         )
 
 
