@@ -320,7 +320,7 @@ _PROXIED = (
 
 class PageOwnerMiddleware:
     """Refuses requests that name another user's page, with 403. LoginMiddleware and JsonMiddleware have run before.
-    `alone`: there is no login, so all requests that did not pass a proxy are one user's."""
+    `alone`: there is no login, so one user sends all requests, except those that a proxy passed on."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

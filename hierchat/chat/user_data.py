@@ -1,4 +1,4 @@
-"""Manage what is stored of a user beside the chats: figures, backups, import and export."""
+"""Read a user's figures, make backups, and import and export chats."""
 
 import logging
 from collections.abc import Iterator, Sequence

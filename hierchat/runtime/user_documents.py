@@ -157,7 +157,7 @@ class UserDocuments:
         assert self.addition
         name, model = self.addition.name, self.model
         kept, passed_over = corpora.files_of(name), list[str]()
-        if dropped:  # kept beside the corpus, because other models may have to read the same texts
+        if dropped:  # the file stays, for other models that may have to read it
             kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             shutil.move(dropped, kept)
             paths = (kept,)

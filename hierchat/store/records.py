@@ -280,7 +280,7 @@ class Origin:
     """Place in which the draft of a token was found, as far as that is known."""
 
     slot: str = ""
-    """One of drafting's SLOT_NAMES, or of a source's own; empty: no database drafted it, or it is not known."""
+    """One of drafting's SLOT_NAMES, or its DOCUMENTS; empty: no database drafted it, or it is not known."""
     matched: int = 0
     """Tokens before it that matched."""
     chance: float | None = None

@@ -130,7 +130,7 @@ class PagedRunner(Runner):
 
     @abstractmethod
     def rows_that_fit(self, start: int, wanted: int) -> int:
-        """Return how many positions of a prompt, of `wanted`, can be read in one forward behind `start`."""
+        """Return how many of the next `wanted` positions of a prompt one forward can read, after `start` others."""
 
     @abstractmethod
     def run(self, blocks: Sequence[Segment]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
