@@ -3,6 +3,7 @@
 import atexit
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from hierchat.config import process_environment
 PATIENCE_SECONDS = 60
 """Maximum time of one request, whatever the system counts of the processor."""
 _MEMORY = 2**30
+_PIECE = 2**16
+"""Bytes of an answer that are read at once: as many as a pipe holds."""
 _READY = b"ready\n"
 """First line that the program writes."""
 TOO_MUCH = '{"too_much": '
@@ -48,18 +51,21 @@ class ChildProcess:
         except ValueError:  # it ended in the middle or before
             return {"too_much": "time"}
 
-    def _exchange(self, line: bytes) -> bytes:
+    def _exchange(self, line: bytes) -> bytearray:
         process = self._running()
         assert process.stdin
         assert process.stdout
         patience = threading.Timer(PATIENCE_SECONDS, process.kill)
         patience.daemon = True
         patience.start()
-        answer = b""
+        answer, rest = bytearray(), memoryview(line)
         try:
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = process.stdout.readline(most_bytes(line) + 1)
+            while rest:
+                rest = rest[os.write(process.stdin.fileno(), rest) :]
+            while not answer.endswith(b"\n") and len(answer) <= most_bytes(line):
+                if not (piece := os.read(process.stdout.fileno(), _PIECE)):
+                    break
+                answer += piece
         except OSError:
             pass
         finally:
@@ -78,6 +84,7 @@ class ChildProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                bufsize=0,  # a buffer would keep texts that are deleted later
                 env=process_environment(),
             )
             assert self._process.stdout
