@@ -35,7 +35,8 @@ class DeletedTexts:
         """Functions of the page that drop what is drawn for these users, and all caches of drawn texts."""
         self.overwrites: list[Callable[[], object]] = [overwrite_freed_memory]
         """Functions that overwrite freed memory; the page adds its own."""
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        """Guards what follows; those who wait are told when memory was overwritten."""
         self._due: list[tuple[float, int, int]] = []
         """Times at which to overwrite, by time.monotonic; each with its number after a deletion, and whose that was."""
         self._rested = 0.0
@@ -59,10 +60,21 @@ class DeletedTexts:
             self._due = sorted([*(one for one in self._due if one[1] < EMPTIED), *times])
             self._set_timer()
 
+    def wait(self, times: int) -> None:
+        """Wait until freed memory was overwritten so often after the newest deletion, or the program ends."""
+        with self._lock:
+            self._lock.wait_for(
+                lambda: (
+                    self._closed
+                    or not (self._overwriting or any(number < times for _, number, _ in self._due))
+                )
+            )
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
             self._set_timer()
+            self._lock.notify_all()
 
     def _set_timer(self) -> None:
         """Wait for the next time, unless it overwrites now; to be called with the lock."""
@@ -100,3 +112,4 @@ class DeletedTexts:
                 self._overwriting, now = False, time.monotonic()
                 self._rested = now + REST * (now - began)
                 self._set_timer()
+                self._lock.notify_all()

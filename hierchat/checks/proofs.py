@@ -42,7 +42,7 @@ QUESTIONS = (
 KILLS = 5
 _KILL_SECONDS = 0.1, 0.8
 _LOOKS, _FEWER = 3, 10
-"""How often the memory is searched for freed copies, and by which factor fewer they have to be."""
+"""After how many overwritings at most the memory is searched, and by which factor fewer copies there have to be."""
 _WINDOW = 8
 """Tokens in a row that identify a text."""
 
@@ -191,7 +191,6 @@ class Proofs:
 
     def gone_from_memory(self) -> Line:
         """Delete a chat with all that belongs to it, and look for its text and tokens in the memory of this process."""
-        from hierchat.chat.deleted_texts import OVERWRITE_SECONDS
         from hierchat.freed_memory import overwrite_small_pieces
 
         self.tell("memory: a chat with a file and a document")
@@ -205,13 +204,13 @@ class Proofs:
         self.tell("memory: looking for a deleted chat")
         self.service.chats.delete(self.user, chat)
         self.service.chats.delete_from_backups(self.user)
-        for _ in range(_LOOKS):
-            time.sleep(2 * OVERWRITE_SECONDS)
+        for times in range(1, _LOOKS + 1):
+            self.service.deleted_texts.wait(times)
             overwrite_small_pieces()  # as the page has its threads do
-            left = memory.copies(sought)
-            if left["here"] * _FEWER <= before:
+            left, kinds = memory.copies(sought), memory.held(sought)
+            if left["here"] * _FEWER <= before and not kinds:
                 break
-        if kinds := memory.held(sought):
+        if kinds:
             return Line(MEMORY, False, later(f"A deleted chat is in objects in use: {', '.join(kinds)}"))
         if elsewhere := left.total() - left["here"]:
             return Line(MEMORY, False, later(f"A child process has {elsewhere} copies of a deleted chat."))

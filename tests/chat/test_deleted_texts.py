@@ -39,7 +39,7 @@ def texts(overwritten: list[str]) -> DeletedTexts:
 
 def test_what_a_thread_frees_late_is_overwritten_too(texts: DeletedTexts, overwritten: list[str]) -> None:
     texts.clear(USER)
-    until(lambda: len(overwritten) >= 5)
+    texts.wait(3)
     assert overwritten == ["emptied", "overwritten"] * 2 + ["overwritten"]  # caches fill again: not each time
 
 
@@ -48,10 +48,10 @@ def test_pages_of_those_who_deleted_are_drawn_anew(texts: DeletedTexts) -> None:
     texts.screens.append(drawn.append)
     texts.clear(USER)
     texts.clear(USER + 1)
-    until(lambda: not texts._due and not texts._overwriting)
+    texts.wait(3)
     assert set.union(*drawn) == {USER, USER + 1}
     texts.clear(USER)
-    until(lambda: not texts._due and not texts._overwriting)
+    texts.wait(3)
     assert drawn[-1] == {USER}
 
 
@@ -63,7 +63,7 @@ def test_all_times_but_the_first_wait_while_a_reply_is_written(
         until(lambda: len(overwritten) == 2)
         time.sleep(0.2)
         assert overwritten == ["emptied", "overwritten"]
-    until(lambda: not texts._due and not texts._overwriting)
+    texts.wait(3)
     assert overwritten[2:4] == ["emptied", "overwritten"]
 
 
@@ -82,7 +82,7 @@ def test_deletions_one_after_the_other_are_overwritten_by_one_thread(
         texts.clear(USER)
         time.sleep(0.005)
     last = len(overwritten)
-    until(lambda: not texts._due and not texts._overwriting)
+    texts.wait(3)
     assert not any(at_once)
     assert len(at_once) < 20  # several deletions share a time
     assert "emptied" in overwritten[last:]  # and the last has its own
@@ -91,6 +91,6 @@ def test_deletions_one_after_the_other_are_overwritten_by_one_thread(
 def test_nothing_is_overwritten_once_the_program_ends(texts: DeletedTexts, overwritten: list[str]) -> None:
     texts.caches.insert(0, texts.close)
     texts.clear(USER)
-    until(lambda: len(overwritten) >= 2)
+    texts.wait(3)
     until(lambda: not texts._overwriting)
     assert overwritten == ["emptied", "overwritten"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hierchat import connections
-from hierchat.chat import completions, deleted_texts
+from hierchat.chat import completions
 from hierchat.chat.service import ChatService
 from hierchat.checks import proofs
 from hierchat.checks import prove as proving
@@ -235,9 +235,8 @@ def kept_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search the memory once after a deletion, and soon: what is kept for good is not gone later either."""
+    """Search the memory once after a deletion: what is kept for good is not gone later either."""
     monkeypatch.setattr(proofs, "_LOOKS", 1)
-    monkeypatch.setattr(deleted_texts, "OVERWRITE_SECONDS", 0.1)
 
 
 @pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="needs Linux's /proc")
@@ -253,8 +252,8 @@ def test_a_text_that_objects_keep(checks: Proofs, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="needs Linux's /proc")
 @pytest.mark.usefixtures("one_look")
-def test_a_text_that_is_never_overwritten(checks: Proofs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deleted_texts, "overwrite_freed_memory", lambda: None)
+def test_a_text_that_is_never_overwritten(checks: Proofs) -> None:
+    checks.service.deleted_texts.overwrites.clear()
     line = checks.gone_from_memory()
     assert (line.name, line.kept) == (MEMORY, False)
     assert "copies of a deleted chat are left" in line.detail
