@@ -1,5 +1,6 @@
 """Only pages of our own may ask the server for anything, and only under its own names (no DNS rebinding)."""
 
+import re
 import socket
 import sys
 from pathlib import Path
@@ -251,6 +252,11 @@ def test_a_public_link_asks_for_the_login_and_takes_no_models(
         assert "secure" in (answer.headers["Set-Cookie"] or "").lower()
         mine = link | {"Cookie": answer.cookie}
         assert ask(relay, "GET", "/config", mine).status == 200
+        fetched = re.findall(
+            r"<(?:script|link)[^>]* (?:src|href)=\"([^\"]*)", ask(relay, "GET", "/", mine).text
+        )
+        assert any(one.endswith(".js") for one in fetched)
+        assert not any(":" in one for one in fetched)  # all from where the page comes from
         for door in (relay, local):  # also where somebody sits at the machine
             host = mine | ({} if door == relay else {"Host": netloc(local)})
             refused = ask(door, "PUT", "/models/a.gguf", host, raw=b"GGUF" + bytes(60))
