@@ -15,6 +15,7 @@ reload.onclick = () => window.location.reload();
 function say(sentence) {
   if (words.textContent === sentence && trouble.isConnected) return;
   words.textContent = sentence;
+  find('#hc-first-screen')?.remove(); // it would hide this
   trouble.replaceChildren(words, reload);
   (find('#hc-head') || document.body.lastElementChild).after(trouble);
 }

@@ -7,6 +7,16 @@
   window.requestAnimationFrame = (then) => (stands ? 0 : frame.call(window, then));
   window.hcStands = () => {
     stands = true;
+    document.querySelector('#hc-first-screen')?.remove();
     window.requestAnimationFrame = frame;
   };
 }
+// The language and the colours of the document, set before anything is drawn.
+window.hcSpeak = (language) => {
+  document.documentElement.lang = language;
+  document.documentElement.dir = /^(ar|fa|he|ur)\b/.test(language) ? 'rtl' : 'ltr';
+};
+window.hcDark = () => { // a choice of this browser, or that of the system
+  const theme = localStorage.getItem('hc-theme') || 'system';
+  return theme === 'system' ? window.matchMedia('(prefers-color-scheme: dark)').matches : theme === 'dark';
+};

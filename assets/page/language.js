@@ -2,8 +2,7 @@
 const WORDS = __WORDS__;
 const LANGUAGE = WORDS[''];
 const LANGUAGE_COOKIE = '__LANGUAGE_COOKIE__';
-document.documentElement.lang = LANGUAGE;
-document.documentElement.dir = /^(ar|fa|he|ur)\b/.test(LANGUAGE) ? 'rtl' : 'ltr';
+window.hcSpeak(LANGUAGE);
 
 // A sentence; its values are named in it.
 const _ = (text, values = {}) => (WORDS[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);

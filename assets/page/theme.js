@@ -2,10 +2,7 @@
 const THEME = 'hc-theme';
 const preferred = window.matchMedia('(prefers-color-scheme: dark)');
 
-function paint() {
-  const theme = localStorage.getItem(THEME) || 'system';
-  document.body.classList.toggle('dark', theme === 'system' ? preferred.matches : theme === 'dark');
-}
+const paint = () => document.body.classList.toggle('dark', window.hcDark());
 paint();
 window.hcTheme = (theme) => { // for what Gradio runs by itself, outside of this script
   localStorage.setItem(THEME, theme);

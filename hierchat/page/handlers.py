@@ -20,8 +20,6 @@ from hierchat.store import LOCAL_USER, NotFound
 from hierchat.store.records import ChatSettings, Project
 from hierchat.texts.text_files import CorpusError, named_path
 
-_DIGITS = 18
-"""Digits of a number that SQLite can hold."""
 _NOT_WHOLE = later(
     " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
     "when hierchat has ended."
@@ -66,15 +64,13 @@ class PageHandlers(HandlerGroup):
         page_sessions.forget_stragglers(self._page.app, self._page.sessions)
         self._page.users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = event.session, event.user
-        wanted = str(request.query_params.get("c", ""))
-        number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
+        number, panel = page_sessions.from_address(request.query_params)
         self._show(session, number)
-        panel = str(request.query_params.get("view", ""))
         session.panel, session.query = panel if panel in self._views.panels else "", ""
         update = self._views.whole(session)
         if service.data.notice and service.users.is_owner(user):
             update |= self._views.tell(session, status.notice(service.data.notice))
-        if wanted and session.conversation is None:
+        if request.query_params.get("c") and session.conversation is None:
             gone = status.error(_("There is no chat at this address. It may have been deleted."))
             update |= self._views.tell(session, gone)
         return update

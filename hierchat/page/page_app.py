@@ -32,6 +32,7 @@ from hierchat.language import _, chosen, current, marked, spoken, translated
 from hierchat.page import handlers
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
+from hierchat.page.first_screen import first_screen
 from hierchat.page.guard import PageEvents
 from hierchat.page.markdown.drawing import empty_caches
 from hierchat.page.page_sessions import MOST_PAGES
@@ -188,6 +189,8 @@ _HEAD = (  # the frame of a dark window: --hc-side of palette.css. Of metas of o
     '<meta name="theme-color" content="#121215" media="(prefers-color-scheme: dark)">'
     '<link rel="apple-touch-icon" href="icon.png">'
 )
+_BEHIND = {"body_background_fill": "#ffffff", "body_background_fill_dark": "#17171b"}
+"""What is seen before any style sheet has come: --hc-page of palette.css."""
 _SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Ubuntu", "Noto Sans", "sans-serif"]
 _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
@@ -196,14 +199,17 @@ _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mon
 _ROOTS = (b"x-forwarded-host", b"x-gradio-server")
 
 
-class WithEarlyScript(FileSystemLoader):
-    """Loads Gradio's templates with a script of ours before its own, which `head` would put behind it."""
+class OurTemplates(FileSystemLoader):
+    """Loads Gradio's templates with a script of ours before its own, which `head` would put behind it, and with what
+    is drawn before its page."""
 
     def get_source(self, environment: Environment, template: str) -> Any:
         # Its template for a public link fetches its script from a server of its maker's, which _POLICY forbids
         source, *facts = super().get_source(environment, template.replace("share.html", "index.html"))
         early = (ASSETS / "page" / "early.js").read_text(encoding="utf-8")
-        return source.replace("<head>", f"<head><script>{early}</script>", 1), *facts
+        theme = """<link rel="stylesheet" href="theme.css?v={{ config['theme_hash'] }}">"""
+        source = source.replace("<head>", f"<head><script>{early}</script>{theme}", 1)
+        return source.replace("<gradio-app", "{{ hc_first(request) }}<gradio-app", 1), *facts
 
 
 class OwnOriginOnly:
@@ -220,6 +226,8 @@ class OwnOriginOnly:
                 headers["Content-Security-Policy"] = _POLICY
                 headers.setdefault("Referrer-Policy", "no-referrer")
                 headers["X-Content-Type-Options"] = "nosniff"
+                if headers.get("Content-Type", "").startswith("text/html"):
+                    headers["Cache-Control"] = "no-store"  # it holds a chat, which may be deleted
             await send(message)
 
         if scope["type"] != "http":
@@ -304,7 +312,7 @@ def serve(
     """Serve the page in a thread; return its address and public link. `port` None: a free one. Raises OSError."""
     options: dict[str, Any] = {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
-        "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),
+        "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO).set(**_BEHIND),
         "css": source_css() + style(),
         "head": _HEAD,
         "favicon_path": ASSETS / "icon.svg",
@@ -319,7 +327,10 @@ def serve(
         "state_session_capacity": MOST_PAGES,
         "_app": ProtectedApp(host, log_ins, before, public_url),
     }
-    templates.env.loader = WithEarlyScript(STATIC_TEMPLATE_LIB)
+    templates.env.loader = OurTemplates(STATIC_TEMPLATE_LIB)
+    templates.env.globals["hc_first"] = lambda request: first_screen(
+        request.app.get_blocks().page_events, request
+    )
     _, local, public = app.launch(server_port=port, share=share, prevent_thread_lock=True, **options)
     limits.limit_connections(app.server.config)
     return local, public

@@ -31,6 +31,8 @@ PLACE = ("place", 0)
 PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
 """Characters of attached files that are kept for pages that may be loaded again; beyond, the oldest go."""
+_DIGITS = 18
+"""Digits of a number that SQLite can hold."""
 _STRAGGLERS = timedelta(minutes=1)
 """How long after its last event nothing of a closed page runs any more."""
 
@@ -345,6 +347,12 @@ def open_conversation(service: ChatService, session: Session) -> int:
         session.incognito_chat = chat if incognito else session.incognito_chat
         session.settings_of = session.conversation  # what the panel shows becomes its settings
     return session.conversation
+
+
+def from_address(query: Mapping[str, str]) -> tuple[int, str]:
+    """Return the chat and the panel that a page's address names; 0 and "" for none."""
+    chat = query.get("c", "")
+    return int(chat) if chat.isdecimal() and len(chat) <= _DIGITS else 0, query.get("view", "")
 
 
 def read_ahead(service: ChatService, session: Session) -> None:

@@ -46,7 +46,7 @@ _SCRIPTS = (
 _STYLES = (
     "palette", "glyphs", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status",
     "composer", "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "drawer",
-    "chats", "projects", "going_on", "models", "own_texts", "account", "thought", "narrow",
+    "chats", "projects", "going_on", "models", "own_texts", "account", "thought", "first_screen", "narrow",
 )  # fmt: skip
 
 

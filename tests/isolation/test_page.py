@@ -18,6 +18,7 @@ from hierchat.chat.in_progress import InProgress, ReplyInProgress
 from hierchat.page.page_sessions import Attached, KeptFiles
 from tests.isolation.conftest import Place, served, writing
 from tests.isolation.visitor import Visitor, defaults
+from tests.testing.raw import ask
 from tests.testing.secrets import SECRET, Secrets, fill, rows_of
 
 OTHERS = {"ann": "ben", "ben": "ann"}
@@ -118,6 +119,9 @@ def attacked_by(place: Place, victim: Victim, name: str) -> None:
     attacker = Visitor(place.address, name, place.visitors[name].password)
     opened = attacker.open()
     assert SECRET not in opened
+    theirs = f"/?c={victim.secrets.ids['chat']}"
+    assert SECRET in ask(place.address, "GET", theirs, victim.visitor.headers).text
+    assert SECRET not in ask(place.address, "GET", theirs, attacker.headers).text
     before = rows_of(place.store, victim.secrets.user)
     answers = every_listener(place, attacker, victim, owner=name == "ann")
     assert len(answers) > 55

@@ -1,0 +1,47 @@
+"""Draw what a page shows at first into its document: it can be read before Gradio has built the page."""
+
+import logging
+
+import gradio as gr
+from markupsafe import Markup
+from starlette.requests import Request
+
+from hierchat.access.login import USER
+from hierchat.language import current
+from hierchat.page import status
+from hierchat.page.components import empty
+from hierchat.page.guard import PageEvents
+from hierchat.page.page_sessions import Session, from_address
+from hierchat.page.templates import ASSETS, Macros
+from hierchat.store import LOCAL_USER
+
+_log = logging.getLogger(__name__)
+_DRAWN = 8
+"""Messages of a chat that are drawn, the last ones: they fill a window."""
+_PAGE = Macros("page.html")
+
+
+def first_screen(page: PageEvents, request: Request) -> Markup:
+    """Return the list of chats, and the chat of the request's address or the empty page, as HTML with a script that
+    takes them away when the page itself is drawn (early.js). Nothing if it cannot be drawn."""
+    parts, views, service = page.parts, page.views, page.service
+    try:
+        session = Session(user=service.users.ensure(request.scope.get(USER) or LOCAL_USER), drawn=_DRAWN)
+        chat, panel = from_address(request.query_params)
+        session.conversation = chat if service.chats.has(session.user, chat) else None
+        session.panel = panel if panel in views.panels else ""
+        drawn = {**views.chats(session), **views.heading(session)}
+        begins = session.conversation is None and not session.panel
+        thread = views.thread(session) if not session.panel and views.now(session) is None else ""
+    except Exception as error:  # the page itself will say what is wrong
+        _log.debug("the first screen could not be drawn: %s", type(error).__name__)
+        return Markup()
+    return _PAGE.first(
+        *(Markup(drawn[part]) for part in (parts.list, parts.links, parts.title)),
+        host=Markup("" if session.panel else status.slot_line(service.model_status)),
+        middle=empty(parts.account.visible) if begins else Markup(thread),
+        begins=begins,
+        language=current(),
+        gradio=gr.__version__.replace(".", "-"),
+        script=Markup((ASSETS / "page" / "first_screen.js").read_text(encoding="utf-8")),
+    )
