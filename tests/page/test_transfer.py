@@ -1,6 +1,7 @@
 """Chats in and out of the page."""
 
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,9 @@ from tests.texts.transfer.files import gpt_sums, webui_chat
 
 def waiting() -> list[Path]:
     """Files that wait for something."""
-    return [path for path in files._process_folder().parent.glob("*/*/*") if path.is_file()]
+    return [
+        Path(folder, name) for folder, _, names in os.walk(files._process_folder().parent) for name in names
+    ]
 
 
 @pytest.fixture
