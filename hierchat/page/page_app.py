@@ -59,6 +59,9 @@ class Page(gr.Blocks):
     fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
     """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
 
+    first_screen: Callable[[Request], str] = staticmethod(lambda request: "")
+    """Draws what the document of a request shows until the page is built."""
+
     @property
     def config(self) -> Any:
         """Return the configuration from which a browser builds the page, in its language."""
@@ -118,6 +121,7 @@ def build_app(service: ChatService, log_ins: LoginSessions | None = None) -> gr.
             panel.wire(page)
         page.carry_controls()
         blocks.page_events, blocks.streams = page, PageStreams(page)
+        blocks.first_screen = partial(first_screen, page)
     if log_ins is not None:
         log_ins.on_end.append(partial(_forget_guest, page))
     # No event of the page waits in Gradio's queue (guard.py), which looks a thousand times a second whether one does.
@@ -328,9 +332,7 @@ def serve(
         "_app": ProtectedApp(host, log_ins, before, public_url),
     }
     templates.env.loader = OurTemplates(STATIC_TEMPLATE_LIB)
-    templates.env.globals["hc_first"] = lambda request: first_screen(
-        request.app.get_blocks().page_events, request
-    )
+    templates.env.globals["hc_first"] = lambda request: request.app.get_blocks().first_screen(request)
     _, local, public = app.launch(server_port=port, share=share, prevent_thread_lock=True, **options)
     limits.limit_connections(app.server.config)
     return local, public
