@@ -79,6 +79,7 @@ def test_it_is_read_before_the_page_is_built_and_nothing_moves_then(
     colour = "(one) => getComputedStyle(one).backgroundColor"
     before = tab.evaluate(f"({PLACES})(document.querySelector('#hc-first-screen').shadowRoot)")
     painted = first.locator("#hc-main").evaluate(colour)
+    visitor.until(lambda: bool(held))
     held[0].continue_()
     expect(first).to_have_count(0)
     assert tab.evaluate(f"({PLACES})(document)") == before

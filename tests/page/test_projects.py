@@ -100,6 +100,7 @@ def test_notes_that_are_typed_before_the_panel_was_filled_stay(chat: Chat, servi
     chat.view("Settings")
     notes = chat.page.locator("#hc-panel-settings .hc-notes textarea")
     notes.fill("I am a gardener.")
+    chat.until(lambda: bool(held))
     ((route, answer),) = held
     route.fulfill(response=answer)  # with the notes as they were
     chat.until(lambda: service.users.notes(service.user) == "I am a gardener.")
