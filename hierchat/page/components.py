@@ -14,7 +14,7 @@ from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros, button, script
 
 _drawn = Macros("page.html")
-empty, heading, recent = _drawn.empty, _drawn.heading, _drawn.recent
+heading, recent = _drawn.heading, _drawn.recent
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
 MORE = ":more"
@@ -38,7 +38,7 @@ class Components:
                 """In a new chat of a project: what belongs to that."""
                 self.offer = gr.HTML("", elem_id="hc-offer")
                 """Cards on the empty page, where the model is tiny and a better one would run."""
-                gr.HTML(empty(login), elem_id="hc-begin")
+                gr.HTML(_drawn.empty(login), elem_id="hc-begin")
                 self.recent = gr.HTML("", elem_id="hc-recent")
             with gr.Column(elem_id="hc-chat", elem_classes=[OFF]):
                 self.thread, self.growing = still("hc-thread"), still("hc-growing")

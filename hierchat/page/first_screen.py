@@ -9,7 +9,6 @@ from starlette.requests import Request
 from hierchat.access.login import USER
 from hierchat.language import current
 from hierchat.page import status
-from hierchat.page.components import empty
 from hierchat.page.guard import PageEvents
 from hierchat.page.page_sessions import Session, from_address
 from hierchat.page.templates import ASSETS, Macros
@@ -30,16 +29,18 @@ def first_screen(page: PageEvents, request: Request) -> Markup:
         chat, panel = from_address(request.query_params)
         session.conversation = chat if service.chats.has(session.user, chat) else None
         session.panel = panel if panel in views.panels else ""
-        drawn = {**views.chats(session), **views.heading(session)}
+        middle = views.heading(session) if session.panel else views.conversation(session)
+        drawn = views.chats(session) | middle
         begins = session.conversation is None and not session.panel
-        thread = views.thread(session) if not session.panel and views.now(session) is None else ""
     except Exception as error:  # the page itself will say what is wrong
         _log.debug("the first screen could not be drawn: %s", type(error).__name__)
         return Markup()
     return _PAGE.first(
         *(Markup(drawn[part]) for part in (parts.list, parts.links, parts.title)),
         host=Markup("" if session.panel else status.slot_line(service.model_status)),
-        middle=empty(parts.account.visible) if begins else Markup(thread),
+        login=parts.account.visible,
+        thread=Markup(drawn.get(parts.thread, "")),
+        growing=Markup(drawn.get(parts.growing, "")),
         begins=begins,
         language=current(),
         gradio=gr.__version__.replace(".", "-"),
