@@ -16,7 +16,8 @@ window.hcSpeak = (language) => {
   document.documentElement.lang = language;
   document.documentElement.dir = /^(ar|fa|he|ur)\b/.test(language) ? 'rtl' : 'ltr';
 };
-window.hcDark = () => { // a choice of this browser, or that of the system
-  const theme = localStorage.getItem('hc-theme') || 'system';
+window.hcKeptTheme = () => localStorage.getItem('hc-theme') || 'system'; // a choice of this browser
+window.hcDark = () => {
+  const theme = window.hcKeptTheme();
   return theme === 'system' ? window.matchMedia('(prefers-color-scheme: dark)').matches : theme === 'dark';
 };

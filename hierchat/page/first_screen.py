@@ -1,6 +1,7 @@
 """Draw what a page shows at first into its document: it can be read before Gradio has built the page."""
 
 import logging
+from functools import cache
 
 import gradio as gr
 from markupsafe import Markup
@@ -44,5 +45,10 @@ def first_screen(page: PageEvents, request: Request) -> Markup:
         begins=begins,
         language=current(),
         gradio=gr.__version__.replace(".", "-"),
-        script=Markup((ASSETS / "page" / "first_screen.js").read_text(encoding="utf-8")),
+        script=_script(),
     )
+
+
+@cache
+def _script() -> Markup:
+    return Markup((ASSETS / "page" / "first_screen.js").read_text(encoding="utf-8"))
