@@ -320,7 +320,7 @@ _PROXIED = (
 
 class PageOwnerMiddleware:
     """Refuses requests that name another user's page, with 403. LoginMiddleware and JsonMiddleware have run before.
-    `alone`: there is no login, so one user sends all requests, except those that a proxy passed on."""
+    `alone`: there is no login. Then one user sends all requests that no proxy passed on."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

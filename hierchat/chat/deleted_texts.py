@@ -36,7 +36,7 @@ class DeletedTexts:
         self.overwrites: list[Callable[[], object]] = [overwrite_freed_memory]
         """Functions that overwrite freed memory; the page adds its own."""
         self._lock = threading.Condition()
-        """Guards what follows; those who wait are told when memory was overwritten."""
+        """Protects the fields below. Threads in `wait` are woken after each overwriting."""
         self._due: list[tuple[float, int, int]] = []
         """Times at which to overwrite, by time.monotonic; each with its number after a deletion, and whose that was."""
         self._rested = 0.0

@@ -194,7 +194,7 @@ _HEAD = (  # the frame of a dark window: --hc-side of palette.css. Of metas of o
     '<link rel="apple-touch-icon" href="icon.png">'
 )
 _BEHIND = {"body_background_fill": "#ffffff", "body_background_fill_dark": "#17171b"}
-"""What is seen before any style sheet has come: --hc-page of palette.css."""
+"""Background of a window whose style sheets have not come yet; the same colours as --hc-page in palette.css."""
 _SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Ubuntu", "Noto Sans", "sans-serif"]
 _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
@@ -204,8 +204,8 @@ _ROOTS = (b"x-forwarded-host", b"x-gradio-server")
 
 
 class OurTemplates(FileSystemLoader):
-    """Loads Gradio's templates with a script of ours before its own, which `head` would put behind it, and with what
-    is drawn before its page."""
+    """Loads Gradio's templates. Adds early.js before Gradio's own script, which is not possible by its option `head`,
+    and the first screen before its page."""
 
     def get_source(self, environment: Environment, template: str) -> Any:
         # Its template for a public link fetches its script from a server of its maker's, which _POLICY forbids

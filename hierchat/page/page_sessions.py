@@ -25,9 +25,9 @@ DRAWN = 100
 MOST_PAGES = 200
 """Pages that are known at a time; of more, those that asked for nothing for longest are forgotten."""
 UNKNOWN = -1
+"""No conversation, not even a new one."""
 PLACE = ("place", 0)
 """The kind of a click that leads to another chat or view."""
-"""No conversation, not even a new one."""
 PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
 """Characters of attached files that are kept for pages that may be loaded again; beyond, the oldest go."""
