@@ -12,6 +12,7 @@ from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.drafting.growing.kernel_arrays import PROMPTS
 from hierchat.drafting.source import Source
 from hierchat.store import Connection, StoreError
+from hierchat.store.change_events import ALL_CHATS
 from hierchat.store.documents import Documents
 from hierchat.store.records import Attachment, Document, Message, Passage
 from hierchat.texts.passages import cut, fitting
@@ -74,6 +75,7 @@ class ChatDocuments(Documents):
 
     def delete(self, user_id: int, document_id: int) -> bool:
         whole = super().delete(user_id, document_id)
+        self._changes.notify(user_id, ALL_CHATS)  # replies quoted it
         self._gone(user_id)
         return whole
 

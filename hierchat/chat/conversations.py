@@ -96,6 +96,7 @@ class Conversations:
         self.get, self.last_message = store.chats.get, store.messages.last
         self.attachments, self.attachment = store.messages.attachments, store.messages.attachment
         self.pin, self.archive = store.chats.pin, store.chats.archive
+        self.count_archived = store.chats.count_archived
         self.fork, self.edit_reply = store.chats.fork, store.messages.edit_reply
         self.select_branch = store.messages.select_branch
         self._deletions: dict[_Hidden, tuple[int, threading.Timer]] = {}
@@ -152,12 +153,17 @@ class Conversations:
 
     def create(self, user_id: int, *, incognito: bool = False, project: int | None = None) -> int:
         """Begin a chat and return its id; an incognito one is in no project, and is erased by `end_incognito`."""
-        chats = self._store.chats
-        return chats.begin_incognito(user_id) if incognito else chats.create(user_id, "", project)
+        if incognito:
+            return self._store.chats.begin_incognito(user_id)
+        chat = self._store.chats.create(user_id, "", project)
+        self._changes.notify(user_id)
+        return chat
 
     def discard(self, user_id: int, conversation_id: int) -> bool:
         """Remove a conversation if it has no message; return whether it is gone."""
-        return self._store.chats.discard(user_id, conversation_id)
+        gone = self._store.chats.discard(user_id, conversation_id)
+        self._changes.notify(user_id)
+        return gone
 
     def keep_incognito(self, user_id: int, conversation_id: int) -> None:
         self._store.chats.restore(user_id, conversation_id)

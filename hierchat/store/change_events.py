@@ -3,6 +3,9 @@
 import threading
 from collections.abc import Callable
 
+ALL_CHATS = 0
+"""In place of a conversation: every one of the user's."""
+
 
 class ChangeEvents:
     """Numbers each user's changes, and each conversation's last one, so that a page sees if it is up to date."""
@@ -44,7 +47,10 @@ class ChangeEvents:
     def changed(self, user_id: int, conversation_id: int | None) -> int:
         """Return the number of the last change of that conversation's messages; 0 if there was none."""
         with self._lock:
-            return self._messages.get((user_id, conversation_id or 0), 0)
+            numbers = (
+                self._messages.get((user_id, one or ALL_CHATS), 0) for one in (conversation_id, ALL_CHATS)
+            )
+            return max(numbers)
 
     def settings_changed(self, user_id: int, conversation_id: int | None = None) -> int:
         """Return the number of the last change of that conversation's settings, or of the presets; 0 if none."""
