@@ -23,7 +23,7 @@ from benchmarks.page.scripted import loader
 from hierchat.chat.service import ChatService
 from hierchat.checks.runs import RequestError, machine, say
 from hierchat.models.catalogue import read_catalogue
-from hierchat.page.page_sessions import DRAWN
+from hierchat.page.screen import DRAWN
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, Store
 

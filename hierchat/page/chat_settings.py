@@ -219,8 +219,8 @@ def read(values: Sequence[Any]) -> ChatSettings:
 def taken(service: ChatService, event: PageEvent) -> ChatSettings:
     """Return the open chat's settings: the panel's, or stored ones if it shows another's. Raises InvalidSettings."""
     session, controls = event.session, event.controls
-    if number(controls.shown) != (session.conversation or 0):
-        return service.chats.settings(session.user, session.conversation, session.project)
+    if number(controls.shown) != (session.screen.conversation or 0):
+        return service.chats.settings(session.user, session.screen.conversation, session.screen.project)
     return read(controls.settings)
 
 

@@ -25,7 +25,8 @@ from hierchat.page import status
 from hierchat.page.charts import size
 from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
-from hierchat.page.page_sessions import PASTED, Session
+from hierchat.page.page_sessions import PASTED
+from hierchat.page.screen import Screen
 from hierchat.page.templates import KEY, Macros, button
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import SlotStatus
@@ -394,16 +395,11 @@ def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:
     return Markup()
 
 
-def tray(session: Session, queued: Sequence[ReplyInProgress]) -> Markup:
+def tray(screen: Screen, queued: Sequence[ReplyInProgress]) -> Markup:
     """Draw attached files and, of those `queued`, waiting messages of the open chat. The page keeps all files."""
-    held = [
-        {"chat": chat, "key": file.key, "name": file.name}
-        for chat, many in list(session.attached.items())
-        for file in many
-        if file.file
-    ]
-    waiting = [one for one in queued if one.conversation_id == (session.conversation or 0)]
-    return _drawn.tray(session, waiting, json.dumps({"files": held}))
+    held = [{"chat": file.chat, "key": file.key, "name": file.name} for file in screen.attached if file.file]
+    waiting = [one for one in queued if one.conversation_id == (screen.conversation or 0)]
+    return _drawn.tray(screen, waiting, json.dumps({"files": held}))
 
 
 def shown_name(name: str) -> str:

@@ -50,7 +50,7 @@ class PageEvent:
     request: gr.Request
     data: EventFields
     _session_of: Callable[[gr.Request], Session]
-    _show: Callable[[Session, Callable[[], dict[Any, Any]]], None]
+    _draw: Callable[[Session, dict[Any, Any]], None]
     _controls: Controls | None = None
 
     @property
@@ -90,9 +90,9 @@ class PageEvent:
         """Return whether a later click on a chat or a view has arrived before this one."""
         return self.session.overtaken(self.step)
 
-    def show(self, draw: Callable[[], dict[Any, Any]]) -> None:
-        """Draw something on the page while the handler goes on."""
-        self._show(self.session, draw)
+    def draw(self, values: dict[Any, Any] | None = None) -> None:
+        """Draw what changed on the page, and these values, while the handler goes on."""
+        self._draw(self.session, values or {})
 
     @contextmanager
     def files(self, most: int) -> Iterator[list[Path]]:

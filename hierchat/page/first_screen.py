@@ -1,6 +1,7 @@
 """Draw what a page shows at first into its document: it can be read before Gradio has built the page."""
 
 import logging
+from dataclasses import replace
 from functools import cache
 
 import gradio as gr
@@ -11,7 +12,7 @@ from hierchat.access.login import USER
 from hierchat.language import current
 from hierchat.page import status
 from hierchat.page.guard import PageEvents
-from hierchat.page.page_sessions import Session, from_address
+from hierchat.page.page_sessions import Session
 from hierchat.page.templates import ASSETS, Macros
 from hierchat.store import LOCAL_USER
 
@@ -26,19 +27,18 @@ def first_screen(page: PageEvents, request: Request) -> Markup:
     takes them away when the page itself is drawn (early.js). Nothing if it cannot be drawn."""
     parts, views, service = page.parts, page.views, page.service
     try:
-        session = Session(user=service.users.ensure(request.scope.get(USER) or LOCAL_USER), drawn=_DRAWN)
-        chat, panel = from_address(request.query_params)
-        session.conversation = chat if service.chats.has(session.user, chat) else None
-        session.panel = panel if panel in views.panels else ""
-        middle = views.heading(session) if session.panel else views.conversation(session)
-        drawn = views.chats(session) | middle
-        begins = session.conversation is None and not session.panel
+        session = Session(user=service.users.ensure(request.scope.get(USER) or LOCAL_USER))
+        screen = replace(views.at_address(session.user, request.query_params), drawn=_DRAWN)
+        session.screen, session.reply = screen, service.in_progress.of(session.user, screen.conversation)
+        drawn = views.chats(session) | views.heading(session)
+        drawn |= {} if screen.panel else views.middle(session)
+        begins = screen.conversation is None and not screen.panel
     except Exception as error:  # the page itself will say what is wrong
         _log.debug("the first screen could not be drawn: %s", type(error).__name__)
         return Markup()
     return _PAGE.first(
         *(Markup(drawn[part]) for part in (parts.list, parts.links, parts.title)),
-        host=Markup("" if session.panel else status.slot_line(service.model_status)),
+        host=Markup("" if screen.panel else status.slot_line(service.model_status)),
         login=parts.account.visible,
         thread=Markup(drawn.get(parts.thread, "")),
         growing=Markup(drawn.get(parts.growing, "")),

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Container, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,10 @@ from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
 from hierchat.page.event_data import Controls, PageEvent, checked, fields, parsed
-from hierchat.page.following import Follower
 from hierchat.page.page_sessions import KeptFiles, Session, Sessions, end_incognito
 from hierchat.page.panels.panel import Panel
 from hierchat.page.views import Update, Views
+from hierchat.page.writer import Writer
 from hierchat.store import LOCAL_USER, NotFound, StoreError
 
 log = logging.getLogger(__name__)
@@ -80,8 +80,8 @@ class PageEvents:
         self.sessions = Sessions()
         self.kept = KeptFiles()
         self.views = Views(service, parts, panels)
-        self.follower = Follower(service, parts, self.views)
-        self.behind = self.follower.behind
+        self.writer = Writer(service, parts, self.views)
+        self.behind = self.writer.behind
         self.users: dict[str, int] = {}
         """Names and ids of users that were seen. Known ones need no store: Stop works while the file is locked."""
         self._slow = CapacityLimiter(_SLOW)
@@ -102,7 +102,7 @@ class PageEvents:
 
         `inputs`: controls whose values the handler gets; `Components.controls` goes to the event. `outputs`: controls
         that the answer may change, by default all. `apart`: the handler waits for no other of its page. `slow`: the
-        same, and the event is answered before the handler runs, which draws by `PageEvent.show` and returns nothing."""
+        same, and the event is answered before the handler runs, which draws by `PageEvent.draw` and returns nothing."""
         if isinstance(trigger, str):
             trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
         told = [part for part in self.parts.told if outputs is None or part in outputs]
@@ -122,26 +122,28 @@ class PageEvents:
         apart: bool = False,
         slow: bool = False,
     ) -> Callable[..., Any]:
-        """Wrap a handler, which gets a PageEvent and the values of `inputs`, and returns what it drew."""
+        """Wrap a handler, which gets a PageEvent and the values of `inputs`. It changes what the page shows, by
+        `Session.show`, and may return values of controls."""
         known = {component._id for component in outputs}
 
         def called(request: gr.Request, data: gr.EventData, values: Sequence[Any]) -> Any:
             given = dict(zip(inputs, checked(values, inputs), strict=True))
             controls = given.pop(self.parts.controls, None)
             read = None if controls is None else self._controls(controls)
-            event = PageEvent(request, fields(data._data), self.session_of, self.show, read)
+            event = PageEvent(request, fields(data._data), self.session_of, self.draw, read)
             return handler(event, *given.values())
 
-        def answered(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
+        def answered(request: gr.Request, data: gr.EventData = _NO_DATA, *given: Any) -> Update:
             with spoken(_language(request)), nullcontext() if apart or slow else self._turn(request):
                 try:
-                    update = called(request, data, values) or {}
+                    values = called(request, data, given) or {}
                 except Exception as error:
                     with self._turn(request):
                         # A page without a session gets no answer, and loads itself again.
-                        session = self.sessions.find(request.session_hash)
-                        return self._divided(self._told(error, session) if session else {}, request, known)
-                return update if apart or slow else self._divided(update, request, known)
+                        if session := self.sessions.find(request.session_hash):
+                            self._tell(error, session)
+                        return self._answer({}, request, known)
+                return values if apart or slow else self._answer(values, request, known)
 
         async def begun(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
             does = partial(answered, request, data, *values)
@@ -154,10 +156,10 @@ class PageEvents:
         wrapper.__name__ = getattr(handler, "__name__", "handler")
         return wrapper
 
-    def show(self, session: Session, draw: Callable[[], Update]) -> None:
-        """Draw something in the turn of a page, while a handler of it goes on."""
+    def draw(self, session: Session, values: Update) -> None:
+        """Draw what changed, and these values, in the turn of a page, while a handler of it goes on."""
         with session.lock:
-            self._take(draw(), session)
+            self._take(self._written(session) | values, session)
 
     def _turn(self, request: gr.Request) -> AbstractContextManager[Any]:
         """Wait for the turn of a page's event."""
@@ -168,24 +170,21 @@ class PageEvents:
         """Bring the screen of a page up to date with what happened by itself."""
         with session.lock:
             try:
-                update = self.follower.news(session)
-            except NotFound as error:
-                update = self._told(error, session)
+                update = self._written(session, again=True)
             except StoreError as error:  # tried again in a second
                 log.debug("a page could not be drawn: %s", type(error).__name__)
                 return
-            except Exception as error:
-                update = self._told(error, session)
             self._take(update, session)
 
     def close(self, session: Session) -> None:
         """Forget a page that was closed. If it was the user's last one and they want it so, their replies stop."""
         if self.sessions.close(session.key) is None:
             return
-        session.screen.wake()  # its streams end
+        session.page.wake()  # its streams end
         # Gradio would hold what it has of 10,000 pages that are gone.
         self.app.state_holder.session_data.pop(session.key, None)
-        session.conversation, user, service = None, session.user, self.service
+        user, service = session.user, self.service
+        session.show(conversation=None)
         end_incognito(service, session)
         last = not self.sessions.any_of(user) and bool(service.in_progress.all_of(user))
         if last and not service.users.chosen(user, "keep_writing", True):
@@ -194,21 +193,20 @@ class PageEvents:
     def _woken(self, user: int) -> None:
         for session in self.sessions.all():
             if session.user == user:
-                session.screen.wake()
+                session.page.wake()
 
-    def _divided(self, update: Update, request: gr.Request, known: Container[int]) -> Update:
-        """Put what was drawn into the page's stream; return what is for the controls of Gradio's in this answer."""
+    def _answer(self, values: Update, request: gr.Request, known: Container[int]) -> Update:
+        """Put what changed into the page's stream; return what is for the controls of Gradio's in this answer."""
         session = self.sessions.find(request.session_hash)
         if session is None:
             return {}
-        if self.parts.bus not in session.given:  # it could not be drawn, and has to say so by its stream
-            update.setdefault(self.parts.bus, f"{session.key} 0")
-        self._take(update, session, known)
+        self._take(self._written(session) | values, session, known)
         return {part: session.pending.pop(part) for part in list(session.pending) if part._id in known}
 
     def _take(self, update: Update, session: Session, known: Container[int] = ()) -> None:
         """Put parts into the page's stream. The page fetches values of controls that are not `known` to an answer."""
         drawn: dict[str, str] = {}
+        update = {self.parts.bus: f"{session.key} {session.screen.conversation or 0}"} | update
         for part, value in update.items():
             if isinstance(part, str):
                 drawn[part] = value
@@ -218,7 +216,7 @@ class PageEvents:
                 session.pending[part] = value
                 session.fetch += part._id not in known
         if not session.gone:
-            session.screen.put(drawn | self.views.words(session))
+            session.page.put(drawn | self.views.words(session))
 
     def _was_given(self, session: Session, part: Any, value: Any) -> bool:
         """Return whether a control that no user changes has this value already, and note that it has."""
@@ -256,17 +254,32 @@ class PageEvents:
         session.user = self.users[session.name]
         return session
 
-    def _told(self, error: Exception, session: Session) -> Update:
-        """Return the update that shows an error to the user of a page."""
-        sentence = error.drawn if isinstance(error, Remark) else status.error(logs.error_message(error))
+    def _written(self, session: Session, *, again: bool = False) -> Update:
+        """Return what changed on a page. If it cannot be drawn, it says why; raises StoreError if that is tried
+        `again`."""
         try:
-            if isinstance(error, NotFound):
-                return self.views.missing(session, kept=False)
-            about = SETTINGS if isinstance(error, InvalidSettings) else getattr(error, "about", "")
-            return self.views.tell(session, sentence, about)
-        except Exception as another:
-            log.debug("the page could not be drawn anew: %s", type(another).__name__)
-            return {self.parts.live: sentence}
+            return self.writer.write(session)
+        except Exception as error:
+            if again and isinstance(error, StoreError) and not isinstance(error, NotFound):
+                raise
+            if not isinstance(error, StoreError):
+                session.screen = session.drawn
+            self._tell(error, session)
+        try:
+            return self.writer.write(session)
+        except Exception as error:
+            log.debug("a page could not be drawn anew: %s", type(error).__name__)
+            return {self.parts.live: session.screen.remark or session.screen.note}
+
+    def _tell(self, error: Exception, session: Session) -> None:
+        """Show an error to the user of a page."""
+        if isinstance(error, NotFound):
+            with suppress(StoreError):
+                self.views.missing(session, kept=False)
+                return
+        sentence = error.drawn if isinstance(error, Remark) else status.error(logs.error_message(error))
+        about = SETTINGS if isinstance(error, InvalidSettings) else getattr(error, "about", "")
+        self.views.tell(session, sentence, about)
 
 
 class HandlerGroup:

@@ -15,6 +15,7 @@ from hierchat.page import chat_settings, compare, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import EventFields, PageEvent, of_type, parsed, whole
 from hierchat.page.guard import EACH, SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
+from hierchat.page.screen import DRAWN, PAGE
 from hierchat.page.views import Update
 from hierchat.store import LOCAL_USER, NotFound
 from hierchat.store.records import ChatSettings, Project
@@ -35,7 +36,7 @@ class PageHandlers(HandlerGroup):
     def wire(self) -> None:
         on, p = self._page.on, self._parts
         on(self._page.app.load, self.load)
-        on("hc_fetch", lambda event: {}, **EACH)
+        on("hc_fetch", lambda event: None, **EACH)
         on("hc_rest", self.rest, outputs=[])
         steps = {"hc_new": self.new, "hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
         for trigger, step in steps.items():
@@ -57,142 +58,126 @@ class PageHandlers(HandlerGroup):
         on("hc_branch", self.branch, **EACH)
         on("hc_sources", self.sources, **EACH)
 
-    def load(self, event: PageEvent) -> Update:
-        """Draw a page that opens: the conversation in its address, if this user has it, or the panel."""
+    def load(self, event: PageEvent) -> None:
+        """Show a page that opens: the conversation in its address, if this user has it, or the panel."""
         request, service = event.request, self._service
         self._page.sessions.open(request.session_hash)
         page_sessions.forget_stragglers(self._page.app, self._page.sessions)
         self._page.users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = event.session, event.user
-        number, panel = page_sessions.from_address(request.query_params)
-        self._show(session, number)
-        session.panel, session.query = panel if panel in self._views.panels else "", ""
-        update = self._views.whole(session)
+        session.drawn_from = {}
+        at_address = self._views.at_address(user, request.query_params)
+        self._open(session, at_address.conversation)
+        session.show(panel=at_address.panel, query="")
         if service.data.notice and service.users.is_owner(user):
-            update |= self._views.tell(session, status.notice(service.data.notice))
-        if request.query_params.get("c") and session.conversation is None:
+            self._views.tell(session, status.notice(service.data.notice))
+        if request.query_params.get("c") and session.screen.conversation is None:
             gone = status.error(_("There is no chat at this address. It may have been deleted."))
-            update |= self._views.tell(session, gone)
-        return update
+            self._views.tell(session, gone)
 
     def rest(self, event: PageEvent) -> None:
         """Keep a page whose stream ends now, because nobody sees it."""
         event.session.rests = True
 
-    def new(self, event: PageEvent) -> Update:
+    def new(self, event: PageEvent) -> None:
         """Show an empty page; a conversation is stored with its first message."""
         if event.overtaken:
-            return {}
-        event.session.leave()
-        event.session.conversation, event.session.project = None, None
+            return
+        event.session.leave(conversation=None, project=None)
         event.session.settings_of = page_sessions.UNKNOWN
         page_sessions.read_ahead(self._service, event.session)
-        return self._views.step(event.session)
 
-    def open(self, event: PageEvent) -> Update:
+    def open(self, event: PageEvent) -> None:
         """Open a conversation from the list; with a hit of the search, the branch that holds it."""
         session, user, chats = event.session, event.user, self._service.chats
         if event.overtaken:
-            return {}
+            return
         wanted, hit = event.id, str(event.data.get("text", ""))
         chats.get(user, wanted)  # it may have been deleted elsewhere: stay where we are
         session.leave()
-        self._show(session, wanted)
+        self._open(session, wanted)
         if hit and self._views.now(session) is None:
             path = [message.id for message in chats.messages(user, wanted)]
             if whole(hit) not in path:
                 chats.select_branch(user, whole(hit))
                 path = [message.id for message in chats.messages(user, wanted)]
-            if whole(hit) in path[: -page_sessions.DRAWN]:  # of a long chat the part that holds it is drawn
-                session.until = path[path.index(whole(hit)) + page_sessions.DRAWN // 2]
-        return self._views.step(session)
+            if whole(hit) in path[:-DRAWN]:  # of a long chat the part that holds it is drawn
+                session.show(until=path[path.index(whole(hit)) + DRAWN // 2])
 
-    def go(self, event: PageEvent) -> Update:
+    def go(self, event: PageEvent) -> None:
         """Follow the browser's Back and Forward: show the conversation open then, or the empty page for 0."""
         session = event.session
         if event.overtaken:
-            return {}
+            return
         session.leave()
-        self._show(session, event.id)
-        update = self._views.step(session)
-        if event.id and session.conversation is None:
-            gone = status.notice(_("The chat that was open here has been deleted."))
-            update |= self._views.tell(session, gone)
-        return update
+        self._open(session, event.id)
+        if event.id and session.screen.conversation is None:
+            self._views.tell(session, status.notice(_("The chat that was open here has been deleted.")))
 
-    def panel(self, event: PageEvent) -> Update:
+    def panel(self, event: PageEvent) -> Update | None:
         """Open a panel in place of the conversation, whose reply goes on."""
-        return {} if event.overtaken else self._views.open_panel(event.session, event.text)
+        return None if event.overtaken else self._views.open_panel(event.session, event.text)
 
-    def search(self, event: PageEvent, query: str) -> Update:
-        event.session.listed, event.session.query = page_sessions.PAGE, query
-        return self._views.chats(event.session)
+    def search(self, event: PageEvent, query: str) -> None:
+        event.session.show(query=query, listed=PAGE)
 
-    def more(self, event: PageEvent) -> Update:
+    def more(self, event: PageEvent) -> None:
         """List more conversations, since the user comes near the end of the list."""
-        event.session.listed += page_sessions.PAGE
-        return self._views.chats(event.session)
+        event.session.show(listed=event.session.screen.listed + PAGE)
 
-    def incognito(self, event: PageEvent) -> Update:
-        event.session.incognito = not event.session.incognito
-        if event.session.incognito:  # files that were attached before are read already
+    def incognito(self, event: PageEvent) -> None:
+        event.session.show(incognito=not event.session.screen.incognito)
+        if event.session.screen.incognito:  # files that were attached before are read already
             self._service.forget_read_ahead(event.user)
-        return self._views.heading(event.session)
 
-    def keep_incognito(self, event: PageEvent) -> Update:
+    def keep_incognito(self, event: PageEvent) -> None:
         session = event.session
-        if (kept := session.incognito_chat) is not None:
+        if (kept := session.screen.incognito_chat) is not None:
             self._service.chats.keep_incognito(session.user, kept)
-            session.incognito_chat = None
-        return self._views.heading(session) | self._views.chats(session)
+            session.show(incognito_chat=None)
 
-    def forget(self, event: PageEvent) -> Update:
+    def forget(self, event: PageEvent) -> None:
         """Delete all that is stored of this user, and say how much it was."""
-        session, user = event.session, event.user
-        session.conversation = None
+        session, user, screen = event.session, event.user, event.session.screen
+        session.show(conversation=None)
         chats, messages = self._service.users.counts(user)
         all_gone = self._service.forget_user(user)
         self._page.users.pop(session.name, None)
-        session.undo, session.marked = "", set()
+        # The open panel is drawn anew
+        session.show(undo="", marked=frozenset(), visit=screen.visit + 1)
         self._service.changes.notify(user)
         self._service.changes.notify(self._page.session_of(event.request).user)
         gone = _(
             "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
         ).format(chats=chats, messages=messages)
         stays = _(" Your documents, models and backups stay.") + ("" if all_gone else _(_NOT_WHOLE))
-        return self._views.everything(session) | self._views.tell(session, status.notice(gone + stays))
+        self._views.tell(session, status.notice(gone + stays))
 
-    def earlier(self, event: PageEvent) -> Update:
-        """Draw more of the earlier messages of a long conversation."""
-        event.session.drawn *= 2
-        return self._views.conversation(event.session)
+    def earlier(self, event: PageEvent) -> None:
+        """Show more of the earlier messages of a long conversation."""
+        event.session.show(drawn=2 * event.session.screen.drawn)
 
-    def latest(self, event: PageEvent) -> Update:
-        """Draw the latest messages of a long conversation."""
-        event.session.drawn, event.session.until = page_sessions.DRAWN, None
-        return self._views.conversation(event.session)
+    def latest(self, event: PageEvent) -> None:
+        """Show the latest messages of a long conversation."""
+        event.session.show(drawn=DRAWN, until=None)
 
-    def branch(self, event: PageEvent) -> Update:
+    def branch(self, event: PageEvent) -> None:
         session = event.session
-        if self._views.now(session) is None:
-            self._service.chats.select_branch(session.user, event.id)
-            session.until = None
-        return self._unless_writing(session)
+        self._refuse_while_writing(session)
+        self._service.chats.select_branch(session.user, event.id)
+        session.show(until=None)
 
-    def sources(self, event: PageEvent) -> Update:
+    def sources(self, event: PageEvent) -> None:
         """Switch a reply between its tokens by source and its text."""
-        if self._views.now(event.session) is None:
-            event.session.marked ^= {event.id}
-        return self._unless_writing(event.session)
+        self._refuse_while_writing(event.session)
+        event.session.show(marked=event.session.screen.marked ^ {event.id})
 
-    def details(self, event: PageEvent) -> Update:
-        """Draw all figures of a reply, which the page has opened."""
-        event.session.detailed.add(event.id)
-        return self._views.conversation(event.session)
+    def details(self, event: PageEvent) -> None:
+        """Show all figures of a reply, which the page has opened."""
+        event.session.show(detailed=event.session.screen.detailed | {event.id})
 
-    def dismiss(self, event: PageEvent) -> Update:
-        event.session.remark = event.session.note = event.session.about = ""
-        return self._views.live(event.session)
+    def dismiss(self, event: PageEvent) -> None:
+        event.session.show(remark="", note="", about="")
 
     def stop(self, event: PageEvent) -> None:
         """Stop the reply on the screen. Sets an event and returns: the page draws the end when it comes."""
@@ -201,45 +186,44 @@ class PageHandlers(HandlerGroup):
 
     def compare(self, event: PageEvent, on: bool) -> Update:
         """Switch comparing on or off; turned off, the conversation comes back."""
-        box = gr.update(placeholder=_("Message both…") if on else _("Message…"))
-        return {self._parts.box: box} | ({} if on else self.back(event))
+        if not on:
+            self.back(event)
+        return {self._parts.box: gr.update(placeholder=_("Message both…") if on else _("Message…"))}
 
     def choose_pair(self, event: PageEvent) -> Update:
         """Set the pair for the next comparison of this page."""
         given = parsed(event.text, dict)
         sides = {arm: of_type(given.get(arm), dict) for arm in comparison.ARMS}
-        event.session.pair = {arm: comparison.Configuration.of(side) for arm, side in sides.items()}
-        return {self._parts.setup: compare.line(event.session.pair)}
+        pair = {arm: comparison.Configuration.of(side) for arm, side in sides.items()}
+        event.session.show(pair=pair)
+        return {self._parts.setup: compare.line(pair)}
 
-    def back(self, event: PageEvent) -> Update:
+    def back(self, event: PageEvent) -> None:
         """Return from the columns of a comparison to the conversation."""
         event.session.leave()
-        return self._views.conversation(event.session)
 
-    def _show(self, session: page_sessions.Session, wanted: int) -> None:
-        """Put a conversation on the screen, if it exists, and remove its mark of a new reply on every page."""
-        there = bool(wanted) and self._service.chats.has(session.user, wanted)
-        session.conversation = wanted if there else None
+    def _open(self, session: page_sessions.Session, wanted: int | None) -> None:
+        """Show a conversation, if it exists, and remove its mark of a new reply on every page."""
+        there = wanted if wanted and self._service.chats.has(session.user, wanted) else None
+        session.show(conversation=there)
         page_sessions.read_ahead(self._service, session)
         if there:
-            self._service.chats.mark_read(session.user, wanted)
-            session.remark = self._views.opening_remark(session)
-            project = self._service.chats.get(session.user, wanted).project_id or session.unfolded
-            if project != session.unfolded:
-                session.unfolded, session.list_seen = project, page_sessions.UNKNOWN
+            self._service.chats.mark_read(session.user, there)
+            project = self._service.chats.get(session.user, there).project_id
+            session.show(
+                remark=self._views.opening_remark(session), unfolded=project or session.screen.unfolded
+            )
 
-    def _unless_writing(self, session: page_sessions.Session) -> Update:
-        """Draw the conversation; while a reply is written there, say that nothing was done."""
+    def _refuse_while_writing(self, session: page_sessions.Session) -> None:
         if self._views.now(session) is not None:
-            self._views.tell(session, status.notice(_(status.LATER)))
-        return self._views.conversation(session)
+            raise Remark(_(status.LATER), notice=True)
 
 
 class ChatHandlers(HandlerGroup):
     """Handles the menu of a chat, and replies that the user edits."""
 
     def wire(self) -> None:
-        handlers: dict[str, Callable[..., Update]] = {
+        handlers: dict[str, Callable[[PageEvent], None]] = {
             "hc_delete": self.delete, "hc_delete_copies": self.delete_copies, "hc_restore": self.restore,
             "hc_edit_reply": self.edit_reply,
         }  # fmt: skip
@@ -257,79 +241,67 @@ class ChatHandlers(HandlerGroup):
         for name, act in acts.items():
             self._page.on(name, partial(self.change, name, act), **EACH)
 
-    def change(self, name: str, act: Callable[[PageEvent], None], event: PageEvent) -> Update:
+    def change(self, name: str, act: Callable[[PageEvent], None], event: PageEvent) -> None:
         """Apply `act` to a chat that the list or the head of the page shows. Of several of the same name, the one
         that was clicked last counts, in whatever order they arrive."""
-        if event.session.overtaken(event.step, (name, event.id)):
-            return {}
-        act(event)
-        return self._views.chats(event.session) | self._views.heading(event.session)
+        if not event.session.overtaken(event.step, (name, event.id)):
+            act(event)
 
-    def show_archived(self, event: PageEvent) -> Update:
-        event.session.archived, event.session.listed = not event.session.archived, page_sessions.PAGE
-        return self._views.chats(event.session)
+    def show_archived(self, event: PageEvent) -> None:
+        event.session.show(archived=not event.session.screen.archived, listed=PAGE)
 
-    def delete(self, event: PageEvent) -> Update:
+    def delete(self, event: PageEvent) -> None:
         """Delete a chat. For some seconds this can be undone."""
         session, gone = event.session, event.id
         if (deleted := self._service.chats.delete(event.user, gone)) is not None:
-            session.undo = sidebar.undo_line(deleted)
-        session.deleted_open = session.conversation == gone
+            session.show(undo=sidebar.undo_line(deleted))
+        else:  # it was gone already: the list is old
+            session.drawn_from = {}
+        session.show(deleted_open=session.screen.conversation == gone)
         session.gone_from(gone)
-        return self._views.everything(session) if session.deleted_open else self._views.chats(session)
 
-    def delete_copies(self, event: PageEvent) -> Update:
+    def delete_copies(self, event: PageEvent) -> None:
         """Delete what was deleted last from the daily backups, too, for good."""
-        session, session.undo = event.session, ""
+        event.session.show(undo="")
         if self._service.chats.delete_from_backups(event.user):
             said = status.notice(_("Deleted for good, and from the daily backups."))
         else:
             said = status.error(
                 _("A daily backup could not be rewritten. Run `hierchat forget --deleted` to try again.")
             )
-        return self._views.chats(session) | self._views.tell(session, said)
+        self._views.tell(event.session, said)
 
-    def restore(self, event: PageEvent) -> Update:
+    def restore(self, event: PageEvent) -> None:
         """Undo the deletion of a chat, and show it if it was on the screen."""
         session = event.session
+        session.show(undo="")
         try:
             self._service.chats.restore(event.user, event.id)
-        except NotFound:
-            session.undo = ""
-            gone = status.error(_("That chat was deleted for good. It cannot be brought back."))
-            return self._views.chats(session) | self._views.tell(session, gone)
-        session.undo = ""
-        if not session.deleted_open or session.conversation is not None:
-            return self._views.chats(session)
-        session.conversation = event.id
-        return self._views.everything(session)
+        except NotFound as error:
+            raise Remark(_("That chat was deleted for good. It cannot be brought back.")) from error
+        if session.screen.deleted_open and session.screen.conversation is None:
+            session.show(conversation=event.id)
 
-    def fork(self, event: PageEvent) -> Update:
+    def fork(self, event: PageEvent) -> None:
         session = event.session
         if self._views.now(session) is not None:
             raise Remark(_(status.LATER), notice=True)
-        session.leave()
-        session.conversation = self._service.chats.fork(event.user, event.id)
-        session.archived = False
+        session.leave(conversation=self._service.chats.fork(event.user, event.id), archived=False)
         forked = status.notice(_("A copy of the chat up to that reply. The original stays as it was."))
-        return self._views.everything(session) | self._views.tell(session, forked)
+        self._views.tell(session, forked)
 
-    def titled(self, event: PageEvent) -> Update:
-        """Redraw titles: the page asks, some time after a reply, whether one has come."""
+    def titled(self, event: PageEvent) -> None:
+        """Show titles that have come: the page asks for them some time after a reply."""
         session, came = event.session, self._service.titles.came(event.user)
-        if came == session.titled:
-            return {}
-        session.titled = came
-        self._service.changes.notify(event.user)
-        return self._views.chats(session) | self._views.heading(session)
+        if came != session.titled:
+            session.titled = came
+            self._service.changes.notify(event.user)
 
-    def edit_reply(self, event: PageEvent) -> Update:
+    def edit_reply(self, event: PageEvent) -> None:
         """Store the user's version of a reply beside it; the chat goes on from there."""
-        session = event.session
-        if self._views.now(session) is not None:
+        if self._views.now(event.session) is not None:
             raise Remark(_(_WRITING), notice=True)
-        self._service.chats.edit_reply(session.user, event.id, event.text)
-        return self._views.everything(session)
+        self._service.chats.edit_reply(event.user, event.id, event.text)
 
 
 class ProjectHandlers(HandlerGroup):
@@ -342,59 +314,54 @@ class ProjectHandlers(HandlerGroup):
         }.items():  # fmt: skip
             self._page.on(name, handler, **EACH)
 
-    def unfold(self, event: PageEvent) -> Update:
+    def unfold(self, event: PageEvent) -> None:
         """Show the chats of a project below its name, in place of another's, or hide them again."""
-        event.session.unfolded = None if event.session.unfolded == event.id else event.id
-        return self._views.chats(event.session)
+        open_one = event.session.screen.unfolded
+        event.session.show(unfolded=None if open_one == event.id else event.id)
 
-    def begin(self, event: PageEvent) -> Update:
+    def begin(self, event: PageEvent) -> Update | None:
         """Show an empty page for a new chat of a project, with its settings and its model."""
         session, models = event.session, self._service.models
         if event.overtaken:
-            return {}
+            return None
         model = self._service.projects.get(event.user, event.id).model
-        session.leave()
-        session.conversation, session.settings_of = None, page_sessions.UNKNOWN
-        session.project = session.unfolded = event.id
-        update: Update = {}
-        if model in models.names and model != self._service.model_status.name:
-            models.load(model)
-            update = self._views.model(session) | {self._parts.timer: gr.Timer(active=True)}
-        return self._views.step(session) | self._views.chats(session) | update
+        session.leave(conversation=None, project=event.id, unfolded=event.id)
+        session.settings_of = page_sessions.UNKNOWN
+        if model not in models.names or model == self._service.model_status.name:
+            return None
+        models.load(model)
+        session.model_looks += 1
+        return {self._parts.timer: gr.Timer(active=True)}
 
-    def save(self, event: PageEvent) -> Update:
+    def save(self, event: PageEvent) -> None:
         """Store a project as its dialog has it; a new one (0) is unfolded."""
         said = EventFields(parsed(event.data["data"], dict))
         system, model, preset = str(said["system_prompt"]), str(said["model"]), whole(said["preset"])
         project = Project(event.id, event.data["name"], system, model, preset or None)
         saved = self._service.projects.save(event.user, project)
-        event.session.unfolded = event.session.unfolded if event.id else saved
-        session, views = event.session, self._views
-        return views.chats(session) | views.heading(session) | views.documents(session)
+        if not event.id:
+            event.session.show(unfolded=saved)
 
-    def move(self, event: PageEvent) -> Update:
+    def move(self, event: PageEvent) -> None:
         project = whole(event.data.get("text") or 0) or None
         self._service.projects.move(event.user, event.id, project)
-        event.session.unfolded = project or event.session.unfolded
-        return self._views.chats(event.session)
+        event.session.show(unfolded=project or event.session.screen.unfolded)
 
-    def delete(self, event: PageEvent) -> Update:
+    def delete(self, event: PageEvent) -> None:
         """Delete a project with its chats. For some seconds this can be undone."""
         session, chats = event.session, self._service.chats
-        session.undo = sidebar.undo_line(chats.delete_project(event.user, event.id))
-        shown, session.deleted_open = session.conversation, False
+        deleted = chats.delete_project(event.user, event.id)
+        session.show(undo=sidebar.undo_line(deleted), deleted_open=False)
+        shown = session.screen.conversation
         if shown is not None and not chats.has(event.user, shown):
             session.gone_from(shown)
-        return self._views.everything(session)
 
-    def restore(self, event: PageEvent) -> Update:
-        session, session.undo = event.session, ""
+    def restore(self, event: PageEvent) -> None:
+        event.session.show(undo="")
         try:
             self._service.chats.restore_project(event.user, event.id)
-        except NotFound:
-            gone = status.error(_("That project was deleted for good. It cannot be brought back."))
-            return self._views.chats(session) | self._views.tell(session, gone)
-        return self._views.chats(session)
+        except NotFound as error:
+            raise Remark(_("That project was deleted for good. It cannot be brought back.")) from error
 
 
 class PresetHandlers(HandlerGroup):
@@ -427,13 +394,14 @@ class PresetHandlers(HandlerGroup):
             settings = chat_settings.read(event.controls.settings)
         except InvalidSettings:  # still being typed; who sends it is told
             return {}
-        return self._let(event, settings) | self._views.settled(event.session, SETTINGS)
+        self._views.settle(event.session, SETTINGS)
+        return self._let(event, settings)
 
-    def note(self, event: PageEvent) -> Update:
+    def note(self, event: PageEvent) -> None:
         """Store the user's notes about themselves, as they were typed here or in the settings."""
         self._service.users.set_notes(event.user, event.text)
         event.session.settings_seen = self._service.changes.notify_settings(event.user)
-        return self._views.settled(event.session, SETTINGS)
+        self._views.settle(event.session, SETTINGS)
 
     def remember(self, event: PageEvent) -> Update:
         """Add the text selected in a reply to the user's notes."""
@@ -443,11 +411,12 @@ class PresetHandlers(HandlerGroup):
         said = _(
             "Added to your notes, which the model sees in every chat. You can change them in Chat settings."
         )
-        return {about: users.notes(event.user)} | self._views.tell(event.session, status.notice(said))
+        self._views.tell(event.session, status.notice(said))
+        return {about: users.notes(event.user)}
 
     def bring_back(self, event: PageEvent) -> Update:
         """Restore the settings of a chat that is not stored yet, after the page was loaded again."""
-        stored, settings = event.session.conversation, chat_settings.noted(event.text)
+        stored, settings = event.session.screen.conversation, chat_settings.noted(event.text)
         if stored is not None or settings is None:
             return {}
         presets = self._service.presets.all(event.user)
@@ -477,7 +446,7 @@ class PresetHandlers(HandlerGroup):
 
     def _done(self, event: PageEvent, settings: ChatSettings, *, fields: bool = False) -> Update:
         """Store the settings as `_let` does, and clear the remark about an earlier failure."""
-        event.session.remark = ""
+        event.session.show(remark="")
         event.session.settings_seen = self._service.changes.settings_changed(event.user)
         return self._let(event, settings, fields=fields)
 
@@ -486,11 +455,10 @@ class PresetHandlers(HandlerGroup):
         session, chat = event.session, chat_settings.number(event.controls.shown)
         if chat:
             chat_settings.keep(self._service, session, chat, settings)
-        if chat != (session.conversation or 0):
+        if chat != (session.screen.conversation or 0):
             return {}
         presets = self._service.presets.all(event.user)
-        drawn = chat_settings.drawn(self._parts.settings, presets, settings, fields=fields, stored=bool(chat))
-        return drawn | self._views.live(session)
+        return chat_settings.drawn(self._parts.settings, presets, settings, fields=fields, stored=bool(chat))
 
 
 class DocumentHandlers(HandlerGroup):
@@ -507,19 +475,15 @@ class DocumentHandlers(HandlerGroup):
         }
         for name, act in acts.items():
             self._page.on(name, partial(self.answer, act))
-        drawn = [settings.documents, settings.reading, self._parts.project]
-        self._page.on(
-            settings.reading.tick, lambda event: self._views.documents(event.session), outputs=drawn
-        )
+        self._page.on(settings.reading.tick, lambda event: None, outputs=[settings.reading])
 
-    def answer(self, act: Callable[[PageEvent], object], event: PageEvent) -> Update:
-        """Run `act`, and redraw the chat and its documents, with the error if there is one."""
-        said = ""
+    def answer(self, act: Callable[[PageEvent], object], event: PageEvent) -> None:
+        """Run `act`; if it fails, the reason is shown beside the documents."""
+        event.session.show(said_of_documents="")
         try:
             act(event)
         except (CorpusError, OwnerOnly, TicketExpired) as error:
-            said = status.error(str(error))
-        return self._views.everything(event.session) | self._views.documents(event.session, said)
+            event.session.show(said_of_documents=status.error(str(error)))
 
     def stop(self, event: PageEvent) -> None:
         """Stop reading documents: one that is not whole yet is removed."""
@@ -540,8 +504,10 @@ class DocumentHandlers(HandlerGroup):
 
     def _read(self, event: PageEvent, paths: Sequence[Path], *, ours: bool, to_project: bool = False) -> None:
         session, documents = event.session, self._service.documents
-        if to_project and session.project is not None:
-            documents.read(event.user, None, paths, to_project=True, ours=ours, project=session.project)
+        if to_project and session.screen.project is not None:
+            documents.read(
+                event.user, None, paths, to_project=True, ours=ours, project=session.screen.project
+            )
             return
         chat, shared = page_sessions.open_conversation(self._service, session), event.data.get("on")
         documents.read(event.user, chat, paths, to_project=bool(shared), ours=ours)

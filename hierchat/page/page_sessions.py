@@ -3,25 +3,21 @@
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import gradio as gr
 
-from hierchat.chat.comparison import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
 from hierchat.language import _, later
+from hierchat.page.screen import Attached, Screen
 from hierchat.page.templates import Macros
 from hierchat.store.records import Attachment
 
-PAGE = 100
-"""Conversations that the list takes in at a time."""
-DRAWN = 100
-"""Messages of a conversation that are drawn at first, the last ones: all of a long one would take the page minutes."""
 MOST_PAGES = 200
 """Pages that are known at a time; of more, those that asked for nothing for longest are forgotten."""
 UNKNOWN = -1
@@ -31,31 +27,12 @@ PLACE = ("place", 0)
 PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
 """Characters of attached files that are kept for pages that may be loaded again; beyond, the oldest go."""
-_DIGITS = 18
-"""Digits of a number that SQLite can hold."""
 _STRAGGLERS = timedelta(minutes=1)
 """How long after its last event nothing of a closed page runs any more."""
 
 
 class Stale(Exception):
     """Raised for a page that this process does not know: the program was restarted, or the browser slept for long."""
-
-
-@dataclass(slots=True)
-class Attached:
-    """File that will be sent with the next message."""
-
-    key: str
-    """Chosen by the page, which asks for it by that name when it was loaded again."""
-    name: str
-    file: Attachment | None = None
-    pasted: bool = False
-    tokens: int | None = None
-    more: bool = False
-    counted_by: str = ""
-    """The model whose tokens these are."""
-    step: int = 0
-    """Number of the click that chose it: files arrive in any order and stand in that of their steps."""
 
 
 class KeptFiles:
@@ -89,18 +66,21 @@ class KeptFiles:
             for key in [key for key in self._files if key[0] == user_id]:
                 del self._files[key]
 
-    def back(self, user_id: int, attached: list[Attached], files: Sequence[Attachment]) -> None:
-        """Attach files of a message that is not sent after all again, before what is `attached`."""
-        again = [Attached(secrets.token_hex(16), file.name, file, file.name == PASTED) for file in files]
+    def back(self, user_id: int, chat: int, files: Sequence[Attachment]) -> list[Attached]:
+        """Return the files of a message that is not sent after all, to be attached to that chat again."""
+        again = [
+            Attached(secrets.token_hex(16), file.name, chat, file, pasted=file.name == PASTED)
+            for file in files
+        ]
         for one in again:
             self.keep(user_id, one)
-        attached[:0] = again
+        return again
 
     def _size(self) -> int:
         return sum(len(one.file.text) for one in self._files.values() if one.file)
 
 
-class PageScreen:
+class DrawnPage:
     """Content of one page: the HTML of each element by its id, and values for the page's script by name."""
 
     def __init__(self) -> None:
@@ -129,7 +109,7 @@ class PageScreen:
 
 @dataclass(slots=True)
 class Session:
-    """State of one open page, in this process only."""
+    """One open page, in this process only: what it shows, and how far that is drawn."""
 
     key: str = ""
     """By which Gradio knows the page."""
@@ -137,123 +117,100 @@ class Session:
     """Whose page it is; 0 until it is loaded."""
     name: str = ""
     gone: bool = False
-    conversation: int | None = None
-    """The conversation on the screen; replies may go on in others."""
-    project: int | None = None
-    """The project in which the next conversation begins;"""
-    unfolded: int | None = None
-    """that whose chats the list shows."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held by whatever handles an event of the page, or draws it: one after the other."""
+    screen: Screen = field(default_factory=Screen)
     clicks: dict[tuple[str, int], int] = field(default_factory=dict)
     """Number of the latest click, for a place (PLACE) and for each kind of change to each chat."""
-    panel: str = ""
-    screen: PageScreen = field(default_factory=PageScreen)
+    answered: str = ""
+    """Number of the latest request for a reply, and whether it was taken or refused."""
+    importing: threading.Event = field(default_factory=threading.Event)
+    """Set to stop the import that this page began."""
+    rests: bool = False
+    """Whether the page has let its stream go, and will open it again when somebody looks at it."""
+
     following: dict[ReplyInProgress, Callable[[Any], Any] | None] = field(default_factory=dict)
     """The replies in progress that this page asked for, or showed, and what draws each as it grows."""
     reply: ReplyInProgress | None = None
     """The one that the screen shows."""
-    compared: ReplyInProgress | None = None
-    """The comparison that has ended on the screen, until something else is shown."""
     begun: int = 0
     """How many replies this page has followed from its screen."""
-    answered: str = ""
-    """Number of the latest request for a reply, and whether it was taken or refused."""
-    note: str = ""
-    """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
-    seen: int = UNKNOWN
-    """The count of the user's news (store.changes) that the whole screen shows at least."""
-    list_seen: int = UNKNOWN
-    """The count of the user's news (store.changes) that the list of chats shows; UNKNOWN: draw the list."""
-    thread_seen: int = 0
-    """The count of the user's news when the conversation on the screen was drawn."""
-    incognito: bool = False
-    """Whether the next conversation that this page begins is one."""
-    incognito_chat: int | None = None
-    removing: str = ""
-    """The model, or the text, that shall be removed, once that is confirmed."""
-    model_said: tuple[str, str] = ("", "")
-    """In Models: where the last button's answer stands (a model's name, or a part of the view), and that as HTML."""
-    models_detailed: set[str] = field(default_factory=set)
-    """Models whose details were opened."""
-    models_here: set[str] = field(default_factory=set)
-    """Models on this machine when they were listed last."""
-    models_by: str = ""
-    """The column that the models are sorted by, behind a minus from its end."""
-    pair: Pair = field(default_factory=lambda: USUAL)
-    listed: int = PAGE
-    drawn: int = DRAWN
-    until: int | None = None
-    """The last message that is drawn; None: that of the conversation."""
-    marked: set[int] = field(default_factory=set)
-    detailed: set[int] = field(default_factory=set)
-    """Replies whose details were opened."""
-    sources_by: str = ""
-    """The model that was loaded when the thread was drawn last; empty: none was."""
-    attached: dict[int, list[Attached]] = field(default_factory=dict)
-    """Conversation (0: a new one) -> files for its next message."""
-    shown: set[int] = field(default_factory=set)
-    restored: bool = False
-    """Whether the page has asked for the files that it had before it was loaded again."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
-    archived: bool = False
-    undo: str = ""
-    deleted_open: bool = False
-    """Whether the chat that was deleted last was on the screen, and nothing else was opened since."""
-    picked: str = ""
-    """The model that was loaded, or coming, when the page's picker was drawn."""
+
+    page: DrawnPage = field(default_factory=DrawnPage)
+    drawn: Screen = field(default_factory=Screen)
+    """The screen as it was drawn last: a page goes back to it from what cannot be drawn."""
+    drawn_from: dict[str, object] = field(default_factory=dict)
+    """For each part of the page, the values from which it was drawn last."""
+    seen: tuple[str, int] = ("", UNKNOWN)
+    """The model, and the count of the user's news (store.changes), at the last look for what changed."""
+    model_looks: int = 0
+    """How often the page asked how far a model is, or changed something about one."""
+    model_busy: int = -2
+    """The last of these looks at which a model was loaded or downloaded."""
+    models_here: frozenset[str] = frozenset()
+    """Models on this machine when they were listed last."""
     titled: int = 0
     """How many titles of models the list has shown."""
-    query: str = ""
-    remark: str = ""
-    """How a reply ended while its conversation was not on the screen."""
-    about: str = ""
-    """What the note or the remark is about; empty where that cannot be settled."""
+    settings_of: int | None = UNKNOWN
+    """The conversation whose settings the panel shows; None: one that is not stored yet."""
+    settings_seen: int = 0
+    """The count of the user's news when settings and presets were drawn, or changed here."""
     pending: dict[Any, Any] = field(default_factory=dict)
     """Values of Gradio's controls that the page has to fetch."""
     fetch: int = 0
     """Number of values that the stream asked the page to fetch."""
-    rests: bool = False
-    """Whether the page has let its stream go, and will open it again when somebody looks at it."""
     given: dict[Any, Any] = field(default_factory=dict)
     """Last value of each control that users cannot change."""
-    settings_seen: int = 0
-    """The count of the user's news when settings and presets were drawn, or changed here."""
-    settings_of: int | None = UNKNOWN
-    """The conversation whose settings the panel shows; None: one that is not stored yet."""
-    importing: threading.Event = field(default_factory=threading.Event)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    """Held by whatever handles an event of the page, or draws its screen: one after the other."""
+
+    def show(self, **changes: Any) -> None:
+        """Change what the page shows: fields of its Screen. The page's writer draws it."""
+        with self.lock:
+            self.screen = replace(self.screen, **changes)
+
+    def leave(self, **changes: Any) -> None:
+        """Show another place, without what belonged to the one before."""
+        with self.lock:
+            self.screen = replace(self.screen.left(), **changes)
 
     def follow(self, reply: ReplyInProgress) -> None:
         """Draw a reply from now on, and its end, wherever the page goes meanwhile."""
-        if reply not in self.following and reply.conversation_id == self.conversation:
+        if reply not in self.following and reply.conversation_id == self.screen.conversation:
             self.begun += 1
-            self.compared = None
+            self.show(compared=None)
         self.following.setdefault(reply, None)
 
-    def release(self, files: Sequence[Attached]) -> None:
-        """Remove files that are sent, or taken away, from where they are attached."""
-        keys = {file.key for file in files}
-        for held in self.attached.values():
-            held[:] = [file for file in held if file.key not in keys]
+    def attach(self, file: Attached) -> None:
+        """Attach a file, in the order of the clicks that chose them."""
+        with self.lock:
+            self.show(attached=tuple(sorted([*self.screen.attached, file], key=lambda one: one.step)))
 
-    @property
-    def files(self) -> list[Attached]:
-        """Return the files for the next message of the open conversation."""
-        return self.attached.get(self.conversation or 0, [])
+    def renew(self, file: Attached) -> bool:
+        """Replace an attached file by its new state, in the chat where it is now; False if it was taken away."""
+        with self.lock:
+            attached = self.screen.attached
+            self.show(
+                attached=tuple(
+                    replace(file, chat=one.chat) if one.key == file.key else one for one in attached
+                )
+            )
+        return any(one.key == file.key for one in attached)
 
-    def take(self, key: str) -> list[Attached]:
-        """Remove the file with this key from where it is attached, and return it."""
-        taken = [file for held in self.attached.values() for file in held if file.key == key]
-        self.release(taken)
-        return taken
+    def release(self, keys: Collection[str]) -> list[Attached]:
+        """Take away files that are sent or removed, by their keys; return them."""
+        with self.lock:
+            attached = self.screen.attached
+            self.show(attached=tuple(one for one in attached if one.key not in keys))
+        return [one for one in attached if one.key in keys]
 
     def gone_from(self, conversation: int) -> None:
         """Note that a chat is gone. If the page shows it, its unsent files go to the next new chat."""
-        files = self.attached.pop(conversation, [])
-        if conversation == self.conversation:
-            self.conversation = self.until = self.compared = None
-            self.attached.setdefault(0, [])[:0] = files
+        open_here, attached = conversation == self.screen.conversation, self.screen.attached
+        kept = (replace(one, chat=0) if one.chat == conversation else one for one in attached)
+        self.show(attached=tuple(one for one in kept if open_here or one.chat != conversation))
+        if open_here:
+            self.show(conversation=None, until=None, compared=None)
 
     @property
     def step(self) -> int:
@@ -265,14 +222,6 @@ class Session:
         last = self.clicks.get(kind, 0)
         self.clicks[kind] = max(step, last)
         return 0 < step < last
-
-    def leave(self) -> None:
-        """Reset what belongs to the screen, which is about to change."""
-        self.remark = self.note = self.about = self.panel = self.removing = ""
-        self.compared = None
-        self.model_said = ("", "")
-        self.drawn, self.until = DRAWN, None
-        self.deleted_open = False
 
 
 class Sessions:
@@ -321,8 +270,8 @@ class Sessions:
         """Return whether a page with an open stream shows a conversation: one that was just closed does not."""
         shown = (user_id, conversation_id)
         with self._lock:
-            pages = [one for one in self._sessions.values() if one.screen.streams]
-        return any((one.user, one.conversation) == shown for one in pages)
+            pages = [one for one in self._sessions.values() if one.page.streams]
+        return any((one.user, one.screen.conversation) == shown for one in pages)
 
 
 def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
@@ -340,31 +289,28 @@ incognito_line = Macros("page.html").incognito
 
 def open_conversation(service: ChatService, session: Session) -> int:
     """Return the id of the conversation on the screen; a new one is stored from now on, incognito if that is on."""
-    if session.conversation is None:
-        incognito, session.incognito = session.incognito, False
-        chat = service.chats.create(session.user, incognito=incognito, project=session.project)
-        session.conversation = chat
-        session.incognito_chat = chat if incognito else session.incognito_chat
-        session.settings_of = session.conversation  # what the panel shows becomes its settings
-    return session.conversation
-
-
-def from_address(query: Mapping[str, str]) -> tuple[int, str]:
-    """Return the chat and the panel that a page's address names; 0 and "" for none."""
-    chat = query.get("c", "")
-    return int(chat) if chat.isdecimal() and len(chat) <= _DIGITS else 0, query.get("view", "")
+    screen = session.screen
+    if screen.conversation is not None:
+        return screen.conversation
+    chat = service.chats.create(session.user, incognito=screen.incognito, project=screen.project)
+    incognito = chat if screen.incognito else screen.incognito_chat
+    session.show(conversation=chat, incognito=False, incognito_chat=incognito)
+    session.settings_of = chat  # what the panel shows becomes its settings
+    return chat
 
 
 def read_ahead(service: ChatService, session: Session) -> None:
     """Let the model read ahead for the next question of this page, unless it is for a new incognito chat."""
-    if session.incognito:
+    screen = session.screen
+    if screen.incognito:
         return
-    files = [one.file for one in session.files if one.file]
-    service.read_ahead(NextQuestion(session.user, session.conversation, session.project, files))
+    files = [one.file for one in screen.files if one.file]
+    service.read_ahead(NextQuestion(session.user, screen.conversation, screen.project, files))
 
 
 def end_incognito(service: ChatService, session: Session) -> None:
     """Erase the incognito conversation that the page has left, if it has. Does not wait for it."""
-    if session.incognito_chat is not None and session.incognito_chat != session.conversation:
-        ended, session.incognito_chat = session.incognito_chat, None
+    ended = session.screen.incognito_chat
+    if ended is not None and ended != session.screen.conversation:
+        session.show(incognito_chat=None)
         service.chats.end_incognito(session.user, ended)

@@ -1,16 +1,16 @@
 """Handle the composer: events that write a reply (send, again, edit, continue, compare), files, messages that wait.
 
 A reply is written below the page (chat/in_progress.py), at most one in each conversation. A page follows those that it
-asked for, and those in conversations that it shows (following.py)."""
+asked for, and those in conversations that it shows (writer.py)."""
 
 import base64
 import binascii
 import re
 import threading
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,8 @@ from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import PageEvent, fields, of_type, parsed, whole
 from hierchat.page.guard import EACH, HandlerGroup, Remark
-from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, open_conversation, read_ahead
+from hierchat.page.page_sessions import PASTED, Session, open_conversation, read_ahead
+from hierchat.page.screen import PAGE, Attached
 from hierchat.page.views import Update
 from hierchat.runtime.template import PromptError
 from hierchat.store import NotFound, StoreError
@@ -31,7 +32,6 @@ from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, wi
 MOST_FILES = 20
 _REMEMBERED = 1_000
 """Requests, of all pages, that a page which was loaded again may ask about."""
-Drawing = Callable[[], Update]
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
 _KEY = re.compile(r"[0-9a-f]{32}")
@@ -60,21 +60,20 @@ class ReplyHandlers(HandlerGroup):
         self._page.on("hc_asked", self.asked, outputs=[], **EACH)
         self._page.on("hc_tool", self.answer_call, outputs=[], apart=True)
 
-    def _ask_on(self, trigger: str, handler: Callable[[PageEvent], Drawing], *, keeps: bool = False) -> None:
-        """Connect a handler that asks for a reply, and returns what draws it. The page waits until that was taken or
-        refused (buttons.js); what is refused is in the box then, if the page `keeps` it."""
+    def _ask_on(self, trigger: str, handler: Callable[[PageEvent], None], *, keeps: bool = False) -> None:
+        """Connect a handler that asks for a reply. The page waits until that was taken or refused (buttons.js); what
+        is refused is in the box then, if the page `keeps` it."""
 
-        def acknowledged(event: PageEvent) -> Update:
+        def acknowledged(event: PageEvent) -> None:
             session, answer = event.session, "refused"
             try:
-                draw = handler(event)
+                handler(event)
                 answer = "taken"
                 self._taken.append((event.user, event.step))
             except NotFound:
-                return self._views.missing(session, kept=keeps)
+                self._views.missing(session, kept=keeps)
             finally:
                 session.answered = f"{event.step} {answer}"
-            return draw()
 
         self._page.on(trigger, acknowledged, [self._parts.controls], **EACH)
 
@@ -83,13 +82,13 @@ class ReplyHandlers(HandlerGroup):
         answer = "taken" if (event.user, event.step) in self._taken else "refused"
         event.session.answered = f"{event.step} {answer}"
 
-    def send(self, event: PageEvent) -> Drawing:
+    def send(self, event: PageEvent) -> None:
         """Send the text of the box to the open conversation, or queue it behind its reply in progress."""
         session, user, text = event.session, event.user, event.text
-        attached = list(session.files)
+        attached = session.screen.files
         files = [one.file for one in attached if one.file]
         if not text.strip() and not attached:
-            return dict
+            return
         if len(files) < len(attached):
             raise Remark(
                 _("A file is still being read. Send the message when that is done."), FILES, notice=True
@@ -102,17 +101,17 @@ class ReplyHandlers(HandlerGroup):
         except PromptError as error:  # before anything is stored, and without waiting for a turn
             raise Remark(str(error), LENGTH) from error
         reply = self._question(session, self._below(session), text, event.controls.compare, files)
-        return self._ask(session, reply, settings, attached, waits=True)
+        self._ask(session, reply, settings, attached, waits=True)
 
-    def example(self, event: PageEvent) -> Drawing:
+    def example(self, event: PageEvent) -> None:
         session = event.session
         settings = chat_settings.taken(self._service, event)
         if self._views.now(session) is not None:
-            return dict
+            return
         reply = self._question(session, self._below(session), event.text, event.controls.compare)
-        return self._ask(session, reply, settings)
+        self._ask(session, reply, settings)
 
-    def edit(self, event: PageEvent) -> Drawing:
+    def edit(self, event: PageEvent) -> None:
         """Send a new version of a question: a sibling of the old one."""
         session = event.session
         if self._views.now(session) is not None:
@@ -123,9 +122,9 @@ class ReplyHandlers(HandlerGroup):
             raise Remark(_(_GONE))
         files = [one for one in self._service.chats.attachments(event.user, edited.id) if not one.number]
         reply = self._question(session, edited.parent_id, event.text, event.controls.compare, files)
-        return self._ask(session, reply, settings)
+        self._ask(session, reply, settings)
 
-    def again(self, event: PageEvent) -> Drawing:
+    def again(self, event: PageEvent) -> None:
         """Write another reply to the same question; with the seed of the reply that the event names, if any."""
         session, user = event.session, event.user
         settings = chat_settings.taken(self._service, event)
@@ -138,9 +137,9 @@ class ReplyHandlers(HandlerGroup):
             made = reply_settings(settings.sampling)
             return self._service.regenerate(user, question.id, made, stop, seed_of=seed_of)
 
-        return self._go_on(session, reply, start)
+        self._go_on(session, reply, start)
 
-    def resume(self, event: PageEvent) -> Drawing:
+    def resume(self, event: PageEvent) -> None:
         """Continue the reply at the end of the open conversation, which was cut."""
         session = event.session
         more = int(chat_settings.taken(self._service, event).sampling["max_new_tokens"])
@@ -149,18 +148,16 @@ class ReplyHandlers(HandlerGroup):
             raise Remark(_(_GONE))
         cut = path[-1]
         reply = self._in_progress(session, cut.conversation_id, below=cut.parent_id, resumed=cut.text)
-        return self._go_on(
-            session, reply, lambda stop: self._service.resume(reply.user_id, cut.id, more, stop)
-        )
+        self._go_on(session, reply, lambda stop: self._service.resume(reply.user_id, cut.id, more, stop))
 
     def answer_call(self, event: PageEvent) -> None:
         """Pass on the user's answer to a tool's call that waits: once, chat or no."""
         self._service.tools.answer(event.user, event.id, event.text)
 
     def _path(self, session: Session) -> list[Message]:
-        if session.conversation is None:
+        if session.screen.conversation is None:
             return []
-        return self._service.chats.messages(session.user, session.conversation)
+        return self._service.chats.messages(session.user, session.screen.conversation)
 
     def _on_path(self, session: Session, message: int) -> Message:
         """Return a message of the open conversation. Raises Remark if it is not there any more."""
@@ -171,9 +168,9 @@ class ReplyHandlers(HandlerGroup):
 
     def _below(self, session: Session) -> int | None:
         """Return the id of the open conversation's last message; None if there is none."""
-        if session.conversation is None:
+        if session.screen.conversation is None:
             return None
-        return self._service.chats.last_message(session.user, session.conversation)
+        return self._service.chats.last_message(session.user, session.screen.conversation)
 
     def _in_progress(self, session: Session, conversation: int, **more: Any) -> ReplyInProgress:
         on_screen = partial(self._page.sessions.show, session.user, conversation)
@@ -194,7 +191,7 @@ class ReplyHandlers(HandlerGroup):
         attached: Sequence[Attached] = (),
         *,
         waits: bool = False,
-    ) -> Drawing:
+    ) -> None:
         """Send a question and its files. `waits`: if a reply is being written in this chat, the question waits for its
         end; otherwise Remark is raised then. Also raises what the store raises. After an error, nothing was sent."""
 
@@ -203,7 +200,7 @@ class ReplyHandlers(HandlerGroup):
                 chat_settings.keep(self._service, session, reply.conversation_id, settings)
             made = reply_settings(settings.sampling)
             if reply.compared:
-                return self._service.compare(reply.user_id, reply.question, made, stop, session.pair)
+                return self._service.compare(reply.user_id, reply.question, made, stop, session.screen.pair)
             return self._service.send(reply.user_id, reply.question, made, stop)
 
         try:
@@ -215,9 +212,10 @@ class ReplyHandlers(HandlerGroup):
             raise
         if not begun and not waits:
             raise Remark(_(_STAYS), notice=True)
-        session.release(attached)
+        session.release({one.key for one in attached})
         self._page.kept.drop(session.user, attached)
-        return partial(self._begun, session, reply) if begun else partial(self._views.tray, session)
+        if begun:
+            self._begun(session, reply)
 
     def _discard(self, session: Session, conversation: int) -> None:
         """Remove a conversation that was begun for a question which could not be stored."""
@@ -226,20 +224,16 @@ class ReplyHandlers(HandlerGroup):
                 session.gone_from(conversation)
                 session.settings_of = None  # what the panel shows is for the next one
 
-    def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Drawing:
+    def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> None:
         """Begin a reply to what is stored already."""
         if not self._service.in_progress.begin(reply, start):
             raise Remark(_("A reply is still being written in this chat. Stop it first."), notice=True)
-        return partial(self._begun, session, reply)
+        self._begun(session, reply)
 
-    def _begun(self, session: Session, reply: ReplyInProgress) -> Update:
-        session.listed = PAGE  # a long list would slow each frame of the reply
-        session.remark = session.note = ""
-        session.until = None
+    def _begun(self, session: Session, reply: ReplyInProgress) -> None:
+        # A long list would slow each frame of the reply
+        session.show(listed=PAGE, remark="", note="", until=None)
         session.follow(reply)
-        with suppress(NotFound):  # the chat was deleted meanwhile: the reply's end says so
-            return self._views.everything(session)
-        return {}
 
 
 class AttachingHandlers(HandlerGroup):
@@ -258,106 +252,99 @@ class AttachingHandlers(HandlerGroup):
 
     def attach(self, event: PageEvent) -> None:
         """Read a file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""
-        session, views, data = event.session, self._views, event.data
-        key, name = data["key"], data["name"]
-        files = session.attached.setdefault(data["chat"], [])
-        if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
+        session, data = event.session, event.data
+        new = Attached(data["key"], data["name"], data["chat"], step=event.step)
+        there = [one for one in session.screen.attached if one.chat == new.chat]
+        if not _KEY.fullmatch(new.key) or len(there) >= MOST_FILES:
             raise Remark(_("A message takes up to {n} files. Remove one first.").format(n=MOST_FILES), FILES)
-        new = Attached(key, name, step=event.step)
-        with session.lock:
-            insort(files, new, key=lambda file: file.step)
-        event.show(partial(views.tray, session))
-        said: Callable[[], Update] = partial(views.settled, session, FILES)
+        session.attach(new)
+        event.draw()
         try:
-            self._read(new, data)
+            new = self._read(new, data)
+        except BaseException as error:
+            session.release({new.key})
+            if isinstance(error, Unreadable):
+                raise Remark(str(error), FILES) from error
+            raise
+        if session.renew(new):  # else it was removed meanwhile
             self._page.kept.keep(event.user, new)
+            self._views.settle(session, FILES)
             read_ahead(self._service, session)
-        except Unreadable as error:
-            said = partial(views.tell, session, status.error(str(error)), FILES)
-        finally:
-            if new.file is None and new in files:
-                files.remove(new)
-        event.show(lambda: views.tray(session) | said())
+        event.draw()
 
-    def detach(self, event: PageEvent) -> Update:
-        self._page.kept.drop(event.user, event.session.take(event.text))
-        return self._views.tray(event.session) | self._views.settled(event.session, FILES)
+    def detach(self, event: PageEvent) -> None:
+        self._page.kept.drop(event.user, event.session.release({event.text}))
+        self._views.settle(event.session, FILES)
 
     def inline(self, event: PageEvent, box: str) -> Update:
         """Move attached pasted text into the box, where it would have been."""
-        taken = event.session.take(event.text)
+        taken = event.session.release({event.text})
         self._page.kept.drop(event.user, taken)
         text = "".join(one.file.text for one in taken if one.file)
-        return self._views.tray(event.session) | {self._parts.box: box + text}
+        return {self._parts.box: box + text}
 
-    def again(self, event: PageEvent) -> Update:
+    def again(self, event: PageEvent) -> None:
         """Restore the files of a page that was loaded again, each in its chat."""
         session, kept, lost = event.session, self._page.kept, []
-        session.restored = True
+        session.show(restored=True)
         for one in parsed(event.text, list)[: 10 * MOST_FILES]:
             had = fields(of_type(one, dict))
             key, chat, pasted = had["key"], had["chat"], had.get("pasted")
             found = kept.find(event.user, key)
             if found is None and pasted is not None and _KEY.fullmatch(key):
-                self._read(found := Attached(key, PASTED), {"pasted": pasted})
+                found = self._read(Attached(key, PASTED), {"pasted": pasted})
                 kept.keep(event.user, found)
             if found is None:
                 lost.append(had["name"])
-            elif all(other.key != key for other in session.attached.setdefault(chat, [])):
-                session.attached[chat].append(found)
-        tray = self._views.tray(session)
-        if not lost:
-            return tray
-        sentence = plural(*_LOST, len(lost), names=", ".join(lost))
-        return tray | self._views.tell(session, status.notice(sentence), FILES)
+            elif all(other.key != key for other in session.screen.attached):
+                session.attach(replace(found, chat=chat))
+        if lost:
+            sentence = plural(*_LOST, len(lost), names=", ".join(lost))
+            self._views.tell(session, status.notice(sentence), FILES)
 
-    def show(self, event: PageEvent) -> Update:
+    def show(self, event: PageEvent) -> None:
         """Switch a sent file between its text and its name alone."""
         if self._views.now(event.session) is not None:
             raise Remark(_(status.LATER), notice=True)
-        event.session.shown ^= {event.id}
-        return self._views.conversation(event.session)
+        event.session.show(shown=event.session.screen.shown ^ {event.id})
 
     def edit_next(self, event: PageEvent, box: str) -> Update:
         """Move a waiting message back into the box, before the text there."""
         session = event.session
         one = self._service.in_progress.take_out(event.user, whole(event.text))
         if one is None:
-            return self._views.tray(session)  # it has just gone out
-        attached = session.attached.setdefault(session.conversation or 0, [])
-        self._page.kept.back(event.user, attached, one.files)
+            return {}  # it has just gone out
+        again = self._page.kept.back(event.user, session.screen.conversation or 0, one.files)
+        session.show(attached=(*again, *session.screen.attached))
         text = f"{one.text}\n\n{box}" if one.text and box.strip() else one.text or box
-        return self._views.tray(session) | {self._parts.box: text}
+        return {self._parts.box: text}
 
-    def cancel_next(self, event: PageEvent) -> Update:
+    def cancel_next(self, event: PageEvent) -> None:
         self._service.in_progress.take_out(event.user, whole(event.text))
-        return self._views.tray(event.session)
 
     def count(self, event: PageEvent) -> Update:
         """Count the tokens of the message in the box, and how many it may have; beside a reply being written."""
-        session, files = event.session, event.session.files
-        # One that is being read is drawn when it is read.
-        uncounted = any(file.file and file.tokens is None for file in files)
+        session = event.session
+        files = [one.file for one in session.screen.files if one.file]
         # As it will be sent: so the number is that of the error, if it is too long.
-        counted = self._service.tokens(with_files(event.text, [one.file for one in files if one.file]))
-        drawn = self._views.tray(session) if uncounted else {}  # counts them, too
+        counted = self._service.tokens(with_files(event.text, files))
         try:
             settings = chat_settings.taken(self._service, event)
         except InvalidSettings:
-            settings = self._service.chats.settings(event.user, session.conversation)
+            settings = self._service.chats.settings(event.user, session.screen.conversation)
         told = self._service.chats.system_prompt(event.user, settings)
         room = self._service.message_room(reply_settings(settings.sampling), told)
         if counted is None or room is None:
-            return {self._parts.count: ""} | drawn
+            return {self._parts.count: ""}
         if counted[0] <= room:
-            drawn |= self._views.settled(session, LENGTH)
-        return {self._parts.count: status.count_line(counted[0], room, counted[1])} | drawn
+            self._views.settle(session, LENGTH)
+        return {self._parts.count: status.count_line(counted[0], room, counted[1])}
 
-    def _read(self, new: Attached, sent: Mapping[str, Any]) -> None:
-        """Read an uploaded file or pasted text into `new`. Raises Unreadable."""
+    def _read(self, new: Attached, sent: Mapping[str, Any]) -> Attached:
+        """Return `new` with the uploaded file or pasted text, read. Raises Unreadable."""
         if (pasted := sent.get("pasted")) is not None:
-            new.pasted, new.name = True, PASTED
-            new.file = read(PASTED, pasted.encode("utf-8", "replace"))
+            file = read(PASTED, pasted.encode("utf-8", "replace"))
+            new = replace(new, pasted=True)
         elif sent.get("size", 0) > MOST_BYTES:  # the page did not even read it
             raise too_big(new.name, sent["size"])
         else:
@@ -366,6 +353,5 @@ class AttachingHandlers(HandlerGroup):
             except binascii.Error as error:
                 said = _("{name} could not be read by the browser. Attach files, no folders.")
                 raise Unreadable(said.format(name=new.name)) from error
-            new.file = read(new.name, raw)
-            new.name = new.file.name
-        self._views.count(new)
+            file = read(new.name, raw)
+        return self._views.counted(replace(new, name=file.name, file=file))

@@ -76,7 +76,7 @@ class PageStreams:
             with suppress(RuntimeError):  # the server has ended
                 loop.call_soon_threadsafe(moved.set)
 
-        session.screen.streams.add(wake)
+        session.page.streams.add(wake)
         sent: Mapping[str, str] = {}
         try:
             for number in count(1):
@@ -84,7 +84,7 @@ class PageStreams:
                 await to_thread.run_sync(self._page.catch_up, session, limiter=self._threads)
                 if session.gone:
                     return
-                parts = session.screen.parts
+                parts = session.page.parts
                 if news := changes(sent, parts):
                     yield ServerSentEvent(json.dumps(news), id=str(number), retry=AGAIN_MS)
                 sent = parts
@@ -94,11 +94,11 @@ class PageStreams:
                         await moved.wait()
                     waiting = not moved.is_set() and not self._page.behind(session)
         finally:
-            session.screen.streams.discard(wake)
+            session.page.streams.discard(wake)
             loop.call_later(LEFT_SECONDS, loop.run_in_executor, None, self._close, session, loop)
 
     def _close(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
-        if session.screen.streams:
+        if session.page.streams:
             return
         if session.rests:
             session.rests = False

@@ -1,16 +1,17 @@
-"""Draw what happens to a page by itself: replies that are written in its chats, and changes that other pages made."""
+"""Write a page: draw what it shows, after each of its events and when something happens by itself."""
 
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import date
 
-from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.frames import Arm
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.service import ChatService
 from hierchat.page import conversation, status
 from hierchat.page.components import Components
 from hierchat.page.conversation import GrowingReply
-from hierchat.page.page_sessions import UNKNOWN, Session
+from hierchat.page.page_sessions import Session, end_incognito
 from hierchat.page.views import Update, Views, deleted
 
 FIGURES_SECONDS = 0.5
@@ -18,108 +19,181 @@ FIGURES_SECONDS = 0.5
 DrawState = Callable[[State], Update]
 
 
-class Follower:
-    """Draws news of a page's screen. Runs while nothing else of that page does."""
+class Writer:
+    """Draws those parts of a page whose values changed. Runs while nothing else of that page does."""
 
     def __init__(self, service: ChatService, parts: Components, views: Views) -> None:
         self._service = service
         self._parts = parts
         self._views = views
+        self._pieces: dict[str, tuple[Callable[[Session], object], Callable[[Session], Update]]] = {
+            "account": (lambda session: session.name, views.account),
+            "model": (lambda session: (session.model_looks, service.model_status.name), views.model),
+            "list": (self._of_list, views.chats),
+            "heading": (self._of_heading, views.heading),
+            "middle": (self._of_middle, views.middle),
+            "documents": (self._of_documents, views.documents),
+            "tray": (self._of_tray, views.tray),
+            "live": (self._of_live, views.live),
+        }
+        """For each piece of the page, what gives the values it is drawn from, and what draws it."""
 
     def behind(self, session: Session) -> bool:
         """Return whether something changed since the page was drawn, without a look at the store."""
-        now, count = self._service.model_status.name, self._service.changes.count(session.user)
-        changed = session.picked != now or session.seen != count or session.list_seen == UNKNOWN
-        return changed or session.gone or not session.screen.parts
+        return session.seen != self._news(session) or session.gone or not session.page.parts
 
-    def news(self, session: Session) -> Update:
-        """Draw what changed since the last look: ends of replies, then the store's news, then the growing reply."""
-        if not session.screen.parts:
-            return self._views.whole(session)
-        now = self._views.now(session)
-        if now is not None and now not in session.following:
-            session.follow(now)
+    def write(self, session: Session) -> Update:
+        """Draw what differs from what was drawn last. Raises what the store raises; then nothing counts as drawn."""
+        news = self._news(session)
+        self._follow(session)
+        if session.seen != news:
+            self._leave_what_is_gone(session)
+        end_incognito(self._service, session)
+        self._count_tokens(session)
+        session.reply = self._on_screen(session)
         update: Update = {}
+        before = session.drawn_from if session.page.parts else {}
+        after = {name: values(session) for name, (values, _draw) in self._pieces.items()}
+        for name, (_values, draw) in self._pieces.items():
+            if name not in before or before[name] != after[name]:
+                update |= draw(session)
+        update |= self._views.context(session) | self._growing(session) | self._views.settings(session)
+        session.drawn, session.drawn_from, session.seen = session.screen, after, news
+        return update
+
+    def _news(self, session: Session) -> tuple[str, int]:
+        return self._service.model_status.name, self._service.changes.count(session.user)
+
+    def _of_list(self, session: Session) -> object:
+        """Return what the list is drawn from. Which chat is open, the page's script marks in it (list.js)."""
+        screen, user = session.screen, session.user
+        writing = [one.conversation_id for one in self._service.in_progress.all_of(user)]
+        shown = (screen.query, screen.listed, screen.archived, screen.unfolded, screen.undo)
+        return self._service.changes.count(user), writing, session.models_here, date.today(), shown
+
+    def _of_heading(self, session: Session) -> object:
+        screen = session.screen
+        place = screen.panel, screen.conversation, screen.project, screen.incognito, screen.incognito_chat
+        return self._service.changes.count(session.user), place
+
+    def _of_middle(self, session: Session) -> object:
+        screen, reply, now = session.screen, session.reply, self._service.model_status
+        if screen.panel:
+            return screen.panel, screen.visit
+        sources = screen.marked and now.phase == "ready" and now.name
+        writing = reply and (reply.number, reply.above, getattr(reply.latest, "phase", "") == "calling")
+        return (
+            screen.conversation, self._service.changes.changed(session.user, screen.conversation), writing, sources,
+            screen.drawn, screen.until, screen.marked, screen.detailed, screen.shown, screen.compared is None,
+        )  # fmt: skip
+
+    def _of_documents(self, session: Session) -> object:
+        screen, now = session.screen, self._views.reading(session)
+        reading = now and (now.done, now.name, len(now.unread), now.ended.is_set())
+        place = screen.conversation, screen.project, screen.said_of_documents
+        return self._service.changes.count(session.user), place, reading
+
+    def _of_tray(self, session: Session) -> object:
+        waiting = [one.number for one in self._service.in_progress.waiting(session.user)]
+        return session.screen.conversation, session.screen.attached, session.screen.restored, waiting
+
+    def _of_live(self, session: Session) -> object:
+        screen, replies = session.screen, self._service.in_progress.all_of(session.user)
+        phases = [(one.number, getattr(one.latest, "phase", "")) for one in replies]
+        return (
+            self._service.changes.count(session.user),
+            screen.conversation,
+            screen.note,
+            screen.remark,
+            phases,
+        )
+
+    def _leave_what_is_gone(self, session: Session) -> None:
+        """Leave a chat and a project that were deleted, here or on another page, and note that the chat is read."""
+        user, screen = session.user, session.screen
+        if screen.conversation is not None:  # its reply may have come while the page's stream was cut
+            self._service.chats.mark_read(user, screen.conversation)
+            if not self._service.chats.has(user, screen.conversation):
+                self._views.missing(session, kept=False)
+        if screen.project is not None and self._views.project(session) is None:
+            session.show(project=None)
+        if screen.archived and not self._service.chats.count_archived(user):
+            session.show(archived=False)
+
+    def _count_tokens(self, session: Session) -> None:
+        for file in session.screen.files:
+            if (counted := self._views.counted(file)) is not file:
+                session.renew(counted)
+
+    def _follow(self, session: Session) -> None:
+        """Follow the reply on the screen, and no longer those that have ended."""
+        now = self._views.now(session)
+        if now is not None:
+            session.follow(now)
         for reply in [one for one in session.following if one.wait(0)]:
             del session.following[reply]
-            update |= self._ended(session, reply)
-        if any(one is not now and one.conversation_id == session.conversation for one in session.following):
-            return update  # it ends at this moment, and then wakes the page again
-        update |= self._changed(session)
+            self._end(session, reply)
+
+    def _on_screen(self, session: Session) -> ReplyInProgress | None:
+        """Return the reply that the screen shows. One whose end this page has not drawn is still in progress here."""
+        ending = (one for one in session.following if one.conversation_id == session.screen.conversation)
+        reply = self._views.now(session) or next(ending, None)
+        if reply is not None:
+            self._views.window(session, reply)
+        return reply
+
+    def _growing(self, session: Session) -> Update:
+        """Draw the replies that this page follows, as far as they have come."""
+        update: Update = {}
         for reply, draw in list(session.following.items()):
             if (state := reply.latest) is not None:
                 session.following[reply] = draw = draw or self._drawing(session, reply)
                 update |= draw(state)
         return update
 
-    def _changed(self, session: Session) -> Update:
-        """Draw what was changed in the store, here or on another page."""
-        user, views, changes = session.user, self._views, self._service.changes
-        update = views.model(session) if session.picked != self._service.model_status.name else {}
-        if session.seen == (count := changes.count(user)) and session.list_seen != UNKNOWN:
-            return update
-        shown = session.conversation
-        if shown is not None:  # its reply may have come while the page's stream was cut
-            self._service.chats.mark_read(user, shown)
-        if session.list_seen != count:
-            update |= views.chats(session)
-        update |= views.settings_news(session)
-        if shown is not None and not self._service.chats.has(user, shown):
-            return update | views.missing(session, kept=False)
-        if changes.changed(user, shown) > session.thread_seen:
-            update |= views.conversation(session)
-        else:
-            update |= views.heading(session) | views.live(session) | views.tray(session)
-        session.seen = count
-        return update
-
     def _drawing(self, session: Session, reply: ReplyInProgress) -> DrawState:
         """Return a function that draws the states of a reply one after the other, its figures as often as can be
-        read; of one whose chat is not on the screen, whether it waits for an answer of the user."""
+        read; nothing of one whose chat is not on the screen."""
         p, words, sides = self._parts, GrowingReply(), defaultdict[Arm, GrowingReply](GrowingReply)
         seen: State | None = None
         phase, counted, above = "", 0.0, reply.above
 
+        def line() -> Update:
+            return {p.live: session.screen.note + self._views.line(reply)}
+
         def draw(state: State) -> Update:
             nonlocal seen, phase, counted, words, above
-            if state is seen:
+            if state is seen or session.screen.conversation != reply.conversation_id:
                 return {}
             seen = state
             news, phase = phase != getattr(state, "phase", ""), getattr(state, "phase", "")
-            if session.conversation != reply.conversation_id:
-                return self._views.live(session) if news else {}
-            line = {p.live: session.note + self._views.line(reply)}
             if reply.compared:
-                return self._views.columns(conversation.arms(state), sides) | line
-            if reply.above != above or (isinstance(state, Frame) and phase == "calling"):
+                return self._views.columns(conversation.arms(state), sides) | line()
+            if reply.above != above or phase == "calling":
                 above, words = reply.above, GrowingReply()
-                return self._views.conversation(session)
-            if places_ahead(state) is not None:
-                return line
+            if places_ahead(state) is not None or phase == "calling":
+                return line()
             update: Update = {p.growing: conversation.growing_reply(state, reply, words)}
             now = time.monotonic()
             if news or now - counted >= FIGURES_SECONDS:
-                update |= line | self._views.window(session, reply)
+                update |= line()
                 counted = now
             return update
 
         return draw
 
-    def _ended(self, session: Session, reply: ReplyInProgress) -> Update:
-        views, on_screen = self._views, session.conversation == reply.conversation_id
-        views.window(session, reply)
+    def _end(self, session: Session, reply: ReplyInProgress) -> None:
+        """Note how a reply ended."""
+        self._views.window(session, reply)
+        on_screen = session.screen.conversation == reply.conversation_id
         if on_screen or reply.trouble:
             # What another one had to say, which ended at the same time, stays.
-            session.note = ""
+            session.show(note="")
             if remark := self._remark(reply) or self._lesson(reply):
-                session.remark, session.about = status.closable(remark), ""
-        update = views.chats(session)
-        if not on_screen:
-            return update | views.live(session) | views.tray(session)
-        replaced = views.now(session) is not None  # by the reply to a message that waited
-        if reply.compared and reply.begun and not replaced:
-            session.compared = reply
-        return update | views.conversation(session)
+                session.show(remark=status.closable(remark), about="")
+        replaced = self._views.now(session) is not None  # by the reply to a message that waited
+        if on_screen and reply.compared and reply.begun and not replaced:
+            session.show(compared=reply)
 
     def _lesson(self, reply: ReplyInProgress) -> str:
         """Return the explanation that belongs to one of the user's first replies, and note that it was shown."""

@@ -15,7 +15,8 @@ from benchmarks.page.tab import Stream
 from hierchat.access import limits
 from hierchat.access.files import Files, files
 from hierchat.chat.in_progress import InProgress, ReplyInProgress
-from hierchat.page.page_sessions import Attached, KeptFiles
+from hierchat.page.page_sessions import KeptFiles
+from hierchat.page.screen import Attached
 from tests.isolation.conftest import Place, served, writing
 from tests.isolation.visitor import Visitor, defaults
 from tests.testing.raw import ask

@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from hierchat.chat.reading_ahead import NextQuestion
-from hierchat.page.page_sessions import Attached, KeptFiles
+from hierchat.page.page_sessions import KeptFiles
+from hierchat.page.screen import Attached
 from hierchat.store.records import Attachment
 from hierchat.texts.attachments import MOST_BYTES
 from tests.testing import browser as driving
@@ -175,7 +176,7 @@ def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(servi
 
 def test_only_so_much_is_kept_and_each_user_finds_his_own() -> None:
     kept = KeptFiles(most=10)
-    one, two = (Attached(key, key, Attachment(key, 6, "x" * 6)) for key in ("a", "b"))
+    one, two = (Attached(key, key, file=Attachment(key, 6, "x" * 6)) for key in ("a", "b"))
     kept.keep(1, one)
     assert kept.find(1, "a") is one
     assert kept.find(2, "a") is None

@@ -78,12 +78,12 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
     session = app.page_events.sessions.open("x")
     fresh.store.close()
     for function in filter(lambda one: one.fn is not None, app.fns.values()):
-        session.screen.forget()
+        session.page.forget()
         event = gr.EventData(None, {"id": 1, "text": "x"})
         answer = done(function.fn(request, event, *["x"] * len(function.inputs)))
         assert set(answer) <= set(function.outputs)
-        assert session.screen.parts.keys() >= {"step", "place"}
-    assert 'role="alert"' in session.screen.parts["hc-live"]
+        assert session.page.parts.keys() >= {"step", "place"}
+    assert 'role="alert"' in session.page.parts["hc-live"]
 
 
 def test_what_is_asked_of_a_page_comes_one_after_the_other(
@@ -138,10 +138,11 @@ def test_the_first_replies_of_a_user_show_once_what_drafts_do(fresh: FakeService
 def test_which_chats_the_pages_of_a_user_show() -> None:
     sessions = Sessions()
     page = sessions.open("a")
-    page.user, page.conversation = 1, 7
+    page.user = 1
+    page.show(conversation=7)
     assert (sessions.any_of(1), sessions.any_of(2)) == (True, False)
     assert not sessions.show(1, 7)  # it has no stream: it is not open yet, or was just closed
-    page.screen.streams.add(lambda: None)
+    page.page.streams.add(lambda: None)
     assert [sessions.show(*one) for one in ((1, 7), (2, 7), (1, 8))] == [True, False, False]
     assert sessions.close("a") is page
     assert (page.gone, sessions.any_of(1), sessions.show(1, 7)) == (True, False, False)
@@ -238,7 +239,9 @@ def test_a_chat_that_was_deleted_comes_back_to_the_screen_unless_something_else_
             visitor.press(opened[0], text=opened[-1])
         visitor.press("hc_restore", id=chat)
         assert visitor.place == place
-        assert visitor.app.page_events.sessions.find(visitor.key).conversation == (None if opened else chat)
+        assert visitor.app.page_events.sessions.find(visitor.key).screen.conversation == (
+            None if opened else chat
+        )
 
 
 def test_a_reply_that_ended_while_the_stream_of_its_page_was_cut_counts_as_read(service: FakeService) -> None:

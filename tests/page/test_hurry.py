@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Error, Route, expect
 
-from hierchat.page.views import Views
+from hierchat.page.page_sessions import Session
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store.records import Project
 from tests.page.stored import stored_chat
@@ -130,18 +130,18 @@ def test_nothing_of_the_old_chat_is_seen_on_the_way_to_a_new_one(
     chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However late the answer is."""
-    step, arrives = Views.step, threading.Event()
+    leave, arrives = Session.leave, threading.Event()
 
-    def late(*arguments: Any) -> dict[Any, Any]:
+    def late(session: Session, **changes: Any) -> None:
         arrives.wait(driving.PATIENCE_MS / 1e3)
-        return step(*arguments)
+        leave(session, **changes)
 
     chat.open()
     service.script.hold()
     chat.begin("Hello")
     memory, title = chat.page.locator("#hc-context"), chat.page.locator("#hc-title")
     expect(memory).to_contain_text("Memory of this chat")
-    monkeypatch.setattr(Views, "step", late)
+    monkeypatch.setattr(Session, "leave", late)
     chat.page.locator("#hc-new").click()
     expect(memory).to_be_hidden()
     expect(title).to_have_attribute("data-going", "New chat")

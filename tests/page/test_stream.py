@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from benchmarks.page.tab import Stream, Tab
-from hierchat.page.page_sessions import PageScreen
+from hierchat.page.page_sessions import DrawnPage
 from hierchat.page.stream import changes
 from tests.page.stored import stored_chat
 from tests.testing import browser as driving
@@ -41,7 +41,7 @@ def test_of_a_part_that_changed_only_the_change_is_told(
 
 
 def test_a_screen_wakes_its_streams_and_is_never_changed_in_place() -> None:
-    screen, woken = PageScreen(), []
+    screen, woken = DrawnPage(), []
     screen.streams.add(lambda: woken.append(1))
     before = screen.parts
     screen.put({"a": "b"})

@@ -129,7 +129,7 @@ class Visitor:
     def shows(self) -> Mapping[str, str]:
         """What came by the stream, by the id of an element or the name of a word."""
         session = self.app.page_events.sessions.find(self.key)
-        return session.screen.parts if session else {}
+        return session.page.parts if session else {}
 
     @property
     def place(self) -> str:

@@ -24,7 +24,7 @@ from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import MORE
 from hierchat.page.event_data import PageEvent
 from hierchat.page.guard import PageEvents, Remark
-from hierchat.page.page_sessions import UNKNOWN, Session
+from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.sidebar import moment
 from hierchat.page.templates import Macros
@@ -233,12 +233,13 @@ class ModelsPanel(Panel):
         """Sort the table by a column, or reverse it if it is sorted so already. The fastest models come first."""
         session, by = event.session, event.text
         first, reverse = (f"-{by}", by) if by == "speed" else (by, f"-{by}")
-        session.models_by = reverse if session.models_by == first else first
+        session.show(models_by=reverse if session.screen.models_by == first else first)
         return self._drawn(session)
 
     def details(self, event: PageEvent) -> Update:
         """Draw the details of a model, which the page has opened: those of all would take as long as the list."""
-        event.session.models_detailed.add(event.text)
+        screen = event.session.screen
+        event.session.show(models_detailed=screen.models_detailed | {event.text})
         return self._drawn(event.session)
 
     def choose(self, event: PageEvent, name: str) -> Update:
@@ -251,24 +252,19 @@ class ModelsPanel(Panel):
         # Gradio 6.31 reports one choice in a dropdown twice.
         if now.name != name or now.phase in ("none", "failed"):
             self._manager.load(name)
-        return sampled | self._views.model(event.session) | {self._parts.timer: gr.Timer(active=True)}
+        event.session.model_looks += 1
+        return sampled | {self._parts.timer: gr.Timer(active=True)}
 
     def poll(self, event: PageEvent) -> Update:
-        """Draw how far the model is, the list while it is open, and marked replies once their model is loaded."""
+        """Draw how far the model is, and the list while it is open."""
         return self._news(event.session, [self._list, self._found])
 
     def _news(self, session: Session, parts: Sequence[Any]) -> Update:
-        update = self._views.model(session)
-        # Looked at after the model, which may have ended the timer: so the list never misses the end.
-        if session.panel == self.name:
-            drawn = self._drawn(session)
-            update |= {part: drawn[part] for part in parts if part in drawn}
-        now = self._service.model_status
-        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
-            return update
-        if session.conversation is None or self._views.now(session) is not None:
-            return update
-        return update | {self._parts.thread: self._views.thread(session)}
+        session.model_looks += 1
+        if session.screen.panel != self.name:
+            return {}
+        drawn = self._drawn(session)
+        return {part: drawn[part] for part in parts if part in drawn}
 
     def _following(self, name: str, values: Sequence[Any]) -> Update:
         """Return an update to the named model's sampling, unless the sampling of the one before was changed."""
@@ -287,25 +283,27 @@ class ModelsPanel(Panel):
     def _answer_later(self, name: str, act: ModelAct, event: PageEvent) -> None:
         """Do what a button says beside the page's other events, and draw the result when it comes."""
         if name == "hc_model_add":
-            event.show(lambda: {self._added: status.waiting(_("Checking it…"))})
+            event.draw({self._added: status.waiting(_("Checking it…"))})
         self._do(name, act, event)
-        event.show(lambda: self._news(event.session, self.outputs))
+        with event.session.lock:
+            event.draw(self._news(event.session, self.outputs))
 
     def _do(self, name: str, act: ModelAct, event: PageEvent) -> None:
         session, text = event.session, event.text
-        session.removing = ""
+        session.show(removing="")
         place = _HUB if name.startswith("hc_hub_") else text.partition("|")[0]
         place = _FORM if name == "hc_model_add" else place
         if name not in _FOR_ALL and (why := self._refusal(session.user)):
-            if session.panel != self.name:  # pressed above or below a chat
+            if session.screen.panel != self.name:  # pressed above or below a chat
                 raise Remark(why)
-            session.model_said = ("", status.error(why))
+            session.show(model_said=("", status.error(why)))
             return
         try:
-            session.model_said = (place, act(text) or "")
-            session.removing = text if name == "hc_model_remove" else ""
+            session.show(
+                model_said=(place, act(text) or ""), removing=text if name == "hc_model_remove" else ""
+            )
         except ModelError as error:
-            session.model_said = (place, status.error(str(error)))
+            session.show(model_said=(place, status.error(str(error))))
 
     def _refusal(self, user_id: int) -> str:
         """Return the sentence why this user may not change models; empty if they may."""
@@ -319,19 +317,18 @@ class ModelsPanel(Panel):
             unmeasured, rows = manager.unmeasured, manager.rows(session.user)
         except ModelError as error:  # models.yaml was edited by hand
             return dict.fromkeys(self.outputs, "") | {self._said: status.error(str(error))}
-        session.models_detailed &= {row.name for row in rows}
-        if (here := {row.name for row in rows if row.state == "here"}) != session.models_here:
-            session.models_here, session.list_seen = here, UNKNOWN  # the list's dialog of projects names them
-        removing, (place, said) = session.removing, session.model_said
+        session.models_here = frozenset(row.name for row in rows if row.state == "here")
+        screen = session.screen
+        removing, (place, said) = screen.removing, screen.model_said
         self._seen = manager.failures
         may_change = not self._refusal(session.user)
         drawn = models(
             rows,
             Present(
                 manager.best(rows), self._service.model_status, may_change, unmeasured, said=(place, said),
-                detailed=session.models_detailed, removing=removing, frees=manager.frees(removing) if removing else 0,
+                detailed=screen.models_detailed, removing=removing, frees=manager.frees(removing) if removing else 0,
             ),
-            session.models_by,
+            screen.models_by,
         )  # fmt: skip
         elsewhere = place in (_FORM, _HUB) or any(row.name == place for row in rows)
         return {

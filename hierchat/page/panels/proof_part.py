@@ -53,7 +53,7 @@ class ProofPart(PanelPart):
             self._connections: _drawn.connections(attempts()),
             self._state: _drawn.proof(proving.last, doing, proving.trouble),
             self._prove: gr.update(visible=True, interactive=not doing),
-            self._timer: gr.update(active=bool(doing) and session.panel == "settings"),
+            self._timer: gr.update(active=bool(doing) and session.screen.panel == "settings"),
         }
 
 

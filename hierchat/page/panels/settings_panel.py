@@ -59,8 +59,8 @@ class LoginsPart(PanelPart):
             if self._log_ins and (ended := self._log_ins.end_of(event.text)):
                 name = _shown_name(ended)
                 told = _("The session of {name} has ended.").format(name=name)
-            said = {page.parts.live: status.closable(status.notice(told))}
-            return self.show(event.session) | said
+            page.views.tell(event.session, status.notice(told))
+            return self.show(event.session)
 
         page.on("hc_end_session", end, outputs=self.outputs)
 
@@ -173,7 +173,6 @@ class TransferPart(PanelPart):
         self.outputs = [self._state, self._out]
 
     def wire(self, page: PageEvents) -> None:
-        self._views = page.views
         page.on("hc_import", self.bring_in, outputs=[], slow=True, trigger_mode="multiple")
         page.on("hc_import_stop", lambda event: event.session.importing.set(), outputs=[], apart=True)
         page.on("hc_export", self.bring_out, outputs=[], slow=True, trigger_mode="multiple")
@@ -184,9 +183,9 @@ class TransferPart(PanelPart):
             importing = data.importing(user, paths)
             session.importing = importing.stop
             for _step in _now_and_then(importing):
-                event.show(lambda: {state: _transfer.importing(importing)})
+                event.draw({state: _transfer.importing(importing)})
         data.imported(user, importing)
-        event.show(lambda: {state: status.waiting(_("Reading them…"))} | self._views.chats(session))
+        event.draw({state: status.waiting(_("Reading them…"))})
         worth = ""
         if importing.stop.is_set():
             worth = _("Cancelled. What was imported stays, and the same file goes on from there.")
@@ -194,9 +193,9 @@ class TransferPart(PanelPart):
             tokens: int | None = None
             for tokens in _now_and_then(self._service.read_in(user)):
                 reading = _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
-                event.show(partial(dict, {state: status.waiting(reading)}))
+                event.draw({state: status.waiting(reading)})
             worth = self._worth(user, tokens)
-        event.show(lambda: {state: _transfer.outcome(importing, worth)} | self._views.chats(session))
+        event.draw({state: _transfer.outcome(importing, worth)})
 
     def bring_out(self, event: PageEvent) -> None:
         """Export one chat, all for 0, or a project with its own, as a file that the page downloads."""
@@ -219,14 +218,14 @@ class TransferPart(PanelPart):
             for count in _now_and_then(written):
                 if not wanted:
                     progress = _transfer.progress(_("Exporting chats"), count, count, total)
-                    event.show(partial(dict, {self._state: progress}))
+                    event.draw({self._state: progress})
             ticket = files.hold(place, event.session.name)
         except BaseException:
             files.remove(place)
             raise
         link = f'<a href="transfer/out/{ticket}" data-key="{KEY}"></a>'
         told = status.notice(_("{count} exported.").format(count=plural("{n:,} chat", "{n:,} chats", count)))
-        event.show(lambda: {self._out: link} | ({} if wanted else {self._state: told}))
+        event.draw({self._out: link} | ({} if wanted else {self._state: told}))
 
     def _worth(self, user: int, tokens: int | None) -> str:
         """Say how many tokens of imported chats can draft. `tokens`: None while no model is loaded here."""
@@ -408,9 +407,9 @@ class SettingsPanel(Panel):
     def _measure(self, session: Session) -> None:
         """Measure these files and folders, and draw their sizes in the open panel. 10,000 files take 0.1 s."""
         self._sizes = {path: size_of(path) for _name, path in self._where()}
-        self._page.show(
-            session, lambda: {self._places: self._places_drawn()} if session.panel == self.name else {}
-        )
+        with session.lock:
+            drawn = {self._places: self._places_drawn()} if session.screen.panel == self.name else {}
+            self._page.draw(session, drawn)
 
 
 def _choice(choices: Sequence[tuple[str, str]], label: str, elem_id: str) -> Any:
