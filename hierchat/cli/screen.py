@@ -30,7 +30,7 @@ _REST = 9.0
 """Time without drawing after each drawing, as a multiple of its duration, so that the model has nine tenths."""
 
 
-class Screen(Protocol):
+class TerminalScreen(Protocol):
     """Shows replies in the terminal, one after the other."""
 
     def show(self, frame: Frame) -> None:

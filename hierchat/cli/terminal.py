@@ -19,7 +19,15 @@ from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.cli.options import KEY_VARIABLE, ChatFlags, CommandError
-from hierchat.cli.screen import MarkdownScreen, PlainScreen, Screen, figures_line, record, say, wait_for_model
+from hierchat.cli.screen import (
+    MarkdownScreen,
+    PlainScreen,
+    TerminalScreen,
+    figures_line,
+    record,
+    say,
+    wait_for_model,
+)
 from hierchat.config import database_file
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI, read_catalogue
@@ -111,7 +119,9 @@ class TerminalChat:
         return path[-1].id if path else None
 
 
-def answer(chat: TerminalChat, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
+def answer(
+    chat: TerminalChat, text: str, files: Sequence[Attachment], screen: TerminalScreen | None
+) -> Frame:
     """Show the reply to a question as it is written, until Ctrl-C; return its last frame.
     Raises what keeps it from beginning, BrokenPipeError, and Ended."""
     stop, last = Event(), Frame("waiting")
@@ -127,7 +137,7 @@ def answer(chat: TerminalChat, text: str, files: Sequence[Attachment], screen: S
     return last
 
 
-def loop(chat: TerminalChat, screen: Screen, notes: Console) -> None:
+def loop(chat: TerminalChat, screen: TerminalScreen, notes: Console) -> None:
     """Read questions and answer them until the user leaves. Raises BrokenPipeError if standard output is closed."""
     while (text := read_message()) is not None:
         word = text.strip()
@@ -240,7 +250,7 @@ def _notes(plain: bool) -> Console:
     return Console(stderr=True, force_terminal=False if plain else None)
 
 
-def _screen(chat: TerminalChat, plain: bool) -> Screen:
+def _screen(chat: TerminalChat, plain: bool) -> TerminalScreen:
     out = Console()
     if plain or not out.is_terminal or out.is_dumb_terminal:
         return PlainScreen(sys.stdout, chat.settings.sampling.get("stop") or ())

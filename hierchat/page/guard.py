@@ -291,6 +291,11 @@ class HandlerGroup:
         self._parts = page.parts
         self._views = page.views
 
+    def _refuse_while_writing(self, session: Session, sentence: str = status.LATER) -> None:
+        """Raise Remark while a reply is written in the open chat."""
+        if self._views.now(session) is not None:
+            raise Remark(_(sentence), notice=True)
+
 
 def _language(request: gr.Request) -> str:
     """Return the language that a request's browser asks for; English for one without headers, as tests send."""

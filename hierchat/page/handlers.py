@@ -214,10 +214,6 @@ class PageHandlers(HandlerGroup):
                 remark=self._views.opening_remark(session), unfolded=project or session.screen.unfolded
             )
 
-    def _refuse_while_writing(self, session: page_sessions.Session) -> None:
-        if self._views.now(session) is not None:
-            raise Remark(_(status.LATER), notice=True)
-
 
 class ChatHandlers(HandlerGroup):
     """Handles the menu of a chat, and replies that the user edits."""
@@ -284,8 +280,7 @@ class ChatHandlers(HandlerGroup):
 
     def fork(self, event: PageEvent) -> None:
         session = event.session
-        if self._views.now(session) is not None:
-            raise Remark(_(status.LATER), notice=True)
+        self._refuse_while_writing(session)
         session.leave(conversation=self._service.chats.fork(event.user, event.id), archived=False)
         forked = status.notice(_("A copy of the chat up to that reply. The original stays as it was."))
         self._views.tell(session, forked)
@@ -299,8 +294,7 @@ class ChatHandlers(HandlerGroup):
 
     def edit_reply(self, event: PageEvent) -> None:
         """Store the user's version of a reply beside it; the chat goes on from there."""
-        if self._views.now(event.session) is not None:
-            raise Remark(_(_WRITING), notice=True)
+        self._refuse_while_writing(event.session, _WRITING)
         self._service.chats.edit_reply(event.user, event.id, event.text)
 
 

@@ -114,8 +114,7 @@ class ReplyHandlers(HandlerGroup):
     def edit(self, event: PageEvent) -> None:
         """Send a new version of a question: a sibling of the old one."""
         session = event.session
-        if self._views.now(session) is not None:
-            raise Remark(_(_STAYS), notice=True)
+        self._refuse_while_writing(session, _STAYS)
         settings = chat_settings.taken(self._service, event)
         edited = self._on_path(session, event.id)
         if edited.role != "user":
@@ -304,8 +303,7 @@ class AttachingHandlers(HandlerGroup):
 
     def show(self, event: PageEvent) -> None:
         """Switch a sent file between its text and its name alone."""
-        if self._views.now(event.session) is not None:
-            raise Remark(_(status.LATER), notice=True)
+        self._refuse_while_writing(event.session)
         event.session.show(shown=event.session.screen.shown ^ {event.id})
 
     def edit_next(self, event: PageEvent, box: str) -> Update:
