@@ -7,7 +7,6 @@ import logging
 import re
 import threading
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -65,13 +64,8 @@ class TitleWriter:
     _slot: ModelSlot
 
     def __post_init__(self) -> None:
-        self._came: Counter[int] = Counter()
         self._thread = SpareTimeThread("titles", _POLL_SECONDS, self._go_on, self._failed)
         self.wake, self.wait = self._thread.wake, self._thread.wait
-
-    def came(self, user_id: int) -> int:
-        """Return how many titles were written for this user since the start."""
-        return self._came[user_id]
 
     def close(self) -> None:
         """Stop the thread, and the title that it is writing."""
@@ -100,8 +94,8 @@ class TitleWriter:
                 path = self._store.messages.path(chat.user_id, chat.id)
                 prompt = _prompt(served, next((one.text for one in path if one.role == "user"), ""))
                 title = _written(served, prompt, wanted, chat) if prompt else None
-                if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
-                    self._came[chat.user_id] += 1
+                if not wanted.is_set():
+                    self._store.chats.title_by_model(chat, served.model_key, title)
         return True
 
 

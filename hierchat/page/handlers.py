@@ -227,7 +227,6 @@ class ChatHandlers(HandlerGroup):
             self._page.on(name, handler, **EACH)
         self._page.on("hc_show_archived", self.show_archived)
         self._page.on("hc_fork", self.fork)
-        self._page.on("hc_titled", self.titled)
         chats = self._service.chats
         acts: dict[str, Callable[[PageEvent], None]] = {
             "hc_rename": lambda event: chats.rename(event.user, event.id, event.text),
@@ -284,13 +283,6 @@ class ChatHandlers(HandlerGroup):
         session.leave(conversation=self._service.chats.fork(event.user, event.id), archived=False)
         forked = status.notice(_("A copy of the chat up to that reply. The original stays as it was."))
         self._views.tell(session, forked)
-
-    def titled(self, event: PageEvent) -> None:
-        """Show titles that have come: the page asks for them some time after a reply."""
-        session, came = event.session, self._service.titles.came(event.user)
-        if came != session.titled:
-            session.titled = came
-            self._service.changes.notify(event.user)
 
     def edit_reply(self, event: PageEvent) -> None:
         """Store the user's version of a reply beside it; the chat goes on from there."""

@@ -151,8 +151,6 @@ class Session:
     """The last of these looks at which a model was loaded or downloaded."""
     models_here: frozenset[str] = frozenset()
     """Models on this machine when they were listed last."""
-    titled: int = 0
-    """How many titles of models the list has shown."""
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
     settings_seen: int = 0

@@ -39,7 +39,7 @@ _SAID = re.compile(r"(?<![\w.])_\('((?:[^'\\]|\\.)+)'")
 _SCRIPTS = (
     "language", "stream", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
     "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
-    "compare", "hit", "origin", "login", "connection", "projects", "titles", "transfer",
+    "compare", "hit", "origin", "login", "connection", "projects", "transfer",
     "models", "own_texts", "thought", "notices",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""

@@ -201,7 +201,8 @@ class Chats(Repository):
 
     def _change(self, user_id: int, conversation_id: int, **values: object) -> None:
         with self._connection.write() as db:
-            owned_conversation(db, user_id, conversation_id)
+            # Also of one that another page has just deleted: it may come back
+            owned_conversation(db, user_id, conversation_id, hidden=True)
             changes = ", ".join(f"{name} = ?" for name in values)
             db.execute(
                 f"UPDATE conversations SET {changes} WHERE id = ?", [*values.values(), conversation_id]
@@ -228,6 +229,8 @@ class Chats(Repository):
                 " WHERE id = ? AND title = ? AND NOT title_given AND hidden_by IS NULL",
                 [title, chat.id, chat.title],
             ).rowcount
+        if title and changed:
+            self._changes.notify(chat.user_id)
         return bool(title and changed)
 
     def settings(self, user_id: int, conversation_id: int) -> ChatSettings | None:

@@ -30,11 +30,14 @@ def require_user(db: Database, user_id: int) -> None:
         raise StoreError("All chats of this user were deleted. Reload the page.")
 
 
-def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:
-    """Return a conversation's row. Raises NotFound if it is missing, hidden or another user's, the same for all."""
+def owned_conversation(
+    db: Database, user_id: int, conversation_id: int, *, hidden: bool = False
+) -> dict[str, Any]:
+    """Return a conversation's row. Raises NotFound if it is missing or another user's, or hidden unless a `hidden` one
+    is wanted, too; the same for all."""
     for row in db.query(
-        "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
-        [conversation_id, user_id],
+        "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND (? OR hidden_by IS NULL OR incognito)",
+        [conversation_id, user_id, hidden],
     ):
         return row
     raise NotFound(f"There is no conversation {conversation_id}. It may have been deleted.")

@@ -329,3 +329,18 @@ def test_what_may_draft_is_chosen_for_each_user(store: Store, user: int) -> None
     assert store.users.drafts_from(bob) == "all"
     store.users.choose(user, drafts_from="chat")
     assert store.users.drafts_from(user, chat) == "chat"
+
+
+def test_what_is_changed_of_a_chat_that_is_just_deleted_is_there_when_it_comes_back(
+    store: Store, user: int
+) -> None:
+    """Another page does not know yet that it was deleted."""
+    chat, stranger = chatted(store, user, "Kazoo"), store.users.ensure("stranger")
+    store.chats.hide(user, chat)
+    store.chats.rename(user, chat, "Mine")
+    store.chats.pin(user, chat, True)
+    with pytest.raises(NotFound):
+        store.chats.rename(stranger, chat, "Theirs")
+    store.chats.restore(user, chat)
+    found = store.chats.get(user, chat)
+    assert (found.title, found.pinned) == ("Mine", True)

@@ -113,15 +113,6 @@ class Script:
         self.seconds, self.reading_seconds, self.held = seconds, 0.0, False
 
 
-class FakeTitles:
-    """A test counts the titles that have come."""
-
-    count = 0
-
-    def came(self, user_id: int) -> int:
-        return self.count
-
-
 class FakeService(ChatService):
     """A ChatService without a model: whatever needs one comes from the script."""
 
@@ -132,7 +123,6 @@ class FakeService(ChatService):
         self.asked: list[tuple[str, GenerationSettings]] = []
         self.read: list[NextQuestion] = []
         """What was to be read ahead."""
-        self.titles = FakeTitles()
         self.changes = store.changes
         self.presets, self.projects = store.presets, store.projects
         self.in_progress = InProgress(store, self.changes)
