@@ -1,4 +1,4 @@
-"""Define what a page shows, beside what the store holds: a record that is replaced, and never changed."""
+"""Define what a page shows, as far as the store does not hold it: a record that is replaced, and never changed."""
 
 from dataclasses import dataclass, field, replace
 
@@ -34,10 +34,10 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What one page shows. Handlers replace it (page_sessions.Session.show), and the page's writer draws the rest."""
+    """What one page shows. Handlers replace it (Session.show), and the page's writer draws what differs (writer.py)."""
 
     conversation: int | None = None
-    """The open conversation, also behind a panel's name in the address; None: a new one."""
+    """The open conversation; None: a new one, or a panel."""
     incognito_chat: int | None = None
     """The conversation that is erased when the page leaves it."""
     incognito: bool = False
@@ -52,7 +52,7 @@ class Screen:
     unfolded: int | None = None
     """The project whose chats the list shows."""
     query: str = ""
-    """What the list is searched for."""
+    """Words that the list is searched for."""
     listed: int = PAGE
     """How many conversations the list shows at most."""
     archived: bool = False

@@ -98,13 +98,16 @@ class Writer:
         return session.screen.conversation, session.screen.attached, session.screen.restored, waiting
 
     def _of_live(self, session: Session) -> object:
+        """Return what the line is drawn from, beside the figures of the reply on the screen (_drawing)."""
         screen, replies = session.screen, self._service.in_progress.all_of(session.user)
         phases = [(one.number, getattr(one.latest, "phase", "")) for one in replies]
+        shown = session.reply and session.reply.number
         return (
             self._service.changes.count(session.user),
             screen.conversation,
             screen.note,
             screen.remark,
+            shown,
             phases,
         )
 

@@ -60,7 +60,6 @@ def test_a_reply_that_is_being_written_is_in_it(
     assert ">How high is the tide?<" in drawn
     assert words in drawn.partition('id="hc-growing"')[2]
     service.script.release()
-    chat.stop.click()
     chat.idle()
 
 

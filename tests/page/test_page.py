@@ -262,18 +262,10 @@ def test_what_fails_is_a_line_and_the_chat_goes_on(service: FakeService) -> None
     assert page.says("hc-live") == ""
 
 
-SOONER = """
-    const later = window.setTimeout;
-    window.setTimeout = (act, ms, ...given) => later(act, ms % 3000 === 0 ? ms / 10 : ms, ...given);
-"""
-"""What waits for 6, 9, 15 seconds and so on does so for a tenth of that."""
-
-
 @pytest.mark.browser
-def test_a_thought_is_folded_and_stays_open_while_it_grows_and_the_page_asks_for_titles(
+def test_a_thought_is_folded_and_stays_open_while_it_grows_and_a_title_comes_by_itself(
     visitor: Chat, service: FakeService
 ) -> None:
-    visitor.page.add_init_script(SOONER)
     visitor.open()
     thought = "The user wants a **short** greeting.\n\n- No name is known."
     # Three words a second, for minutes: however slow the machine is, it still thinks when it is looked at.

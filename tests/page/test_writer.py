@@ -3,6 +3,7 @@
 import base64
 import re
 import secrets
+import threading
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -119,6 +120,31 @@ def test_only_what_changed_is_drawn(fresh: FakeService, monkeypatch: pytest.Monk
     drawn.clear()
     page.give("hc-search", "zebra", "change")
     assert {"hc-list", "hc-context"} == set(drawn) - {"hc-undo", "hc-recent"}
+
+
+class Unheard(threading.Event):
+    """Whoever waits for it hears nothing."""
+
+    def set(self) -> None:
+        pass
+
+
+def test_the_line_of_a_reply_goes_with_it_though_the_page_hears_late_of_its_end(fresh: FakeService) -> None:
+    fresh.users.choose(fresh.user, told=2)
+    fresh.script.hold()
+    page = Visitor(fresh)
+    next(page.steps("hc_send", text="Question", step=1))
+    session = page.app.page_events.sessions.find(page.key)
+    (reply,) = session.following
+    reply.ended = Unheard()
+    fresh.script.release()
+    until(lambda: not fresh.in_progress.all_of(fresh.user))
+    page.look()
+    assert "faster" in page.says("hc-live")
+    reply.ended = threading.Event()
+    reply.ended.set()
+    page.look()
+    assert page.says("hc-live") == ""
 
 
 def test_a_page_goes_back_from_what_cannot_be_drawn_and_says_why(
