@@ -151,8 +151,7 @@ def _forget_drawn(page: PageEvents, users: Collection[int]) -> None:
         if session.user in users:
             if not page.service.chats.can_undo(session.user):
                 session.show(undo="")
-            session.drawn_from = {}
-            session.page.forget()
+            session.forget_drawn()
     for state in list(page.app.state_holder.session_data.values()):
         for id, config in list(state.config_values.items()):
             if isinstance(page.app.blocks.get(id), gr.Textbox):

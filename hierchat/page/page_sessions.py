@@ -172,6 +172,11 @@ class Session:
         with self.lock:
             self.screen = replace(self.screen.left(), **changes)
 
+    def forget_drawn(self) -> None:
+        """Drop all that is drawn, which may hold deleted text; the page is drawn anew. From any thread."""
+        self.drawn, self.drawn_from = self.screen, {}
+        self.page.forget()
+
     def follow(self, reply: ReplyInProgress) -> None:
         """Draw a reply from now on, and its end, wherever the page goes meanwhile."""
         if reply not in self.following and reply.conversation_id == self.screen.conversation:
@@ -204,11 +209,13 @@ class Session:
 
     def gone_from(self, conversation: int) -> None:
         """Note that a chat is gone. If the page shows it, its unsent files go to the next new chat."""
-        open_here, attached = conversation == self.screen.conversation, self.screen.attached
-        kept = (replace(one, chat=0) if one.chat == conversation else one for one in attached)
-        self.show(attached=tuple(one for one in kept if open_here or one.chat != conversation))
-        if open_here:
-            self.show(conversation=None, until=None, compared=None)
+        with self.lock:
+            its = [one for one in self.screen.attached if one.chat == conversation]
+            others = [one for one in self.screen.attached if one.chat != conversation]
+            self.show(attached=tuple(others))
+            if conversation == self.screen.conversation:
+                again = tuple(replace(one, chat=0) for one in its)
+                self.show(conversation=None, until=None, compared=None, attached=(*again, *others))
 
     @property
     def step(self) -> int:

@@ -22,6 +22,8 @@ from hierchat.page.page_sessions import UNKNOWN, Session, incognito_line
 from hierchat.page.panels.panel import Panel
 from hierchat.page.screen import Attached, Screen
 from hierchat.page.templates import Macros
+from hierchat.runtime.downloads import Download
+from hierchat.runtime.model_manager import Offer
 from hierchat.store import LOCAL_USER, NotFound
 from hierchat.store.records import Document, Message, Project
 from hierchat.texts.attachments import fenced
@@ -191,11 +193,15 @@ class Views:
 
     def _stage(self, name: str) -> Update:
         """Show "empty", "chat", "versus" or a panel in the middle of the page, and hide the others."""
-        return {"stage": f"panel-{name}" if name in self.panels else name, self._parts.offer: self._offer()}
+        return {"stage": f"panel-{name}" if name in self.panels else name}
 
-    def _offer(self) -> str:
+    def offer(self, session: Session) -> Update:
+        return {self._parts.offer: _MODELS.offer(*self.offered())}
+
+    def offered(self) -> tuple[Offer | None, Download | None]:
+        """Return the better model that the empty page offers, and its download."""
         offer, downloads = self._service.models.offer(), self._service.models.downloads
-        return _MODELS.offer(offer, downloads.of(offer.best.name) if offer and offer.best else None)
+        return offer, downloads.of(offer.best.name) if offer and offer.best else None
 
     def _thread_as_stored(self, session: Session) -> str:
         screen = session.screen
@@ -316,7 +322,6 @@ class Views:
         return {
             p.host: status.slot_line(now),
             p.timer: gr.Timer(active=session.model_busy >= session.model_looks - 1),
-            p.offer: self._offer(),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             p.model: gr.update(**self.picker()),
             p.pair: compare.form(models.names),

@@ -29,6 +29,7 @@ class Writer:
         self._pieces: dict[str, tuple[Callable[[Session], object], Callable[[Session], Update]]] = {
             "account": (lambda session: session.name, views.account),
             "model": (lambda session: (session.model_looks, service.model_status.name), views.model),
+            "offer": (lambda session: session.screen.conversation is None and views.offered(), views.offer),
             "list": (self._of_list, views.chats),
             "heading": (self._of_heading, views.heading),
             "middle": (self._of_middle, views.middle),
@@ -52,13 +53,16 @@ class Writer:
         self._count_tokens(session)
         session.reply = self._on_screen(session)
         update: Update = {}
-        before = session.drawn_from if session.page.parts else {}
+        kept = session.drawn_from
+        before = kept if session.page.parts else {}
         after = {name: values(session) for name, (values, _draw) in self._pieces.items()}
         for name, (_values, draw) in self._pieces.items():
             if name not in before or before[name] != after[name]:
                 update |= draw(session)
         update |= self._views.context(session) | self._growing(session) | self._views.settings(session)
-        session.drawn, session.drawn_from, session.seen = session.screen, after, news
+        session.drawn, session.seen = session.screen, news
+        if session.drawn_from is kept:  # else all was forgotten meanwhile (Session.forget_drawn)
+            session.drawn_from = after
         return update
 
     def _news(self, session: Session) -> tuple[str, int]:

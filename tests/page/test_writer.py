@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from hierchat.page.page_sessions import Session
+from hierchat.page.views import Views
 from hierchat.page.writer import Writer
 from hierchat.store.records import NewMessage, Project
 from tests.testing.fake_service import FakeService
@@ -145,6 +147,38 @@ def test_the_line_of_a_reply_goes_with_it_though_the_page_hears_late_of_its_end(
     reply.ended.set()
     page.look()
     assert page.says("hc-live") == ""
+
+
+def test_what_is_forgotten_while_the_page_is_drawn_is_drawn_anew(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Visitor(fresh)
+    page.ask("Question")
+    context, once = Views.context, iter([True])
+
+    def forgotten_meanwhile(self: Views, session: Session) -> Any:
+        if next(once, False):
+            session.forget_drawn()
+        return context(self, session)
+
+    monkeypatch.setattr(Views, "context", forgotten_meanwhile)
+    page.give("hc-search", "question", "change")
+    assert "Question" in page.says("hc-thread")
+
+
+def test_files_go_with_a_chat_that_is_deleted_unless_the_page_shows_it(fresh: FakeService) -> None:
+    page = Visitor(fresh)
+    first, second = (fresh.store.chats.create(fresh.user, title) for title in ("First", "Second"))
+    for chat in (first, second):
+        page.press("hc_open", id=chat)
+        data = base64.b64encode(b"abc").decode()
+        page.press("hc_attached", key=secrets.token_hex(16), chat=chat, name=f"{chat}.txt", size=3, data=data)
+    page.press("hc_delete", id=first)
+    assert f"{second}.txt" in page.says("hc-tray")
+    page.press("hc_delete", id=second)
+    assert page.place == "0"
+    assert f"{second}.txt" in page.says("hc-tray")
+    assert f"{first}.txt" not in page.says("hc-tray")
 
 
 def test_a_page_goes_back_from_what_cannot_be_drawn_and_says_why(
