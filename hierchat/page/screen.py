@@ -34,7 +34,8 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What one page shows. Handlers replace it (Session.show), and the page's writer draws what differs (writer.py)."""
+    """Choices that one page shows, such as the open chat. Handlers replace it (Session.show), and the page's writer
+    draws the difference (writer.py)."""
 
     conversation: int | None = None
     """The open conversation; None: a new one, or a panel."""
@@ -75,14 +76,14 @@ class Screen:
     compared: ReplyInProgress | None = None
     """The comparison that has ended, until something else is shown."""
     pair: Pair = field(default_factory=lambda: USUAL)
-    """What the next comparison compares."""
+    """The two sides of the next comparison."""
 
     note: str = ""
     """Said in answer to a click that has to wait for the reply in progress; above the line of that, as HTML."""
     remark: str = ""
     """Said where no reply is in progress, as HTML: an error, or how a reply ended in another conversation."""
     about: str = ""
-    """What the note or the remark is about; empty where that cannot be settled."""
+    """Topic of the note or the remark, until that is settled; empty if it has none."""
     said_of_documents: str = ""
     """Why a document could not be added, as HTML."""
 

@@ -335,7 +335,7 @@ class Views:
 
     def missing(self, session: Session, *, kept: bool) -> None:
         """Say that a chat, or what was clicked in it, has gone, and have all drawn anew: it may have gone without news,
-        as by a command. `kept`: a message stands in the box."""
+        as by a command. `kept`: the box holds a message."""
         session.drawn_from = {}
         sentence = _("That chat was deleted in another tab. The list is up to date again.")
         chat = session.screen.conversation

@@ -29,7 +29,7 @@ class Writer:
         self._pieces: dict[str, tuple[Callable[[Session], object], Callable[[Session], Update]]] = {
             "account": (lambda session: session.name, views.account),
             "model": (lambda session: (session.model_looks, service.model_status.name), views.model),
-            "offer": (lambda session: session.screen.conversation is None and views.offered(), views.offer),
+            "offer": (self._of_offer, views.offer),
             "list": (self._of_list, views.chats),
             "heading": (self._of_heading, views.heading),
             "middle": (self._of_middle, views.middle),
@@ -68,8 +68,13 @@ class Writer:
     def _news(self, session: Session) -> tuple[str, int]:
         return self._service.model_status.name, self._service.changes.count(session.user)
 
+    def _of_offer(self, session: Session) -> object:
+        """Return the values of the offer. It looks at the disk, so only where it is seen: on the empty page."""
+        screen = session.screen
+        return screen.conversation is None and not screen.panel and self._views.offered()
+
     def _of_list(self, session: Session) -> object:
-        """Return what the list is drawn from. Which chat is open, the page's script marks in it (list.js)."""
+        """Return the values of the list. The open chat is none of them: the page's script marks it (list.js)."""
         screen, user = session.screen, session.user
         writing = [one.conversation_id for one in self._service.in_progress.all_of(user)]
         shown = (screen.query, screen.listed, screen.archived, screen.unfolded, screen.undo)
@@ -102,7 +107,7 @@ class Writer:
         return session.screen.conversation, session.screen.attached, session.screen.restored, waiting
 
     def _of_live(self, session: Session) -> object:
-        """Return what the line is drawn from, beside the figures of the reply on the screen (_drawing)."""
+        """Return the values of the line above the box; `_drawing` draws the figures of a growing reply there."""
         screen, replies = session.screen, self._service.in_progress.all_of(session.user)
         phases = [(one.number, getattr(one.latest, "phase", "")) for one in replies]
         shown = session.reply and session.reply.number
