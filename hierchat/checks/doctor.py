@@ -96,7 +96,7 @@ def kernels() -> list[Finding]:
     """Run the self-test of the kernels over a tiny model."""
     before = "were compiled" if is_compiled() else "had to be compiled"
     try:
-        from hierchat.engine.cpu.trial import trial_runner
+        from hierchat.engine.cpu.runner import trial_runner
 
         runner = trial_runner()
         runner.team.close()

@@ -20,7 +20,7 @@ from hierchat.drafting.draft_cost import DraftCost
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.growing import gumbel
 from hierchat.drafting.proposer import PROMPT_STATES, Blend, DraftCoroutine, Payoffs, Proposer, drafted, logit
-from hierchat.engine.cpu.multiply import Multiplier
+from hierchat.engine.cpu.forward import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
 from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens

@@ -120,7 +120,7 @@ def main(part: str, *how: str) -> int:
     threading.Thread(target=end_with_input, daemon=True).start()
     with suppress(KeyboardInterrupt):
         if part == ENGINE:  # a forward over a tiny model: kernels know no sizes
-            from hierchat.engine.cpu.trial import trial_runner
+            from hierchat.engine.cpu.runner import trial_runner
 
             trial_runner(threads=1).team.close()
         else:  # sorting is needed as soon as a model's tokens are known

@@ -17,7 +17,7 @@ from benchmarks.gpu import try_one
 from benchmarks.report import write
 from hierchat.checks.runs import RequestError
 from hierchat.config import cache_dir
-from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
+from hierchat.engine.cpu.runner import trial_runner  # compiled for the cache of all tests
 from hierchat.engine.cuda.packed import FORMATS, Packed, multiply_plainly
 from hierchat.engine.fallback import AttemptLog, AttemptRecord, attempt_records
 from hierchat.engine.local import LocalEngine

@@ -1,4 +1,4 @@
-"""Compute a whole forward of the decoder, in every thread of a team at once."""
+"""Compute a whole forward of the decoder, or one product alone, in every thread of a team at once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from hierchat.drafting.growing.kernel_arrays import borrowed
 from hierchat.engine.cpu import memory, phases, states
+from hierchat.engine.cpu.dot import GROUP
 from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.memory import CHUNK, DOWN, FORM, GATE, ROUTER, UP, K, O, Q, V
 from hierchat.engine.cpu.phases import (
@@ -22,7 +24,9 @@ from hierchat.engine.cpu.phases import (
     product_wait,
     row_tasks,
 )
-from hierchat.engine.cpu.rows import ONE
+from hierchat.engine.cpu.rows import ONE, PASS_ROWS, ROWS, quantise, record
+from hierchat.models.formats.blocks import Blocks
+from hierchat.models.formats.layouts import BLOCK
 
 
 @kernel
@@ -300,3 +304,49 @@ class Team:
             if job is not None:
                 job(rank)
             del job
+
+
+class Multiplier:
+    """Multiplies matrices by rows of activations, on a runner's `team`. The bits of a result depend only on its row."""
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._alone = threading.Lock()
+        self._read = memory.product_input(0, BLOCK)
+
+    def __call__(self, matrix: Blocks, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Multiply x [rows, columns] with a matrix; float32 [rows, rows of the matrix]."""
+        assert x.shape[1] == matrix.columns
+        assert x.flags.c_contiguous
+        rows = len(x)
+        # A pass computes too many rows if no kernel has so few
+        places = rows // ROWS * ROWS + int(PASS_ROWS[rows % ROWS])
+        out = np.empty((places, matrix.rows), np.float32)
+        counters = np.zeros(2 * phases.COUNTER, np.int64)
+        entry = np.array(record(matrix), np.int64)
+        with self._alone:
+            read, threads = self._with_room(places, matrix.columns), self._team.threads
+
+            def job(rank: int) -> None:
+                run = phases.ForwardRun(counters.ctypes.data, threads, rank)
+                _multiply(run, entry, x, read, out)
+
+            self._team.run(job)
+        return out[:rows]
+
+    def _with_room(self, places: int, columns: int) -> memory.ProductInput:
+        groups = places * -(-columns // GROUP)
+        if self._read.plain.size < places * columns or self._read.scales.size < groups:
+            self._read = memory.product_input(2 * places, columns)
+        return self._read
+
+
+@kernel
+def _multiply(run, matrix, x, read, out):  # type: ignore[no-untyped-def]
+    rows, columns = x.shape[0], x.shape[1]
+    for row in phases.tasks(run.counters, 0, rows):
+        plain = read.plain[row * columns : (row + 1) * columns]
+        plain[:] = x[row]
+        quantise(plain, matrix[FORM], 0, row, rows, read)
+    phases.wait(run, 0, rows)
+    product_phase(run, 1, matrix, rows, read, out)

@@ -36,12 +36,12 @@ from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remem
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures import mixers, model_config
-from hierchat.models.architectures.families import ACTIVATIONS, architecture_of
+from hierchat.models.architectures.families import ACTIVATIONS, MATRICES, architecture_of
 from hierchat.models.architectures.model_config import rope_kinds, rope_tables, rotary_layouts
 from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel, require_sizes
-from hierchat.models.formats.blocks import Embedding
+from hierchat.models.formats.blocks import Blocks, Embedding, pack
 from hierchat.models.progress import UnsupportedError
 
 MOST_ROWS = 128
@@ -436,4 +436,35 @@ def _dense_mlp(model: BlockModel, shape: Shape) -> DenseMlp | None:
         **{name: np.array(model.vectors.get(name, none)) for name in names},
         held=np.zeros((MOST_ROWS, shape.hidden), np.float32),
         gates=np.zeros((padded, 1), np.float32),
+    )
+
+
+_TRIAL = {
+    "model_type": "llama",
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "intermediate_size": 32,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 64,
+    "max_position_embeddings": 256,
+    "rope_theta": 10000.0,
+}
+
+
+def trial_runner(threads: int | None = None) -> CpuRunner:
+    """Make a runner over a tiny random model, to compile the kernels and try them by its self-test."""
+    random = np.random.default_rng(0)
+
+    def matrix(rows: int) -> Blocks:
+        return pack(random.standard_normal((rows, 32)).astype(np.float32), 4)
+
+    layer = {name: matrix(16 if name in ("k", "v") else 32) for name in MATRICES}
+    ones = np.ones((1, 32), np.float32)
+    vectors = {"attention_norms": ones, "inner_norms": ones, "last_norm": ones[0]}
+    embedding = matrix(64)
+    return CpuRunner(
+        BlockModel(dict(_TRIAL), embedding, embedding, (layer,), vectors), context_length=256, threads=threads
     )

@@ -18,7 +18,7 @@ features.update(has)
 llvmlite.binding.get_host_cpu_features = lambda: type(features)(features)
 os.environ["HIERCHAT_INSTRUCTIONS"] = wanted = (sys.argv[1:] or [name for name in has if has[name]][-1:])[0]
 
-from hierchat.engine.cpu.trial import trial_runner  # noqa: E402
+from hierchat.engine.cpu.runner import trial_runner  # noqa: E402
 from hierchat.models.formats.layouts import LAYOUTS  # noqa: E402
 from tests.engine.cpu import test_products as products  # noqa: E402
 
