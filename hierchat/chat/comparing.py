@@ -15,8 +15,8 @@ from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.wording import pace, percent
-from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
+from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _
 from hierchat.runtime.model_slot import ModelSlot
@@ -101,7 +101,7 @@ class Comparing:
                 raise NoModel(f"{name} was replaced before it could answer. Compare once more.")
             for arm in arms:
                 _require_drafting(served, self._pair[arm])
-            if isinstance(served.engine, LearnsElsewhere) and self._pair["first"].drafts:
+            if isinstance(served.engine, DraftedEngine) and self._pair["first"].drafts:
                 arms = sorted(arms)  # what the second one leaves behind must not draft its rival
             records = {arm: self._begin(served, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
@@ -119,7 +119,7 @@ class Comparing:
     def _run(
         self, served: ServedModel, records: dict[Arm, ReplyRecorder], stop: threading.Event
     ) -> Generator[CompareFrame, None, None]:
-        engine = served.engine if isinstance(served.engine, Compares) else None
+        engine = served.local if served.is_local else None
         drafting = served.levels.sequences if served.levels else ()
         replies = {arm: record.reply for arm, record in records.items()}
         prompt, user = next((reply.prompt_ids, reply.options.user_id) for reply in replies.values())
@@ -162,7 +162,7 @@ class Comparing:
 
 
 def _require_drafting(served: ServedModel, chosen: Configuration) -> None:
-    if not (served.is_local or chosen.drafts or isinstance(served.engine, LearnsElsewhere)):
+    if not (served.is_local or chosen.drafts or isinstance(served.engine, DraftedEngine)):
         raise CannotCompare(
             _(
                 "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two models "
@@ -186,7 +186,7 @@ def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], others
         return Verdict(same == compared, same, None, sentence)
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
     drafted = all(
-        one.model.is_local or isinstance(one.model.engine, LearnsElsewhere) for one in (first, second)
+        one.model.is_local or isinstance(one.model.engine, DraftedEngine) for one in (first, second)
     )
     # Of a server that drafts as it likes, two speeds tell nothing.
     speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
@@ -208,7 +208,7 @@ def _reason(first: ReplyStream, second: ReplyStream) -> str:
     """Say why two replies may differ in words; empty if they may not."""
     if first.model.model_key != second.model.model_key:
         return _("the models differ")
-    if first.options.settings.temperature and isinstance(first.model.engine, LearnsElsewhere):
+    if first.options.settings.temperature and isinstance(first.model.engine, DraftedEngine):
         return _("the server draws anew where a draft is refused, each word as likely as without drafts")
     return ""
 

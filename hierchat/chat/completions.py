@@ -20,7 +20,7 @@ from hierchat.chat.wording import NO_MODEL
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import in_order
-from hierchat.engine.engine import LearnsElsewhere
+from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _, plural
@@ -165,7 +165,7 @@ class Completions:
                     prompt.dropped_turns,
                 )
             )
-        if isinstance(served.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
+        if isinstance(served.engine, DraftedEngine) and (settings.min_p or settings.logit_bias):
             # vLLM refuses them where anything may draft.
             settings = GenerationSettings(**{**settings.model_dump(), "min_p": 0.0, "logit_bias": {}})
             notices.append("Min-p and logit bias are left out: vLLM does not take them together with drafts.")
@@ -187,7 +187,7 @@ class Completions:
         origins = None
         if memory is not None:  # each is named by its place in the list of all sources
             origins = DraftOrigins(in_order(all_sources(drafting_with, memory)), len(prompt.ids))
-        if isinstance(served.engine, LearnsElsewhere):
+        if isinstance(served.engine, DraftedEngine):
             origins = DraftOrigins([], 0)  # it tells the database and the length of a match, not the place
         return ReplyStream(
             served,

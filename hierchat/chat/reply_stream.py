@@ -20,7 +20,9 @@ from hierchat.drafting.drafter import LEAD
 from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.engine.engine import Compares, GenerationRequest, LearnsElsewhere
+from hierchat.engine.engine import GenerationRequest
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.language import _, later
 from hierchat.models.progress import ModelError
 from hierchat.runtime.history_index import DraftOrigins
@@ -110,7 +112,7 @@ class ReplyStream:
         exactness asks. `measure`: time plain forwards on the way, as the baseline. `anew`: read the prompt without
         the cache. `elsewhere`: names by which a server may draft and keep it."""
         engine, statistics, options = self.model.engine, self.statistics, self.options
-        if isinstance(engine, LearnsElsewhere):
+        if isinstance(engine, DraftedEngine):
             names = elsewhere or Elsewhere()
             drafts = options.drafts_from != "none"
             engine = engine.telling(names.user, names.reply, drafts=drafts, learns=names.learns, anew=anew)
@@ -129,7 +131,7 @@ class ReplyStream:
         )
         shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent
         plain: list[float] = []
-        baseline = engine if isinstance(engine, Compares) else None
+        baseline = engine if isinstance(engine, LocalEngine) else None
         if statistics.baseline == "measured" or not measure:
             baseline = None
         with closing(steps), self._watching():
@@ -199,7 +201,7 @@ LOOK_SECONDS = 1.0
 """Between two looks for what was deleted."""
 
 
-def forget_deleted(store: Store, engine: LearnsElsewhere) -> bool:
+def forget_deleted(store: Store, engine: DraftedEngine) -> bool:
     """Have an engine delete all replies that were deleted here since; return whether none is left there."""
     while told := store.outbox.pending(engine.place):
         by_user = defaultdict(list)
@@ -237,7 +239,7 @@ class Forgetting:
 
     def _look(self) -> None:
         engine = self._slot.model.engine if self._slot.model else None
-        if isinstance(engine, LearnsElsewhere):
+        if isinstance(engine, DraftedEngine):
             try:
                 forget_deleted(self._store, engine)
             except StoreError as error:  # another program holds the file: it is looked at again
@@ -315,7 +317,7 @@ class ReplyRecorder:
             settings.model_dump(mode="json", exclude={"grammar"} if settings.tools else set()),
             settings.seed,
             reply.drafter is not None
-            or (isinstance(reply.model.engine, LearnsElsewhere) and reply.options.drafts_from != "none"),
+            or (isinstance(reply.model.engine, DraftedEngine) and reply.options.drafts_from != "none"),
             self.system_prompt,
             reply.model.activations or None,
         )
@@ -326,7 +328,7 @@ class ReplyRecorder:
     def _tell(self, message_id: int | None) -> Elsewhere:
         """Return the names of this reply for an engine elsewhere; empty if that may keep nothing, or must delete."""
         engine, user_id = self.reply.model.engine, self.user_id
-        if not isinstance(engine, LearnsElsewhere) or self.reply.options.drafts_from != "all":
+        if not isinstance(engine, DraftedEngine) or self.reply.options.drafts_from != "all":
             return Elsewhere()
         if not forget_deleted(self.store, engine):
             return Elsewhere()

@@ -26,9 +26,10 @@ from hierchat.chat.tool_calls import before_call, first_call
 from hierchat.chat.tools import MOST_CALLS, MOST_REPEATS, Stopped, Tool, ToolServers, with_instruction
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
-from hierchat.engine.engine import ContinuesText, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
+from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.remote.openai_client import ServerError
+from hierchat.engine.remote.openai_engine import RemoteEngine
 from hierchat.language import _
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.history_index import Histories
@@ -290,7 +291,7 @@ class ChatService:
         tokens = self.store.replies.tokens(user_id, message_id)
         text = self.store.messages.get(user_id, message_id).text
         if not served.prompts.knows_tokens:
-            if not isinstance(served.engine, LearnsElsewhere):
+            if not isinstance(served.engine, DraftedEngine):
                 return []
             # Only the server knows its text; it is asked once for each reply.
             spans = self.store.replies.spans(user_id, message_id)
@@ -447,7 +448,7 @@ class ChatService:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
         by_text = not served.prompts.knows_tokens
-        if by_text and not (isinstance(served.engine, ContinuesText) and served.engine.continues):
+        if by_text and not (isinstance(served.engine, RemoteEngine) and served.engine.continues):
             raise NotBegun(f"The server of {served.name} begins replies only. Ask for the rest in a message.")
         tokens = self.store.replies.tokens(user_id, message.id)
         ended = turn.figures is not None and turn.figures.finish in ("end", "stop") if by_text else False

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import Match
@@ -99,54 +99,6 @@ class Engine(Protocol):
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of one reply; the last has `finish`. Called from several threads, up to `places` at once."""
-
-
-@runtime_checkable
-class LearnsElsewhere(Protocol):
-    """Engine whose server keeps replies outside our store, and drafts from them for the same user."""
-
-    @property
-    def place(self) -> str:
-        """Name where it keeps the replies."""
-
-    def telling(
-        self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
-    ) -> Engine:
-        """Make an engine for one reply of `user`, called `reply`; both empty if nothing may be kept. `drafts`:
-        anything may draft; `learns`: the reply is kept; `anew`: read the prompt without the cache, to compare
-        replies."""
-
-    def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Delete these replies, and draft from them no more. Raises ServerError if that is not certain."""
-
-    def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Decode each run of so many tokens; characters shared by two runs become U+FFFD. Raises ServerError."""
-
-
-@runtime_checkable
-class ContinuesText(Protocol):
-    """Continue replies on a server that takes messages; with `begun` the last message is the reply so far, as text."""
-
-    @property
-    def continues(self) -> bool:
-        """Tell whether it goes on with such a message."""
-
-
-@runtime_checkable
-class Compares(Protocol):
-    """Compare plain and speculative decoding from the same state."""
-
-    def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
-        """Count the tokens of a prompt that need not be read for this user, since slots hold them."""
-
-    def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        """Keep no more than the first `kept` tokens of this prompt in the slots."""
-
-    def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
-        """Return the difference of two tokens' raw logits after `context`."""
-
-    def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Measure a step of plain decoding now, in milliseconds: median of `forwards`. Nothing is committed."""
 
 
 _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed", "bad_alloc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from hierchat.engine.verification import Rows, Sampler
 
 
 class LocalEngine:
-    """Generates replies on this machine, up to `places` at a time, with all abilities of an engine.Engine.
+    """Generates replies on this machine, up to `places` at a time, and compares plain and speculative decoding.
     `sequence`: the runner's first; `decode`: token ids to text; `grammars`: None refuses settings that name a
     grammar."""
 
@@ -91,7 +91,9 @@ class LocalEngine:
                         break
             return not reply.left
 
-    def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
+    def plain(
+        self, prompt_ids: Sequence[int], settings: GenerationSettings
+    ) -> Generator[tuple[Rows, Step], None, None]:
         """Decode one reply plainly and exactly; yield each step with the rows that it chose from, valid until then."""
         with self.pool.sequence(prompt_ids) as sequence:
             reply = self._begin(sequence, GenerationRequest(prompt_ids, settings))
@@ -104,9 +106,11 @@ class LocalEngine:
                 yield rows, reply.take(rows)
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
+        """Count the tokens of a prompt that need not be read for this user, since slots hold them."""
         return self.pool.shared(prompt_ids, user)
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
+        """Keep no more than the first `kept` tokens of this prompt in the slots."""
         self.pool.forget(prompt_ids, kept)
 
     def clear(self) -> None:
@@ -143,10 +147,9 @@ class LocalEngine:
         return sorted(times or [took])[len(times) // 2]
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
-        with self.pool.sequence(context) as sequence:
-            for _ in self._begin(sequence, GenerationRequest(context, GenerationSettings())).read():
-                pass
-            rows = sequence.forward((context[-1],), (-1,))
+        """Return the difference of two tokens' raw logits after `context`."""
+        with closing(self.plain(context, GenerationSettings())) as steps:
+            rows, _ = next(steps)
             return abs(float(rows[0][first]) - float(rows[0][second]))
 
     def _begin(self, sequence: CachedSequence, request: GenerationRequest) -> Generation:

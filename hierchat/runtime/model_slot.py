@@ -10,7 +10,7 @@ from typing import Literal
 
 from hierchat import logs
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import LearnsElsewhere
+from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.scheduler import Scheduler
 from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue
@@ -279,5 +279,5 @@ def _ready(served: ServedModel, trouble: str) -> SlotStatus:
         message=later(f"{trouble} {served.name} goes on answering.") if trouble else served.note,
         exact=served.engine.exact,
         drafts=served.drafts,
-        resamples=isinstance(served.engine, LearnsElsewhere),
+        resamples=isinstance(served.engine, DraftedEngine),
     )

@@ -170,8 +170,8 @@ def test_logit_gap() -> None:
     assert engine.measure_vanilla(GenerationSettings(temperature=0.8), forwards=1) > 0
     assert engine.sequence.tokens == []  # measured over empty slots
     gap = engine.logit_gap(PROMPT, 3, 8)
+    engine.sequence.rollback(len(PROMPT) - 1)
     row = engine.sequence.forward([PROMPT[-1]], [-1])[0]
-    assert engine.sequence.tokens == PROMPT[:-1]
     assert gap == engine.logit_gap(PROMPT, 8, 3) == abs(float(row[3]) - float(row[8]))
 
 

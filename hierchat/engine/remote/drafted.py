@@ -102,14 +102,15 @@ _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Generate over a vLLM whose drafter learns there, and which returns texts of tokens (LearnsElsewhere)."""
+    """Generate over a vLLM whose drafter keeps replies outside our store, and drafts from them for the same user."""
 
     def __init__(
         self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterChannel
     ) -> None:
         super().__init__(server, model, context_length)
         self.backend = f"vLLM at {server.url}, drafted by hierchat"
-        self.place = f"{server.host} {model.name}"  # the same after vLLM was started again on another port
+        self.place = f"{server.host} {model.name}"
+        """Name of where it keeps replies: the same after vLLM was started again on another port."""
         self._channel = channel
         self._user = self._reply = ""
         self._drafts = self._learns = True
@@ -119,15 +120,20 @@ class DraftedEngine(RemoteEngine):
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
+        """Make an engine for one reply of `user`, called `reply`; both empty if nothing may be kept. `drafts`:
+        anything may draft; `learns`: the reply is kept; `anew`: read the prompt without the cache, to compare
+        replies."""
         engine = copy.copy(self)
         engine._user, engine._reply, engine._drafts = user, reply, drafts
         engine._learns, engine._anew = learns, anew
         return engine
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
+        """Delete these replies, and draft from them no more. Raises ServerError if that is not certain."""
         self._channel.forget(user, replies)
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
+        """Decode each run of so many tokens; characters shared by two runs become U+FFFD. Raises ServerError."""
         return self._server.texts(self._model.name, tokens, lengths)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:

@@ -143,7 +143,7 @@ class RemoteEngine:
         self.context_length = context_length
         self.backend = f"the server at {server.url}"
         self.continues = model.owner in _CONTINUES
-        """Whether the server goes on with a reply (ContinuesText)."""
+        """Whether the server continues a reply, if the last message is the reply so far, as text."""
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of a reply to TextTokens; a begun reply is its last message. Raises ServerError."""
