@@ -33,10 +33,6 @@ LANES_OF = {name: 16 if name.startswith("avx512") else 8 for name in INSTRUCTION
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class InstructionsError(Exception):
-    """HIERCHAT_INSTRUCTIONS names what this processor cannot do; the text is for the user."""
-
-
 def supported() -> list[str]:
     """Return the instruction sets that this processor has, fastest first."""
     features = llvmlite.binding.get_host_cpu_features()
@@ -46,7 +42,7 @@ def supported() -> list[str]:
 INSTRUCTIONS = os.environ.get("HIERCHAT_INSTRUCTIONS") or supported()[0]
 """What the kernels of this process are compiled for; HIERCHAT_INSTRUCTIONS overrides the choice."""
 if INSTRUCTIONS not in supported():
-    raise InstructionsError(
+    raise ValueError(
         f"HIERCHAT_INSTRUCTIONS={INSTRUCTIONS}: this processor can do {', '.join(supported())}. Unset it."
     )
 LANES = LANES_OF[INSTRUCTIONS]

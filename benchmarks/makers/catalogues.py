@@ -32,7 +32,6 @@ _FOR_PROGRAMS = {
     "ApiError",
     "BrokenLogits",
     "GrammarError",
-    "InstructionsError",
     "InvalidJson",
     "NotRight",
     "TooManySequences",

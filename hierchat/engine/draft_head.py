@@ -135,10 +135,7 @@ class DraftHead(ABC):
             inputs = joined[begin:end]
             if one.inputs is not None:
                 inputs = np.concatenate([one.inputs, inputs])
-            read = one.last or None
-            segments.append(
-                Segment(one.sequence, one.tokens, one.parents, one.last > 0, embeddings=inputs, last=read)
-            )
+            segments.append(Segment(one.sequence, one.tokens, one.parents, one.last > 0, embeddings=inputs))
         rows = self.runner.forward(segments)
         ms = (time.perf_counter() - began) * 1e3 / len(wanted)
         return [HeadRows(found, one.embeddings, ms) for found, one in zip(rows, segments, strict=True)]

@@ -55,7 +55,7 @@ class LocalEngine:
 
     @property
     def exact(self) -> bool | None:
-        return self.sequence.exact
+        return self.runner.exact
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of one reply. Without a drafter, unpadded, this is the baseline of every speed-up.

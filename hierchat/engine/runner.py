@@ -14,18 +14,13 @@ from hierchat.engine.verification import Rows
 
 class CachedSequence(ABC):
     """Keys and values of one text. A segment is `tokens` with `parents`: parents[i] < i, -1 for committed text.
-    Equal positions get equal bits in any forward if `exact` is true."""
+    Equal positions get equal bits in any forward if the runner is exact."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.vocabulary, self.context_length = runner.vocabulary, runner.context_length
         self.tokens: list[int] = []
         """Committed tokens; do not change."""
-
-    @property
-    def exact(self) -> bool:
-        """Tell whether row invariance was proved when the runner was made."""
-        return self.runner.exact
 
     @abstractmethod
     def rollback(self, length: int) -> None:
@@ -70,8 +65,6 @@ class Segment(NamedTuple):
     """Whether hidden states are wanted even without logits; they come where the runner can bring them."""
     embeddings: NDArray[np.float32] | None = None
     """[tokens, hidden]: what the rows begin with in place of the tokens' own embeddings; for draft heads."""
-    last: int | None = None
-    """Rows at the end whose logits are read, where not all are: the others' need not be computed."""
 
 
 class Runner(ABC):
@@ -84,6 +77,7 @@ class Runner(ABC):
     """Positions that a sequence can hold."""
     most_sequences: int
     exact: bool = True
+    """Whether row invariance was proved when the runner was made."""
     shares_forward: bool = False
     """Whether the segments of several sequences go through one forward; else they take turns."""
     chunk: int = 128

@@ -79,7 +79,7 @@ def test_both_sides_are_streamed_and_judged_and_the_second_reply_is_stored(
     assert last.verdict.tokens == 24
     assert last.verdict.sentence == "Word for word the same."  # too short for a pace
     assert last.verdict.speedup > 0
-    assert last.verdict.exact is talk.sequence.exact is True
+    assert last.verdict.exact is talk.sequence.runner.exact is True
     assert first.text == second.text
 
     question, reply = talk.messages()

@@ -80,7 +80,7 @@ def settings(temperature: float, seed: int = 0) -> GenerationSettings:
 
 
 def test_the_target_proved_row_invariance(chat: Chat) -> None:
-    assert chat.engine.sequence.exact
+    assert chat.engine.exact
 
 
 @pytest.mark.parametrize(("temperature", "first"), [(0.0, 0), (0.8, 1)], ids=["greedy", "warm"])

@@ -86,7 +86,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_conversation_has_the_same_words_with_drafts(model: Model) -> None:
-    assert model.model.local.sequence.exact
+    assert model.model.local.exact
     assert model.model.engine.backend == "blocks"
     dialogue, memory = Dialogue(model.model, TOKENS), Memory()
     for question, temperature in TURNS:
@@ -148,7 +148,7 @@ def test_gemma_agrees_with_transformers_and_drafts_change_no_word() -> None:
     assert loaded.backend == "blocks"
     tokens = loaded.tokenizer(TEXT)["input_ids"][:POSITIONS]
     sequence = select_implementation(loaded).runner.open()
-    assert sequence.exact
+    assert sequence.runner.exact
     rows = []
     for begin in range(0, POSITIONS, 32):
         part = tokens[begin : begin + 32]

@@ -68,7 +68,7 @@ def test_drafts_change_no_word_and_the_files_blocks_are_what_is_held(tmp_path: P
     sizes = {part.matrix.name for part in module.modules() if is_packed(part) and hasattr(part, "matrix")}
     assert sizes <= {"Q8_0", "PLAIN"}
     target = CudaRunner(module, context_length=600, graphs=Graphs(capture=pretended)).open()
-    assert (target.exact, target.runner.backend) == (True, "blocks")
+    assert (target.runner.exact, target.runner.backend) == (True, "blocks")
     engine, prompt = LocalEngine(target, (), text_of), random_tokens(140, vocabulary=VOCABULARY)
     for temperature in (0.0, 0.8):
         wanted = GenerationSettings(temperature=temperature, max_new_tokens=24)

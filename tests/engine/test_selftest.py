@@ -161,4 +161,8 @@ def test_the_torch_target_keeps_its_quantum(kept: Path, monkeypatch: pytest.Monk
     first = TorchRunner(tiny_model(), packed=False, key="tiny").open()
     monkeypatch.setattr(TorchRunner, "_find_quantum", lambda _: pytest.fail("it was kept"))
     again = TorchRunner(tiny_model(), packed=False, key="tiny").open()
-    assert (again.runner.quantum, again.exact, again.tokens) == (first.runner.quantum, first.exact, [])
+    assert (again.runner.quantum, again.runner.exact, again.tokens) == (
+        first.runner.quantum,
+        first.runner.exact,
+        [],
+    )

@@ -102,7 +102,7 @@ def tiny_target(backend: Backend = "llama-float32") -> Any:
     if backend.endswith("packed") and "fbgemm" not in torch.backends.quantized.supported_engines:
         pytest.skip("this CPU has no FBGEMM")
     target = _target(backend)
-    assert target.exact
+    assert target.runner.exact
     target.rollback(0)
     return target
 

@@ -178,8 +178,7 @@ class Texts(NamedTuple):
 
 # Mixers of a layer: attention, a running state of one of these kinds, or none.
 NO_MIXER, ATTENTION, STATE = range(3)
-STATE_KINDS = ("delta", "mamba", "convolution")
-DELTA, MAMBA, CONVOLUTION = range(len(STATE_KINDS))
+DELTA, MAMBA, CONVOLUTION = range(3)
 STEP = 16
 """Positions from one stored state to the next (states.py)."""
 STATES = 3

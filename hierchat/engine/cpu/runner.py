@@ -98,7 +98,6 @@ class CpuRunner(PagedRunner):
         self.slots = tuple(memory.make_key_values(shape, sequences * chunks) for shape in self.shapes)
         self.pages = Pages(sequences * chunks)
         self.most_sequences = sequences
-        self._opened = 0
         gated = bool(self.weights.matrices[:, memory.Q_GATE, memory.MATRIX_ROWS].any())
         widest = self.state_shape.width_out if self.state_shape else 0
         self._work = memory.make_work(self.shapes, MOST_ROWS, self.team.threads, gated, widest)
@@ -107,7 +106,7 @@ class CpuRunner(PagedRunner):
             self.states = memory.make_state_slots(self.state_shape, sequences)
             self._state_weights = _state_weights(model, self.weights)
             self._state_work = memory.make_state_work(self.state_shape, self._work, self.team.threads)
-        self._numbers = list(reversed(range(sequences)))
+        self.numbers = list(reversed(range(sequences)))
         self._inputs = _inputs(model, self.shape)
         self._dense = _dense_mlp(model, self.shape)
         # Floats of the attention of one row over one chunk, at most
@@ -124,14 +123,9 @@ class CpuRunner(PagedRunner):
         sequence.close()
 
     def open(self) -> CpuSequence:
-        if self._opened == self.most_sequences:
+        if not self.numbers:
             raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
-        self._opened += 1
-        return CpuSequence(self, self._numbers.pop())
-
-    def closed(self, number: int) -> None:
-        self._opened -= 1
-        self._numbers.append(number)
+        return CpuSequence(self, self.numbers.pop())
 
     @property
     def state_bytes(self) -> int:

@@ -123,10 +123,8 @@ class PagedRunner(Runner):
     shapes: tuple[Shape, ...]
     states: StateSlots | None
     state_shape: StateShape | None
-
-    @abstractmethod
-    def closed(self, number: int) -> None:
-        """Note that a sequence has given its pages back: another one may be opened."""
+    numbers: list[int]
+    """Numbers of sequences that may still be opened."""
 
     @abstractmethod
     def rows_that_fit(self, start: int, wanted: int) -> int:
@@ -327,7 +325,7 @@ class CpuSequence(CachedSequence):
 
     def close(self) -> None:
         self.rollback(0)
-        self.runner.closed(self.number)
+        self.runner.numbers.append(self.number)
 
     def make_room(self, start: int, end: int) -> None:
         """Make positions from `start` to `end` - 1 writable: nobody else holds their pages from now on."""

@@ -65,26 +65,18 @@ class Graphs(Generic[T]):
     def __init__(self, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture) -> None:
         """Take `capture`: None to run every body as it is."""
         self._capture = capture
-        self._held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
+        self.kind = "graphs" if capture else "rows"
+        self.held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
+        """Recorded graphs by key, the longest unused first."""
         self.recorded = False
         """Whether the last run recorded a graph, which takes many times a replay."""
         self.refused = ""
         """Why bodies run as they are though graphs were wanted."""
 
-    @property
-    def kind(self) -> str:
-        """Return the name of what runs now: "graphs", or "rows" where bodies run as they are."""
-        return "rows" if self._capture is None else "graphs"
-
-    @property
-    def keys(self) -> list[Hashable]:
-        """Return the keys of recorded graphs, the longest unused first."""
-        return list(self._held)
-
     def run(self, key: Hashable, body: Callable[[], T]) -> T:
         """Return the result of `body`, in memory that the next run may reuse. Without memory for a graph, or if the
         model cannot be recorded, bodies run plainly."""
-        self.recorded = self._capture is not None and key not in self._held
+        self.recorded = self._capture is not None and key not in self.held
         if self._capture is None:
             return body()
         if self.recorded:
@@ -96,15 +88,15 @@ class Graphs(Generic[T]):
                 self.clear()
                 self._capture = None
                 return body()
-            while self._held and sum(one.size for one in self._held.values()) + graph.size > CAP:
-                self._held.popitem(last=False)
-            self._held[key] = graph
-        self._held.move_to_end(key)
-        self._held[key].replay()
-        return self._held[key].out
+            while self.held and sum(one.size for one in self.held.values()) + graph.size > CAP:
+                self.held.popitem(last=False)
+            self.held[key] = graph
+        self.held.move_to_end(key)
+        self.held[key].replay()
+        return self.held[key].out
 
     def clear(self) -> None:
-        self._held.clear()
+        self.held.clear()
 
 
 PROMPT = 512

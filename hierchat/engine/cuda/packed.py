@@ -108,11 +108,6 @@ class Packed:
         return weights.transpose(0, 1).reshape(count, -1)
 
 
-def is_packable(name: str, inputs: int) -> bool:
-    """Return whether the kernel computes a matrix of this block type whose rows have so many weights."""
-    return name in FORMATS and inputs % FORMATS[name].step == 0
-
-
 def pack(
     name: str,
     raw: NDArray[np.uint8],
@@ -125,7 +120,7 @@ def pack(
     layout = LAYOUTS.get(name)
     count = len(raw) if order is None else len(order)
     inputs = raw.shape[1] // layout.size * layout.weights if layout else floats_of(name, raw[:1]).shape[1]
-    kind = name if is_packable(name, inputs) else "PLAIN"
+    kind = name if name in FORMATS and inputs % FORMATS[name].step == 0 else "PLAIN"
     form = FORMATS[kind]
     if inputs % form.step:
         raise ValueError(f"rows of {inputs} weights, which are no multiple of {form.step}")

@@ -361,7 +361,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.formats.blocks import pack
 from tests.testing.tiny import block_model, random_tokens, tiny_model
 target = CpuRunner(block_model(tiny_model("qwen3"), lambda w: pack(w, 4)), context_length=512, threads=2).open()
-assert target.exact, "rows mix"
+assert target.runner.exact, "rows mix"
 np.save(sys.argv[1], target.forward(random_tokens(150)[:100], range(-1, 99)))
 print(INSTRUCTIONS)
 """

@@ -43,7 +43,7 @@ for Mistral's tensors."""
 def logits(entry: ModelEntry) -> np.ndarray:
     loaded = load(entry, "cpu", backend="blocks")
     target = CpuRunner(loaded.model, context_length=loaded.context_length).open()
-    assert target.exact
+    assert target.runner.exact
     kinds = target.runner.slots
     held = len(kinds[0].keys) * CHUNK * slot_size(loaded.model.config)  # of layers with keys of their own
     assert sum(2 * kind.keys.size for kind in kinds) == held

@@ -50,7 +50,7 @@ def test_a_gguf_gives_the_logits_of_transformers(backend: Backend, tiny_gguf: Pa
         loaded.model, context_length=loaded.context_length
     )  # which does not round activations to int8
     target = (fine if backend == "blocks" else select_implementation(loaded).runner).open()
-    assert (target.runner.backend, target.exact) == (backend, True)
+    assert (target.runner.backend, target.runner.exact) == (backend, True)
     found = logits(target)
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
 
