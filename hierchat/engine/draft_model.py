@@ -100,11 +100,11 @@ class CachedDraftModel:
         if self._sequence.vocabulary != self._vocabulary:
             rows = _over(rows, self._vocabulary)
         self._sampler.wait_for(rows)
-        found = verify(rows, drafts, len(self._text), self._sampler, root=last)
-        self._sequence.commit([*range(last), *(last + node for node in found.nodes)])
+        nodes, chosen = verify(rows, drafts, len(self._text), self._sampler, root=last)
+        self._sequence.commit([*range(last), *(last + node for node in nodes)])
         self._latency.note(len(tokens), len(self._text), (time.perf_counter() - began) * 1e3)
-        self._text += found.tokens
-        return found.tokens
+        self._text += chosen
+        return chosen
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
         """Keep the first `length` tokens of the text, and go on with these."""

@@ -282,16 +282,16 @@ class Generation:
         self._sampler.wait_for(rows)
         forwarded = time.perf_counter()
         drafts, drafter = self._drafts, self._drafter
-        found = verify(rows, drafts, self.position, self._sampler)
+        path, chosen = verify(rows, drafts, self.position, self._sampler)
         kept: list[int] = []
-        for token in found.tokens:
+        for token in chosen:
             kept.append(token)
             self.finish = self._stopping.add(token)
             if self.finish is None and len(kept) >= self._room:
                 self.finish = "context"
             if self.finish:
                 break
-        nodes = found.nodes[: len(kept)]
+        nodes = path[: len(kept)]
         self._see(rows.hidden(nodes) if self._reader else None, len(self.sequence.tokens))
         self.sequence.commit(nodes)
         if drafter:
@@ -303,7 +303,7 @@ class Generation:
         self._last = kept[-1]
         self.position += len(kept)
         # A chosen token came from the draft node that it matched; the bonus token from the target alone.
-        accepted = [node - 1 for node in found.nodes[1:]]
+        accepted = [node - 1 for node in path[1:]]
         return Step(
             tokens=tuple(kept),
             sources=tuple([*(drafts.sources[node] for node in accepted), TARGET][: len(kept)]),

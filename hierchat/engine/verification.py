@@ -118,20 +118,13 @@ class Sampler:
             self.grammar.take(token)
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """Accepted tokens of a segment, and the nodes that they lie at."""
-
-    nodes: tuple[int, ...]
-    """Path of the segment's nodes that stand, root first: 0 is the root, n + 1 the draft n."""
-    tokens: tuple[int, ...]
-    """The target's choices: one per node of the path; all but the last (the bonus token) were drafted."""
-
-
-def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root: int = 0) -> Verified:
+def verify(
+    rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root: int = 0
+) -> tuple[list[int], list[int]]:
     """Find the longest accepted path of a draft tree and its bonus token, which the sampler takes. `rows` [nodes,
     vocabulary] are the logits behind each node of the segment; number `root` is that of the committed text's last
-    token, those of the drafts follow. `position` is that of the token chosen behind the root."""
+    token, those of the drafts follow. `position` is that of the token chosen behind the root. Returns the path, root
+    first (0 is the root, n + 1 the draft n), and the target's choice after each of its nodes."""
     children = drafts.links()
     path, chosen, at = [0], list[int](), -1
     while True:
@@ -140,6 +133,6 @@ def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root:
         sampler.take(token)
         following = children.get((at, token))
         if following is None:
-            return Verified(tuple(path), tuple(chosen))
+            return path, chosen
         at = following
         path.append(at + 1)
