@@ -137,7 +137,7 @@ SCALE = 1e-4
 
 def random_packed(name: str, outputs: int, inputs: int, device: str, dtype: torch.dtype) -> Packed:
     """Make a matrix of a block type with random numbers and small scales, on the device."""
-    made = unfilled(name, name, outputs, inputs, device, dtype)
+    made = unfilled(name, outputs, inputs, device, dtype)
     for part in (made.codes, made.above, made.words):
         if part.is_floating_point():
             part.normal_(std=0.02)

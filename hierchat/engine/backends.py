@@ -76,7 +76,6 @@ def select_implementation(
 
 def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping: bool = True) -> Selected:
     """Find the first implementation that computes the model right. Without `keeping`, no record is used or kept."""
-    from hierchat.engine.cuda.packed_modules import widened
     from hierchat.engine.selftest import cache_key, expected, require_agreement, require_right_device
     from hierchat.engine.torch.torch_runner import gpu
 
@@ -86,8 +85,6 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
     attempts = None
     if keeping:
         what, made_with = f"{loaded.name}, {loaded.backend}", cache_key("", "", gpu(device))
-        if loaded.backend == "blocks" and (types := ", ".join(widened(model))):
-            what += f" ({types} in 16 bits: no kernel multiplies by it)"
         record = fallback.AttemptRecord(model=what, device=name, made_with=made_with)
         attempts = fallback.AttemptLog(record, f"{loaded.model_key} {loaded.backend}", gpu=on_gpu)
     limit = fallback.LIMIT_S if on_gpu else None

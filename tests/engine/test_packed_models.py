@@ -1,6 +1,5 @@
 """Models in the blocks of their GGUF file on a device, with torch's processor in a card's place and plain products."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from hierchat.checks.doctor import computed
 from hierchat.config import GenerationSettings
-from hierchat.engine.backends import select_from
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
 from hierchat.engine.cuda.packed import FORMATS
-from hierchat.engine.cuda.packed_modules import in_packed_blocks, is_packed, widened
-from hierchat.engine.fallback import Implementation, NotRight
+from hierchat.engine.cuda.packed_modules import in_packed_blocks, is_packed
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.runner import Runner
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models import device_memory, runnable
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import bring
@@ -74,21 +68,6 @@ def test_drafts_change_no_word_and_the_files_blocks_are_what_is_held(tmp_path: P
         wanted = GenerationSettings(temperature=temperature, max_new_tokens=24)
         vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
         assert tokens_of(fresh_steps(engine, prompt, wanted, Buried(vanilla))) == vanilla
-
-
-def test_a_type_without_a_kernel_is_said_by_the_doctor(tmp_path: Path, places: Path) -> None:
-    def broken() -> Runner:
-        raise NotRight("of the processor only failures are recorded")
-
-    loaded = on_this_card(written("llama", tmp_path, packed=False))
-    module = in_packed_blocks(loaded.model)
-    assert widened(module) == ["F32"]
-    order = [
-        Implementation("graphs", broken),
-        Implementation("slots", lambda: TorchRunner(module, quantum=1)),
-    ]
-    select_from(replace(loaded, model=module), order)
-    assert "tiny, blocks (F32 in 16 bits: no kernel multiplies by it)" in computed()[0].text
 
 
 @pytest.fixture

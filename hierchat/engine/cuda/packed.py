@@ -57,12 +57,11 @@ _AT_ONCE = 1 << 26
 
 @dataclass(slots=True)
 class Packed:
-    """Matrix [outputs, inputs] of the format `name` on a device; `type`: the block type in its file. `codes` of four
-    bits [steps * step / (2 group), outputs, group], else [steps * step / group, outputs, group]; `above` [steps *
-    step / group, outputs] int32; `halves` [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
+    """Matrix [outputs, inputs] of the format `name` on a device. `codes` of four bits [steps * step / (2 group),
+    outputs, group], else [steps * step / group, outputs, group]; `above` [steps * step / group, outputs] int32;
+    `halves` [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
 
     name: str
-    type: str
     outputs: int
     inputs: int
     codes: torch.Tensor
@@ -124,7 +123,7 @@ def pack(
     form = FORMATS[kind]
     if inputs % form.step:
         raise ValueError(f"rows of {inputs} weights, which are no multiple of {form.step}")
-    made = unfilled(kind, name, count, inputs, device, dtype)
+    made = unfilled(kind, count, inputs, device, dtype)
     groups, codes = inputs // form.group, len(made.codes)
     for begin, rows in _slabs(raw, order, max(_AT_ONCE // inputs, 1)):
         here = slice(begin, begin + len(rows))
@@ -153,15 +152,12 @@ def pack(
     return made
 
 
-def unfilled(
-    kind: str, name: str, outputs: int, inputs: int, device: torch.device | str, dtype: torch.dtype
-) -> Packed:
-    """Make room for a matrix of the format `kind`, of block type `name` in its file."""
-    form = FORMATS[kind]
+def unfilled(name: str, outputs: int, inputs: int, device: torch.device | str, dtype: torch.dtype) -> Packed:
+    """Make room for a matrix of the format `name`."""
+    form = FORMATS[name]
     groups, steps = inputs // form.group, inputs // form.step
     codes = groups // 2 if form.bits == 4 else groups
     return Packed(
-        kind,
         name,
         outputs,
         inputs,

@@ -45,16 +45,6 @@ def is_packed(module: Any) -> bool:
     return any(isinstance(part, PackedMatrix) for part in module.modules())
 
 
-def widened(module: Any) -> list[str]:
-    """Return block types of a module's file that are 16 bits on the device, as no kernel multiplies by them."""
-    plain = {
-        part.matrix.type
-        for part in module.modules()
-        if isinstance(part, PackedMatrix | PackedLookup) and part.matrix.name == "PLAIN"
-    }
-    return sorted(plain - {"F16", "BF16"})
-
-
 def in_packed_blocks(loaded: FileModule) -> Any:
     """Return the module with its matrices as blocks on the device. Made once, it stays so."""
     module, device = loaded.module, torch.device(loaded.device)
