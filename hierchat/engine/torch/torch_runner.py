@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from hierchat.engine.cuda.packed_modules import is_packed
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
-from hierchat.engine.torch.packed_linear import can_pack, pack
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
 from hierchat.engine.torch.states import TorchStateSlots, by_node, keeps_states
@@ -30,7 +30,7 @@ class KeptStates:
         """[1, rows, hidden]: input of the model's output layer."""
         model.get_output_embeddings().register_forward_pre_hook(self._keep_read)
 
-    def _keep_read(self, output: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    def _keep_read(self, output: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         self.read = inputs[0]
 
 
@@ -190,3 +190,36 @@ def gpu(device: torch.device) -> str | None:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return None if device.type == "cpu" else device.type
+
+
+class PackedLinear(nn.Module):
+    """Linear layer y = x W^T + b with W in float16 blocks (FBGEMM); x [..., in], y [..., out], sums in float32.
+    At least twice as fast as float32 if memory is the bound."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        self.packed = torch.ops.quantized.linear_prepack_fp16(linear.weight.detach().float(), bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
+
+
+def can_pack(model: nn.Module) -> bool:
+    """Tell whether FBGEMM is there and no weight leaves float16's range."""
+    if "fbgemm" not in torch.backends.quantized.supported_engines:
+        return False
+    limit = torch.finfo(torch.float16).max
+    ranges = [one.weight.detach().aminmax() for one in model.modules() if type(one) is nn.Linear]
+    return bool(ranges) and all(-limit < low and high < limit for low, high in ranges)
+
+
+def pack(model: nn.Module) -> None:
+    """Replace every nn.Linear of `model` in place; its float32 weight is freed unless something else holds it."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, PackedLinear(child))
+    # Other parameters would keep the whole mapped file in memory.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
