@@ -248,9 +248,3 @@ def test_the_second_turn_reuses_the_first_and_changes_nothing(name: str) -> None
         common = same.index(False) if False in same else len(same)
         assert steps[0].prompt_read == min(common, len(second) - 1)
         assert tokens_of(steps) == fresh
-
-
-def test_a_text_cannot_be_taken_back_to_more_than_it_has() -> None:
-    for name in ("llama-float32", "cuda (16, 16)", "plain"):
-        with pytest.raises(ValueError, match="roll back"):
-            filled(name).rollback(1)

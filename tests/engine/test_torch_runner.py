@@ -78,12 +78,6 @@ def test_a_window_counts_positions_of_the_own_branch() -> None:
     assert plain.seen(causal_mask_function) == slice(0, 10)
 
 
-@pytest.mark.parametrize("parents", [[0], [-1, 1], [-1, 2, 0], [-2], [-1, -2]])
-def test_parents_must_come_first(parents: list[int]) -> None:
-    with pytest.raises(ValueError, match="parents must come first"):
-        lay_out(4, parents)
-
-
 @pytest.mark.parametrize(
     "error",
     [

@@ -54,8 +54,6 @@ class StaticSegment:
         table = paths.reshape(self.width, DEPTH)
         before: list[list[int]] = []
         for node, parent in enumerate(parents[: begin + self.width]):
-            if not -1 <= parent < node:
-                raise ValueError(f"node {node} follows {parent}: parents must come first")
             before.append([*(before[parent] if parent >= 0 else ()), start + node])
             if node >= begin:
                 row = node - begin

@@ -157,8 +157,6 @@ class PlainSequence(CachedSequence):
             self._state = self._nodes[nodes[-1]]
 
     def rollback(self, length: int) -> None:
-        if length > len(self.tokens):
-            raise ValueError(f"cannot roll back {len(self.tokens)} tokens to {length}")
         del self.tokens[length:]
         self._ends = [end for end in self._ends if end.length <= length]
         if self._state.length > length:

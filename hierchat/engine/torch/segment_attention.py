@@ -99,8 +99,6 @@ def lay_out(
     """Lay out a segment after `start` slots; parents[i] < i, -1 for committed text."""
     paths: list[list[int]] = []
     for node, parent in enumerate(parents):
-        if not -1 <= parent < node:
-            raise ValueError(f"node {node} follows {parent}: parents must come first")
         paths.append([*paths[parent], node] if parent >= 0 else [node])
     followed = set(parents)
     branches = [paths[node] for node in range(len(parents)) if node not in followed]

@@ -106,8 +106,6 @@ class TorchSlots(Cache):
             layer.keys[:, :, self.length :] = layer.values[:, :, self.length :] = 0
 
     def rollback(self, length: int) -> None:
-        if length > self.length:
-            raise ValueError(f"cannot roll back {self.length} slots to {length}")
         self.length = length
 
     def _keyed(self) -> list[SlotLayer]:
