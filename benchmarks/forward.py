@@ -20,13 +20,13 @@ from hierchat.checks.runs import RequestError, machine, say, unknown
 from hierchat.cli.options import terminal_progress
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.latency import PIECES, reading_rates
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.architectures.families import EXPERTS
 from hierchat.models.architectures.model_config import experts_of
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks
+from hierchat.runtime.costs import PIECES, reading_rates
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_cost import LatencyCurve
+from hierchat.drafting.draft_cost import WIDEST, LatencyCurve
 from hierchat.engine.batching import ContinuousBatch, SequencePool
 from hierchat.engine.engine import GenerationRequest, Step, clear_memory_errors
 from hierchat.engine.generation import Detokenizer, Generation
@@ -160,3 +160,32 @@ class LocalEngine:
             ids = request.prompt_ids
             grammar = self.grammars.begin(text, ids[len(ids) - request.begun :])
         return Generation(sequence, request, self._detokenizer, self.latency, grammar)
+
+
+PROBES = (1, 8, 2, 4, 16, 32, 3, 6, 12, 24)
+"""Widths to measure after loading, the most telling first."""
+ROUNDS = 3
+SPREAD = 7919
+"""Distance of the probes' tokens: a prime."""
+
+
+def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3) -> None:
+    """Measure forwards at the present context, and fill the curve; nothing is committed. The fastest of several
+    rounds over all widths counts; at least two rounds, because the first forward over a width may have to prepare
+    something."""
+    probes = PROBES * ROUNDS if sequence.runner.drafts else (1,) * ROUNDS
+    context = len(sequence.tokens)
+    # Different ones, as in a text: rows of one token would all be routed to the same experts
+    tokens = (np.arange(1, WIDEST + 1) * SPREAD % sequence.vocabulary).tolist()
+    fastest: dict[int, float] = {}
+    end = time.perf_counter() + seconds
+    for number, width in enumerate(probes):
+        if number >= 3 and time.perf_counter() > end:
+            break
+        for _ in range(2):
+            began = time.perf_counter()
+            sequence.forward(tokens[:width], range(-1, width - 1))[0]  # there when the device is done
+            ms = (time.perf_counter() - began) * 1e3
+            fastest[width] = min(ms, fastest.get(width, ms))
+    for width, ms in fastest.items():
+        curve.note(width, context, ms)

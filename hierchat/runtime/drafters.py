@@ -25,8 +25,7 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source, Successors
 from hierchat.drafting.suffix_index import BREAK, SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
-from hierchat.engine.latency import measure
-from hierchat.engine.local import LocalEngine
+from hierchat.engine.local import LocalEngine, measure
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer, installed_proposers
 from hierchat.engine.engine import Engine
-from hierchat.engine.latency import measure
-from hierchat.engine.local import LocalEngine
+from hierchat.engine.local import LocalEngine, measure
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices

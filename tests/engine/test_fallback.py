@@ -18,8 +18,7 @@ from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine import backends, fallback
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
 from hierchat.engine.fallback import AttemptLog, Implementation, NoImplementation, NotRight, Selection
-from hierchat.engine.latency import measure
-from hierchat.engine.local import LocalEngine
+from hierchat.engine.local import LocalEngine, measure
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import expected, require_agreement, require_right_device
 from hierchat.engine.torch.plain import PlainRunner

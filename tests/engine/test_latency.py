@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.drafting.draft_cost import WIDEST, LatencyCurve
-from hierchat.engine.latency import PROBES, measure
+from hierchat.engine.local import PROBES, measure
 from tests.testing.tiny import random_tokens, tiny_target
 
 Cost = Callable[[int, int], float]

@@ -18,7 +18,7 @@ from hierchat.drafting.proposer import Proposer
 
 # Before the cache moves, so that these are compiled once
 from hierchat.engine.engine import GenerationRequest
-from hierchat.engine.latency import PROBES
+from hierchat.engine.local import PROBES
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.plan import Plan
 from hierchat.models import device_memory
