@@ -125,7 +125,7 @@ class ReplyStatistics:
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return
-        if step.batch_size > 1 and self.baseline == "estimated":  # that was of a reply alone
+        if step.batch_size > 1:  # the baseline is of a reply alone
             self.vanilla_ms = self.baseline = None
         self.forwards += step.width > 0 or step.text is None
         self.proposed.update(step.proposed)

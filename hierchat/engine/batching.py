@@ -16,7 +16,6 @@ from hierchat.drafting.proposer import DraftCoroutine, drafted
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix
 from hierchat.engine.runner import CachedSequence, Runner, TooManySequences
-from hierchat.engine.verification import Sampler
 
 STALL_MS = 200.0
 """Longest step, in ms, with a chunk of a prompt while others write, unless half of it is needed without the chunk."""
@@ -24,8 +23,6 @@ CHUNK_MS = 60.0
 """Time for a chunk beside a step, at least: a reply of which fifteen tokens come in a second does not stall."""
 LEAST_CHUNK = 8
 """Tokens of a chunk, at least."""
-PROBE_AGE = 32
-"""Steps of several replies for which one measurement of a plain step serves."""
 AHEAD = 32
 """Steps that may wait for the reader of a reply; then that reply rests."""
 GIVE_WAY_MS = 100.0
@@ -107,7 +104,6 @@ class ContinuousBatch:
         self._busy = False
         self._pausing = 0
         self._steps = 0
-        self._plain = (0, 0, 0.0)  # of how many replies, at which step, milliseconds
 
     def steps(
         self, reply: Generation, *, padded: bool = True, spare: bool = False
@@ -139,19 +135,6 @@ class ContinuousBatch:
             yield
         finally:
             self._free()
-
-    def plain_ms(self) -> float:
-        """Measure a plain step of all replies in progress, in ms; nothing is committed. Call it while paused."""
-        writing = self.writing
-        if self._plain[0] == len(writing) > 1 and self._steps - self._plain[1] < PROBE_AGE:
-            return self._plain[2]
-        began = time.perf_counter()
-        rows = self._runner.forward([reply.root() for reply in writing], padded=False)
-        for reply, mine in zip(writing, rows, strict=True):
-            Sampler(reply.settings).choose(mine, 0, reply.position + 1)
-        took = (time.perf_counter() - began) * 1e3
-        self._plain = (len(writing), self._steps, took)
-        return took
 
     @property
     def writing(self) -> list[Generation]:

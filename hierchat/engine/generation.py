@@ -248,10 +248,6 @@ class Generation:
         self._proposed_ms = (time.perf_counter() - began) * 1e3
         return self._drafts
 
-    def root(self) -> Segment:
-        """Return the last committed token alone, for a plain forward."""
-        return Segment(self.sequence, (self._last,), (-1,))
-
     def segment(self, kept: int | None = None) -> Segment:
         """Return the segment of the next forward: the last committed token and the first `kept` of the drafts."""
         if kept is not None and kept < len(self._drafts):

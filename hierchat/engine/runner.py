@@ -89,13 +89,9 @@ class Runner(ABC):
     def open(self) -> CachedSequence:
         """Open a new, empty sequence. Raises TooManySequences."""
 
-    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        """Compute the rows of each segment: in one forward over all where rows are exact then, else one by one."""
-        found = []
-        for segment in segments:
-            rows = segment.sequence.forward(segment.tokens, segment.parents, padded=padded)
-            found.append(rows.kept() if len(segments) > 1 else rows)  # the next forward uses the same memory
-        return found
+    def forward(self, segments: Sequence[Segment]) -> list[Rows]:
+        """Compute the rows of each segment in one forward over all; only if `shares_forward`."""
+        raise NotImplementedError
 
 
 class TooManySequences(Exception):

@@ -44,10 +44,6 @@ class Rows:
         if the runner does not keep it."""
         return None
 
-    def kept(self) -> Rows:
-        """Copy the logits, so that they stay valid beyond the next forward."""
-        return ArrayRows(np.array([self[node] for node in range(len(self))]))
-
 
 class ArrayRows(Rows):
     """Hold rows in main memory: [nodes, vocabulary]."""
@@ -68,9 +64,6 @@ class ArrayRows(Rows):
 
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
         return None if self._hidden is None else self._hidden[list(nodes)]
-
-    def kept(self) -> Rows:
-        return ArrayRows(self._logits)
 
 
 _PLAIN = GenerationSettings()

@@ -174,22 +174,6 @@ def test_a_prompt_is_read_on_when_the_reply_beside_it_fails(engine: LocalEngine)
     assert tokens_of([began, *reading]) == alone
 
 
-def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine) -> None:
-    alone = [
-        tokens_of(engine.generate(GenerationRequest(random_tokens(9, number), how(0, 60))))
-        for number in range(2)
-    ]
-    steps = [
-        engine.generate(GenerationRequest(random_tokens(9, number), how(0, 60), user=number))
-        for number in range(2)
-    ]
-    found = [[next(step for step in one if step.tokens)] for one in steps]
-    assert engine.measure_vanilla(how(0), forwards=1) > 0
-    for mine, rest in zip(found, steps, strict=True):
-        mine += rest
-    assert [tokens_of(one) for one in found] == alone  # nothing was committed
-
-
 def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalEngine) -> None:
     """Both share forwards: of the chunk no logits are computed."""
     forwards: list[list[bool]] = []

@@ -216,7 +216,7 @@ def test_rows_tell_their_likeliest_tokens_and_a_text_goes_back(name: str) -> Non
     text = random_tokens(60)
     target = filled(name, text[:20])
     rows = target.forward(random_tokens(5, seed=1), [-1, 0, 1, 1, 0])
-    found, kept = rows.likeliest([0, 4, 2], 4), rows.kept()
+    found, kept = rows.likeliest([0, 4, 2], 4), [np.array(rows[node]) for node in range(5)]
     for node, best in zip((0, 4, 2), found, strict=True):
         assert best.tolist() == np.argsort(-kept[node], kind="stable")[:4].tolist()
         assert rows.best(node) in (-1, best[0])

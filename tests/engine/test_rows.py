@@ -221,7 +221,6 @@ def test_they_are_what_the_head_reads(sequence: CachedSequence) -> None:
     assert hidden is not None
     expected = np.array([rows[0], rows[2]])
     assert np.abs(hidden @ head_of(sequence).T - expected).max() < 2e-2 * np.abs(expected).max()
-    assert rows.kept().hidden((0,)) is None
 
 
 def test_a_proposer_that_reads_them_sees_one_for_each_committed_token(sequence: CachedSequence) -> None:

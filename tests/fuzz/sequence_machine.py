@@ -87,6 +87,7 @@ class SequenceMachine(Machine):
         self.sequences[number].commit(path)
         self.texts[number] += [tokens[at] for at in path]
 
+    @precondition(lambda self: self.shared)
     @rule(links=st.lists(links, min_size=TEXTS, max_size=TEXTS), node=pick)
     def commit_together(self, links: list[list[int]], node: int) -> None:
         """Of a forward over both, each commits a path of its own."""

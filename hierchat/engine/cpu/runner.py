@@ -135,7 +135,7 @@ class CpuRunner(PagedRunner):
         states = memory.STATES * shape.heads * shape.key_size * shape.value_size
         return 4 * shape.layers * (states + memory.SLOTS * shape.queries)
 
-    def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+    def forward(self, blocks: Sequence[Segment]) -> list[Rows]:
         # Rows with logits come first, then those of which hidden states alone are wanted.
         order = sorted(range(len(blocks)), key=lambda at: (not blocks[at].logits, not blocks[at].hidden))
         logits, hidden = self.run([blocks[at] for at in order])
