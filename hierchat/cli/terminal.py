@@ -299,7 +299,7 @@ def _models_of(url: str, key: str | None) -> Catalogue:
     address = url if "://" in url else f"http://{url}"
     try:
         server = OpenAI(url=address, key_variable=KEY_VARIABLE)
-        listed = OpenAIClient.of_catalogue(server).models()
+        listed = OpenAIClient(server).models()
     except ValidationError as error:
         raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.") from error
     except ServerError as error:

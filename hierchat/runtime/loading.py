@@ -207,7 +207,7 @@ def load_remote(entry: ModelEntry) -> ServedModel:
     """Make a model that a server computes ready to answer. Raises ServerError."""
     assert entry.engine
     said = entry.engine.openai
-    server = OpenAIClient.of_catalogue(said)
+    server = OpenAIClient(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
     prompts = TextPrompts(model, context or UNKNOWN_CONTEXT, entry.system_prompt)

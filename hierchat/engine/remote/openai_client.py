@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,30 +35,10 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What an answer raises that is JSON of another form, or none."""
 _PRIVATE = ("x-stainless-", "openai-")
 """Headers of the package that tell of this machine, or of an account elsewhere: they are left out."""
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|context (length|size|window)|maximum model length",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Description of what a server could not do."""
-
-    kind: Literal["unreachable", "foreign", "broke off", "refused"]
-    """`foreign`: it speaks another protocol; `refused`: it answered with an error."""
-    model: str = ""
-    status: int = 0
-    said: str = ""
-    """The server's own words; empty where it gave none."""
 
 
 class ServerError(ModelError):
     """A server elsewhere failed or refused; the text is for the user, and never holds a key."""
-
-    def __init__(self, text: str, failure: Failure | None = None) -> None:
-        super().__init__(text)
-        self.failure = failure or Failure("refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +69,12 @@ class RemoteModel:
 
 
 class OpenAIClient:
-    """Talk to one server. `explain` makes the sentence of an error for the user."""
+    """Talks to one server, as models.yaml names it."""
 
-    def __init__(self, url: str, key: str, explain: Callable[[Failure], str]) -> None:
-        """Take the address `url`, without /v1; `key`: empty where there is none."""
-        self.url = url
-        self.host = urlsplit(url).hostname or ""
-        self._key = key
-        self._explain = explain
-
-    @classmethod
-    def of_catalogue(cls, entry: OpenAI) -> OpenAIClient:
-        """Make the client of a server that stands in models.yaml."""
-        return cls(entry.url, entry.secret, partial(_catalogue_sentence, entry))
+    def __init__(self, entry: OpenAI) -> None:
+        self.url = entry.url
+        self.host = urlsplit(entry.url).hostname or ""
+        self._key, self._key_variable = entry.secret, entry.key_variable
 
     def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
         """Return what the server says of each of its models; all have an `id`. Raises ServerError."""
@@ -133,12 +104,11 @@ class OpenAIClient:
     def chat(self, body: Mapping[str, Any], stop: Event) -> Generator[Chunk, None, None]:
         """Yield the chunks of a reply until its end; `stop` closes the connection at once. Raises ServerError."""
         ended = begun = False
-        model = str(body["model"])
         with asyncio.Runner() as runner:
             events = self._events(dict(body))
             try:
                 while True:
-                    with self._errors(model, begun=begun):
+                    with self._errors(begun=begun):
                         event = runner.run(_unless_stopped(events, stop))
                         if event is None:
                             break
@@ -148,11 +118,11 @@ class OpenAIClient:
             finally:
                 runner.run(events.aclose())
         if not ended and not stop.is_set():
-            raise self._error(Failure("broke off" if begun else "foreign", model))
+            raise self._error("broke off" if begun else "foreign")
 
     def texts(self, model: str, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
         """Return the text of each run of so many tokens, as vLLM decodes it, by one request. Raises ServerError."""
-        with self._errors(model), asyncio.Runner() as runner:
+        with self._errors(), asyncio.Runner() as runner:
             asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
             answer = runner.run(self._request("/tokenize", _TEXTS_SECONDS, asked))
             marked: list[int] = []
@@ -223,7 +193,7 @@ class OpenAIClient:
                 yield event
 
     @contextmanager
-    def _errors(self, model: str = "", *, begun: bool = False) -> Iterator[None]:
+    def _errors(self, *, begun: bool = False) -> Iterator[None]:
         """Raise ServerError for whatever a request raises. `begun`: whether something of a reply came before."""
         import httpx2
         import openai
@@ -231,24 +201,45 @@ class OpenAIClient:
         try:
             yield
         except openai.APIStatusError as error:
-            redirects = error.status_code < HTTPStatus.BAD_REQUEST
-            said = _words(error.response)
-            failure = Failure("foreign" if redirects else "refused", model, error.status_code, said)
-            raise self._error(failure) from error
+            raise self._refusal(error.status_code, _words(error.response)) from error
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             lies = isinstance(error.__cause__, ValueError)  # of _bound
-            raise self._error(
-                Failure("foreign" if lies else "broke off" if begun else "unreachable", model)
-            ) from error
+            raise self._error("foreign" if lies else "broke off" if begun else "unreachable") from error
         except (openai.APIResponseValidationError, *_MALFORMED) as error:
-            raise self._error(Failure("foreign", model)) from error
+            raise self._error("foreign") from error
         except openai.APIError as error:  # an event of the stream
             said = error.body if isinstance(error.body, str) else error.message
-            failure = Failure("refused", model, HTTPStatus.INTERNAL_SERVER_ERROR, said)
-            raise self._error(failure) from error
+            raise self._refusal(HTTPStatus.INTERNAL_SERVER_ERROR, said) from error
 
-    def _error(self, failure: Failure) -> ServerError:
-        return ServerError(self._explain(failure), failure)
+    def _error(self, kind: Literal["unreachable", "foreign", "broke off"]) -> ServerError:
+        """Explain what a server did. `foreign`: it speaks another protocol."""
+        if kind == "unreachable":
+            return ServerError(
+                later(f"Nothing answers at {self.url}. Start the server there, then try again.")
+            )
+        if kind == "broke off":
+            return ServerError(
+                later(f"The server at {self.url} broke off in mid-reply. What had come is kept.")
+            )
+        return ServerError(
+            later(f"What answers at {self.url} does not speak OpenAI's protocol. Check its `url`.")
+        )
+
+    def _refusal(self, status: int, said: str) -> ServerError:
+        """Explain that a server answered with an error. `said`: its own words; empty if it gave none."""
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            where = (
+                f"in {self._key_variable}" if self._key_variable else "as `key` of this model in models.yaml"
+            )
+            if self._key:
+                return ServerError(
+                    later(f"The server at {self.url} does not take the key. Put the right one {where}.")
+                )
+            return ServerError(later(f"The server at {self.url} asks for a key. Put it {where}."))
+        if status < HTTPStatus.BAD_REQUEST or (status == HTTPStatus.NOT_FOUND and not said):
+            return self._error("foreign")
+        said = said or later(f"It answered with the status {status}.")
+        return ServerError(f"The server at {self.url} could not do it. {said}")
 
 
 async def _bound(response: httpx2.Response) -> None:
@@ -307,36 +298,6 @@ def _chunk(event: ChatCompletionChunk) -> Chunk:
 
 def _count(told: object) -> int | None:
     return told if type(told) is int and 0 <= told <= MOST_TOKENS else None
-
-
-def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
-    """Explain a failure to whoever chose the model of a server, which stands in models.yaml."""
-    match failure:
-        case Failure("unreachable"):
-            return later(f"Nothing answers at {entry.url}. Start the server there, then try again.")
-        case Failure("broke off"):
-            return later(f"The server at {entry.url} broke off in mid-reply. What had come is kept.")
-        case Failure(status=401 | 403):
-            where = (
-                f"in {entry.key_variable}" if entry.key_variable else "as `key` of this model in models.yaml"
-            )
-            if entry.secret:
-                return later(f"The server at {entry.url} does not take the key. Put the right one {where}.")
-            return later(f"The server at {entry.url} asks for a key. Put it {where}.")
-        case Failure(said=said) if _TOO_LONG.search(said):
-            return later(
-                f"This chat is longer than {failure.model} at {entry.url} can take in. Begin a new chat, or set "
-                "`context_length` of this model in models.yaml to what the server holds: then old turns are left out."
-            )
-        case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
-            return later(f"What answers at {entry.url} does not speak OpenAI's protocol. Check its `url`.")
-        case Failure(status=404):
-            return later(
-                f"The server at {entry.url} has no model {failure.model!r} now. Load it there, or choose this model "
-                "here again."
-            )
-    said = failure.said or later(f"It answered with the status {failure.status}.")
-    return f"The server at {entry.url} could not do it. {said}"
 
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "logit_bias", "seed", "stop")

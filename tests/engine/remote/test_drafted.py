@@ -32,7 +32,7 @@ def drafter() -> Drafter:
 @pytest.fixture
 def engine(script: Script, drafter: Drafter) -> Iterator[DraftedEngine]:
     with serving(script) as url, drafting(drafter) as port:
-        server = OpenAIClient.of_catalogue(OpenAI(url=url))
+        server = OpenAIClient(OpenAI(url=url))
         channel = DrafterChannel(port, TOKEN)
         yield DraftedEngine(server, server.model(None), 512, channel)
         channel.close()
