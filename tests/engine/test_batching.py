@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from hierchat.checks.exactness import Noise
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_cost import DraftCost
-from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.batching import LEAST_CHUNK, STALL_MS, ChunkedPrefill, SequencePool
@@ -22,7 +20,6 @@ from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.generation import CHUNK
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import TooManySequences
-from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.formats.blocks import pack
 from tests.drafting.databases import Steps
 from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model, tokens_of
@@ -113,13 +110,7 @@ def test_they_share_forwards_and_drafts_share_rows(engine: LocalEngine) -> None:
     assert all(step.waited_ms >= 0 for steps in found for step in steps)
 
 
-def test_a_reply_that_is_stopped_or_left_frees_its_place(engine: LocalEngine) -> None:
-    for number in range(2 * PLACES):
-        steps = engine.generate(GenerationRequest(random_tokens(30, number), how(number, 50), user=number))
-        for step in steps:
-            if step.tokens:
-                break
-        steps.close()
+def test_no_more_replies_than_places_and_one_that_is_stopped_frees_its_own(engine: LocalEngine) -> None:
     stops = [threading.Event() for _ in range(PLACES)]
     steps = [
         engine.generate(
@@ -135,43 +126,6 @@ def test_a_reply_that_is_stopped_or_left_frees_its_place(engine: LocalEngine) ->
         stop.set()
     assert [list(one)[-1].finish for one in steps] == ["stopped"] * PLACES
     assert tokens_of(engine.generate(GenerationRequest(random_tokens(3, 1), how(0, 5), user=9)))
-
-
-class Broken(Drafter):
-    """Fails at its third draft."""
-
-    calls = 0
-
-    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        self.calls += 1
-        if self.calls == 3:
-            raise BrokenLogits("no numbers")
-        return super().propose_beside(cost, limit)
-
-    def propose(self, limit: int | None = None) -> DraftTree:
-        return self.propose_beside(self.cost, limit)
-
-
-def test_what_one_reply_raises_ends_no_other(engine: LocalEngine) -> None:
-    prompts = [random_tokens(20, number) for number in range(3)]
-    alone = tokens_of(engine.generate(GenerationRequest(prompts[0], how(0, 80))))
-    with ThreadPoolExecutor(2) as pool:
-        fine = pool.submit(list, engine.generate(GenerationRequest(prompts[0], how(0, 80), user=1)))
-        broken = GenerationRequest(prompts[1], how(0, 80), Broken(), user=2)
-        assert isinstance(pool.submit(list, engine.generate(broken)).exception(), BrokenLogits)
-        assert tokens_of(fine.result()) == alone
-
-
-def test_a_prompt_is_read_on_when_the_reply_beside_it_fails(engine: LocalEngine) -> None:
-    prompt = random_tokens(300, 2)
-    alone = tokens_of(engine.generate(GenerationRequest(prompt, how(1, 10))))
-    broken = engine.generate(GenerationRequest(random_tokens(5, 1), how(0, 60), Broken(), user=1))
-    reading = engine.generate(GenerationRequest(prompt, how(1, 10), user=2))
-    assert next(step for step in broken if step.tokens)
-    began = next(reading)  # from here on its chunks go along
-    with pytest.raises(BrokenLogits):
-        list(broken)
-    assert tokens_of([began, *reading]) == alone
 
 
 def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalEngine) -> None:

@@ -57,17 +57,6 @@ def test_stop_is_heard_within_one_step_and_the_next_reply_is_as_ever(
     assert expected == reply_to(PROMPT, max_new_tokens=10)
 
 
-@pytest.mark.parametrize("after", [0, 2, 6])
-def test_after_a_reply_was_left_the_next_one_is_as_ever(after: int) -> None:
-    expected, engine = reply_to(PROMPT, max_new_tokens=10), tiny_engine()
-    request = GenerationRequest(PROMPT, GenerationSettings(max_new_tokens=10), Drafter())
-    steps = engine.generate(request)
-    for _ in range(after):
-        next(steps)
-    steps.close()
-    assert tokens_of(engine.generate(request)) == expected
-
-
 # Ends
 
 

@@ -105,4 +105,4 @@ def test_nf4(tmp_path: Path, target: type[CudaRunner | TorchRunner]) -> None:
     assert "Linear4bit" in kinds
     made = target(model.eval(), context_length=LENGTH)
     assert made.backend == "nf4"
-    assert_same_words(made)
+    assert_same_words(made.open())

@@ -10,7 +10,7 @@ import pytest
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
-from hierchat.engine.runner import Segment, TooManySequences
+from hierchat.engine.runner import TooManySequences
 from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, tiny_model
 
 TEXTS = 3
@@ -45,19 +45,6 @@ def elsewhere() -> Iterator[CpuSequence]:
 def look(sequence: CpuSequence) -> np.ndarray:
     """What it thinks comes next."""
     return np.asarray(sequence.forward([5, 6], [-1, 0])).copy()
-
-
-def test_rows_of_blocks_of_any_width_keep_their_bits(runner: CpuRunner, three: list[CpuSequence]) -> None:
-    starts, trees = (5, 130, 127), ((-1, 0, 0, 2), (-1,), (-1, 0, 1, 1, 0, 4, 5))
-    blocks = []
-    for number, (sequence, start, tree) in enumerate(zip(three, starts, trees, strict=True)):
-        sequence.read(random_tokens(start, number))
-        blocks.append(Segment(sequence, random_tokens(len(tree), number + 9), tree))
-    expected = [np.array(block.sequence.forward(block.tokens, block.parents)) for block in blocks]
-    for order in ((0, 1, 2), (2, 1, 0), (1, 2)):
-        together = runner.forward([blocks[number] for number in order])
-        for number, rows in zip(order, together, strict=True):
-            np.testing.assert_array_equal(np.asarray(rows), expected[number])
 
 
 def test_no_more_sequences_than_there_are_slots(runner: CpuRunner, three: list[CpuSequence]) -> None:
