@@ -136,7 +136,7 @@ def implementation_names(device: str) -> list[str]:
     if device.startswith("cpu"):
         return ["slots", "plain"]
     graphs = device.startswith("cuda") and find_spec("triton") is not None
-    return list(IMPLEMENTATIONS) if graphs else list(IMPLEMENTATIONS)[2:]
+    return list(IMPLEMENTATIONS) if graphs else list(IMPLEMENTATIONS)[1:]
 
 
 def in_process(*which: str, seconds: float | None = None) -> dict[str, Any]:

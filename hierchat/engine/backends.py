@@ -27,7 +27,6 @@ ANSWER_S = 20.0
 """Seconds that a GPU gets for one addition, after a failure."""
 IMPLEMENTATIONS = {
     "graphs": "CUDA graphs",
-    "rows": "our GPU kernels without graphs",
     "slots": "PyTorch's own operations",
     "plain": "transformers alone, without drafts",
     "eager": "transformers alone with its simplest attention, without drafts",
@@ -125,14 +124,10 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
 
         fuse()
 
-    def static(recording: bool) -> Runner:
-        from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out
+    def graphs() -> Runner:
+        from hierchat.engine.cuda.cuda_runner import CudaRunner
 
-        graphs: Graphs[Out] | None = None if recording else Graphs(capture=None)
-        runner = CudaRunner(model, context_length=context, key=key, graphs=graphs)
-        if runner.refused:
-            raise NotRight(f"no graph could be recorded: {runner.refused}")
-        return runner
+        return CudaRunner(model, context_length=context, key=key)
 
     def slots() -> Runner:
         from hierchat.engine.torch.torch_runner import TorchRunner
@@ -155,7 +150,7 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
         on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
         makers = {"slots": slots} | makers
         if on_cuda and find_spec("triton") is not None and graphed(config, context):
-            makers = {"graphs": partial(static, True), "rows": partial(static, False)} | makers
+            makers = {"graphs": graphs} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
         makers["eager"] = partial(plain, "eager")
     return [Implementation(name, make, name not in ("plain", "eager")) for name, make in makers.items()]

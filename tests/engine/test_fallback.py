@@ -229,14 +229,14 @@ def loaded(model: Any) -> LoadedModel:
 
 def test_what_failed_is_said_to_the_user_and_kept_for_doctor() -> None:
     model = tiny_model()
-    selected = backends.select_from(loaded(model), [scripted(1, raises), *ways(model)[2:]])
+    selected = backends.select_from(loaded(model), [scripted(0, raises), *ways(model)[2:]])
     said = backends.remark(selected)
     assert said.startswith(
-        "It is computed by PyTorch's own operations: what is faster failed here (our GPU kernels"
+        "It is computed by PyTorch's own operations: what is faster failed here (CUDA graphs"
     )
     assert "PassManager::run failed" in said
     (kept,) = fallback.attempt_records()
-    assert (kept.model, kept.implementation, list(kept.failed)) == ("tiny, float32", "slots", ["rows"])
+    assert (kept.model, kept.implementation, list(kept.failed)) == ("tiny, float32", "slots", ["graphs"])
     assert backends.remark(fallback.Selected(selected.runner, "slots")) == ""
 
 

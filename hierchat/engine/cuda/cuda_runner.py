@@ -65,13 +65,10 @@ class Graphs(Generic[T]):
     def __init__(self, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture) -> None:
         """Take `capture`: None to run every body as it is."""
         self._capture = capture
-        self.kind = "graphs" if capture else "rows"
         self.held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
         """Recorded graphs by key, the longest unused first."""
         self.recorded = False
         """Whether the last run recorded a graph, which takes many times a replay."""
-        self.refused = ""
-        """Why bodies run as they are though graphs were wanted."""
 
     def run(self, key: Hashable, body: Callable[[], T]) -> T:
         """Return the result of `body`, in memory that the next run may reuse. Without memory for a graph, or if the
@@ -83,8 +80,7 @@ class Graphs(Generic[T]):
             try:
                 graph = self._capture(body)
             except RuntimeError as error:
-                self.refused = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                log.warning("no CUDA graphs: %s", self.refused)
+                log.warning("no CUDA graphs", exc_info=error)
                 self.clear()
                 self._capture = None
                 return body()
@@ -145,7 +141,7 @@ class CudaRunner(Runner):
         self.quantum, self.widest = regime or REGIMES[0]
         if regime is None:
             proof = remembered(
-                key and cache_key(key, f"{self.backend} {self._graphs.kind}", gpu(self.device)), self._prove
+                key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove
             )
             self.quantum, self.widest, self.exact = proof.quantum, proof.widest or DEPTH, proof.exact
             sequence = self.open()
@@ -153,8 +149,6 @@ class CudaRunner(Runner):
             sequence.forward([0], [-1])  # so that the first reply finds its graphs
             sequence.close()
         self.chunk = max(self.widest, DEPTH)
-        self.refused = self._graphs.refused
-        """Why it runs without graphs though they were wanted; empty where it does not."""
 
     def open(self) -> CudaSequence:
         if not self._free:
