@@ -17,8 +17,8 @@ from hierchat.engine.runner import Runner
 from tests.testing.tiny import VOCABULARY, random_tokens, text_of, tokens_of
 
 
-class TreeDrafter(Drafter):
-    """Proposes trees of its own, of `nodes` nodes each."""
+class Noise(Drafter):
+    """Proposes random trees of `nodes` nodes each, with roots, doubles and all."""
 
     def __init__(self, reply: Sequence[int] = (), nodes: int = 24) -> None:
         super().__init__([], width=nodes + 1)
@@ -42,16 +42,11 @@ class TreeDrafter(Drafter):
         return DraftTree(tuple(tokens), tuple(parents), ("tree",) * size, (1.0,) * size)
 
     def nodes(self, room: int) -> tuple[list[int], list[int]]:
-        """Random trees with roots, doubles and all."""
         parents = [int(self.random.integers(-1, node)) if node else -1 for node in range(room)]
         return self.random.integers(0, VOCABULARY, room).tolist(), parents
 
 
-class Noise(TreeDrafter):
-    """Random trees."""
-
-
-class Oracle(TreeDrafter):
+class Oracle(Noise):
     """Knows the reply."""
 
     def nodes(self, room: int) -> tuple[list[int], list[int]]:
@@ -59,7 +54,7 @@ class Oracle(TreeDrafter):
         return tokens, list(range(-1, len(tokens) - 1))
 
 
-class Adversary(TreeDrafter):
+class Adversary(Noise):
     """Every first draft is wrong; below each stands what would have been right."""
 
     def nodes(self, room: int) -> tuple[list[int], list[int]]:

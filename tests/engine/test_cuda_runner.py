@@ -26,7 +26,7 @@ from hierchat.engine.cuda.row_attention import DEPTH
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
-from tests.engine.drafters import Buried, TreeDrafter
+from tests.engine.drafters import Buried, Noise
 from tests.testing.tiny import Kind, bits, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 LENGTH = 1200
@@ -103,7 +103,7 @@ def test_graphs_are_few() -> None:
     assert [target.forward([1], [-1]).recorded for _ in range(2)] == [True, False]
     engine = LocalEngine(target, (), text_of)
     for length in (20, 600):
-        fresh_steps(engine, random_tokens(length), GenerationSettings(max_new_tokens=20), TreeDrafter())
+        fresh_steps(engine, random_tokens(length), GenerationSettings(max_new_tokens=20), Noise())
     views = (FIRST_VIEW, 2 * FIRST_VIEW)
     slots = id(target.slots)
     assert set(graphs.held) == {(slots, 16, view, logits) for view in views for logits in (True, False)}
@@ -140,7 +140,7 @@ def test_a_block_has_bounds() -> None:
 def test_slots_hold_the_whole_context_and_end_where_they_end() -> None:
     target = CudaRunner(tiny_model(), context_length=64).open()  # the self-test needs more than that
     assert target.runner.exact
-    request = GenerationRequest([1, 2, 3], GenerationSettings(), TreeDrafter())
+    request = GenerationRequest([1, 2, 3], GenerationSettings(), Noise())
     steps = list(LocalEngine(target, (), text_of).generate(request))
     assert steps[-1].finish == "context"
     assert len(tokens_of(steps)) == 61

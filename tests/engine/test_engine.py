@@ -16,7 +16,7 @@ from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.engine.generation import CHUNK, LONGEST_PARAGRAPH, PromptTooLong, is_looping
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
-from tests.engine.drafters import Noise, Oracle, TreeDrafter
+from tests.engine.drafters import Noise, Oracle
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 
 PROMPT = random_tokens(300)
@@ -28,7 +28,7 @@ def reply_to(prompt: list[int], **settings: Any) -> list[int]:
 
 
 def drafters(reply: list[int]) -> list[Drafter | None]:
-    return [None, Drafter(), Oracle(reply), TreeDrafter()]
+    return [None, Drafter(), Oracle(reply), Noise()]
 
 
 # Stop

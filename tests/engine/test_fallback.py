@@ -28,7 +28,7 @@ from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 from hierchat.models.load.check import expected_step
 from hierchat.models.load.load_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, UnsupportedError
-from tests.engine.drafters import TreeDrafter
+from tests.engine.drafters import Noise
 from tests.engine.test_cuda_runner import pretended
 from tests.testing.families import tiny_family
 from tests.testing.tiny import VOCABULARY, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
@@ -63,7 +63,7 @@ def test_every_way_proves_itself_and_writes_the_same_reply() -> None:
         runner = way.make()
         require_agreement(runner, wanted)
         engine = LocalEngine(runner.open(), (), text_of)
-        for drafter in (None, TreeDrafter()):
+        for drafter in (None, Noise()):
             steps = fresh_steps(engine, prompt, GenerationSettings(max_new_tokens=24), drafter)
             replies.add(tuple(tokens_of(steps)))
     assert [len(reply) for reply in replies] == [24]
