@@ -1,18 +1,25 @@
-"""Generate, as LLVM, the product of interleaved rows of weights and rows of activations.
+"""Generate, as LLVM, the product of interleaved rows of weights and rows of activations, and compile it.
 One lane holds one row of weights. Integers are added inside a block, then floats block after block, in one order
 whatever the number of rows, so a row's bits do not depend on it."""
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from llvmlite import ir
+import llvmlite
+from llvmlite import binding, ir
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, i64, load, loop, store, vector
+from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, i64, kernel, load, loop, store, vector
 from hierchat.engine.cpu.unpacking import (
     HALVED,
     HIGHEST,
+    ISAS,
     LOWERED,
     MINIMUMS,
     PLAIN,
@@ -20,6 +27,8 @@ from hierchat.engine.cpu.unpacking import (
     BlockReader,
     Isa,
 )
+from hierchat.jit import INSTRUCTIONS
+from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
@@ -367,3 +376,100 @@ class _ByteProduct(_Product):
             scale = ones if scales is None else scales[first // 4 if self.name in HALVED else 0]
             total = self.isa.dot(self.b, total, scale, self.b.bitcast(part, self.reader.ints))
         return total
+
+
+_PLAINLY = {"vnni": "+fast-dpwssd"}
+"""Or LLVM would take one instruction apart into two, for a latency that is hidden here."""
+
+_LOCK = threading.Lock()
+_ADDRESSES: dict[tuple[str, str, bool], int] = {}
+_ENGINES: list[Any] = []
+"""Own the code: it stays for as long as the process lives."""
+_WITHOUT = {"avx512": ("avx512vnni", "avxvnni"), "avxvnni": ("avx512",), "avx2": ("avx512", "avxvnni")}
+"""Features that begin so are left out, where an instruction set is chosen that has less than the processor."""
+
+
+def product_address(name: str, isa: Isa = ISAS[INSTRUCTIONS], activations: Activations = "int16") -> int:
+    """Return the address of a block type's product function (dot.build), compiled at most once per machine."""
+    with _LOCK:
+        key = (name, str(isa), takes_int8(name, isa, activations))
+        if key not in _ADDRESSES:
+            _ADDRESSES[key] = _loaded(_code(name, isa, activations))
+        return _ADDRESSES[key]
+
+
+def target_machine(isa: Isa, cpu: str | None = None, triple: str | None = None) -> binding.TargetMachine:
+    """Return LLVM's target for this processor with no more than `isa` has; or, to look at the code, for another one."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    if triple:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+    target = binding.Target.from_triple(triple or binding.get_process_triple())
+    features = _PLAINLY.get(isa.pairs, "") if cpu else _features(isa)
+    return target.create_target_machine(
+        cpu=cpu or _processor(isa), features=features, opt=2, reloc="pic", codemodel="jitdefault"
+    )
+
+
+def compiled(module: ir.Module, machine: binding.TargetMachine) -> binding.ModuleRef:
+    """Return the module, parsed, verified and optimised by LLVM."""
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    found = binding.parse_assembly(str(module))
+    found.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=2)
+    options.loop_unrolling = False
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    binding.create_pass_builder(machine, options).getModulePassManager().run(
+        found, binding.create_pass_builder(machine, options)
+    )
+    return found
+
+
+def _processor(isa: Isa) -> str:
+    return "" if isa.name == "generic" else str(binding.get_host_cpu_name())
+
+
+def _features(isa: Isa) -> str:
+    if isa.name == "generic":
+        return ""
+    features = binding.get_host_cpu_features()
+    for name in features:
+        if name.startswith(_WITHOUT.get(isa.name, ())):
+            features[name] = False
+    found = [str(features.flatten()), _PLAINLY.get(isa.pairs, "")]
+    return ",".join(filter(None, found))
+
+
+def _file(name: str, isa: Isa, activations: Activations) -> Path:
+    parts = [llvmlite.__version__, str(isa), str(LAYOUTS[name]), _processor(isa), _features(isa)]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    form = "-int8" if takes_int8(name, isa, activations) else ""
+    return kernel.folder / f"product-{name}-{isa.name}{form}-{digest}.o"
+
+
+def _code(name: str, isa: Isa, activations: Activations) -> bytes:
+    """Return a kernel's object file from disk, or compile it."""
+    file = _file(name, isa, activations)
+    with suppress(OSError):
+        kept = file.read_bytes()
+        if hashlib.sha256(kept[32:]).digest() == kept[:32]:
+            return kept[32:]
+    machine = target_machine(isa)
+    code = bytes(machine.emit_object(compiled(build(name, isa, activations), machine)))
+    with suppress(OSError):  # then the next start compiles again
+        write_whole(file, hashlib.sha256(code).digest() + code)
+    return code
+
+
+def _loaded(code: bytes) -> int:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine()
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return int(engine.get_function_address("product"))

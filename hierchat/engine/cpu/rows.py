@@ -7,9 +7,8 @@ from llvmlite import ir
 from numba import types
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS, takes_int8
+from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS, product_address, takes_int8
 from hierchat.engine.cpu.llvm import F32, I8, I16, I32, call_product, emits, fma, i64, kernel, store
-from hierchat.engine.cpu.machine_code import product_address
 from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, FUNCTION, INT8, INT16, ROW_BYTES, WEIGHTS
 from hierchat.engine.cpu.softmax import soft_cap
 from hierchat.engine.cpu.unpacking import ISAS, PLAIN

@@ -14,9 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hierchat.engine.cpu.dot import ARGUMENTS, BYTE_SUMS, GROUP, SUMS, build, takes_int8
+from hierchat.engine.cpu.dot import (
+    ARGUMENTS,
+    BYTE_SUMS,
+    GROUP,
+    SUMS,
+    build,
+    compiled,
+    product_address,
+    takes_int8,
+    target_machine,
+)
 from hierchat.engine.cpu.llvm import kernel
-from hierchat.engine.cpu.machine_code import compiled, product_address, target_machine
 from hierchat.engine.cpu.memory import FORM, INT8, INT16, Shape, Work, make_work
 from hierchat.engine.cpu.rows import ORDER, product, quantise, record
 from hierchat.engine.cpu.unpacking import ISAS, POWERS, Isa
