@@ -138,7 +138,7 @@ class ReplyStream:
             for step in steps:
                 statistics.add(step, (time.monotonic() - sent) * 1e3)
                 self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
-                if step.batch_size > 1:
+                if step.batch_size > 1:  # plain decoding is measured of a reply alone
                     baseline = None
                 if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
                     plain.append(baseline.measure_vanilla(options.settings, forwards=1))

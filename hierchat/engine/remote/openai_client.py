@@ -76,10 +76,10 @@ class OpenAIClient:
         self.host = urlsplit(entry.url).hostname or ""
         self._key, self._key_variable = entry.secret, entry.key_variable
 
-    def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
+    def models(self) -> list[dict[str, Any]]:
         """Return what the server says of each of its models; all have an `id`. Raises ServerError."""
         with self._errors(), asyncio.Runner() as runner:
-            answer = runner.run(self._request("/v1/models", seconds))
+            answer = runner.run(self._request("/v1/models", _LIST_SECONDS))
             return [one for one in answer["data"] if "id" in one]
 
     def model(self, name: str | None) -> RemoteModel:
