@@ -5,7 +5,6 @@ from collections import Counter
 from itertools import count, pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
@@ -136,22 +135,6 @@ def test_what_steps_say(drafter: Drafter | None, temperature: float) -> None:
 
 
 # Measurements
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_measuring_changes_nothing(temperature: float) -> None:
-    wanted = GenerationSettings(max_new_tokens=10, temperature=temperature)
-    engine = tiny_engine()
-    first = tokens_of(fresh_steps(engine, PROMPT, wanted))
-    again = [*PROMPT, *first, 3, 4]
-    expected = tokens_of(fresh_steps(engine, again, wanted))
-    assert tokens_of(fresh_steps(engine, PROMPT, wanted)) == first
-    held = list(engine.sequence.tokens)
-    row = engine.sequence.forward([5], [-1])
-    assert engine.measure_vanilla(wanted) > 0
-    assert engine.sequence.tokens == held
-    assert np.array_equal(engine.sequence.forward([5], [-1]), row)
-    assert tokens_of(engine.generate(GenerationRequest(again, wanted))) == expected
 
 
 def test_logit_gap() -> None:

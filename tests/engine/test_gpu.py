@@ -69,21 +69,6 @@ def test_replays_compute_what_the_modules_do() -> None:
     assert len(graphs.held) == 4
 
 
-def test_greedy_decoding_brings_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = CudaRunner(
-        tiny_model().to("cuda", torch.bfloat16), context_length=LENGTH, regime=(16, 16)
-    ).open()
-    fetch = target.runner.fetch_rows
-
-    def few(numbers: torch.Tensor) -> np.ndarray:
-        assert numbers.shape[1] < target.vocabulary
-        return fetch(numbers)
-
-    monkeypatch.setattr(target.runner, "fetch_rows", few)
-    steps = fresh_steps(LocalEngine(target, (), text_of), [1, 2, 3], GenerationSettings(max_new_tokens=8))
-    assert len(tokens_of(steps)) == 8
-
-
 def test_a_full_memory_is_one_error() -> None:
     from hierchat.engine.engine import OutOfMemory, clear_memory_errors
 
