@@ -1,4 +1,4 @@
-"""Check whether a model fits into free memory before it is loaded, and say what would fit instead."""
+"""Check whether a model fits into free memory before it is loaded."""
 
 import ctypes
 import logging
@@ -11,7 +11,7 @@ from functools import cache
 import psutil
 
 from hierchat.models.cache import gigabytes
-from hierchat.models.catalogue import ModelEntry, Quantisation, Size, read_catalogue
+from hierchat.models.catalogue import ModelEntry, Size
 from hierchat.models.progress import DeviceError, DoesNotFitError
 
 log = logging.getLogger(__name__)
@@ -143,10 +143,10 @@ class MemoryNeeds:
         return positions if positions >= 512 else 0
 
 
-def needs_of(size: Size, dtype: str, quantisation: Quantisation) -> MemoryNeeds:
-    """Return the memory that a model needs through transformers, and 15 % to spare. `dtype` is not 'auto'."""
-    width = _WIDTHS[dtype]
-    inner = (size.parameters - size.embeddings) * _QUANTISED.get(quantisation, width)
+def needs_of(entry: ModelEntry, size: Size, device: str) -> MemoryNeeds:
+    """Return the memory that a model needs as its entry says, through transformers, and 15 % to spare."""
+    width = _WIDTHS[dtype_on(entry.dtype, device)]
+    inner = (size.parameters - size.embeddings) * _QUANTISED.get(entry.quantisation, width)
     return MemoryNeeds(size.embeddings * width + inner, size.slot * width, factor=_SPARE)
 
 
@@ -160,51 +160,13 @@ def needs_on_card(weights: int, slot: int) -> MemoryNeeds:
     return MemoryNeeds(weights, slot * _WIDTHS["bfloat16"], _CARD_SPARE)
 
 
-def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str, held: int = 0) -> None:
-    """Raise DoesNotFitError if the model needs more than is free, naming what would fit. `held`: freed by then."""
-    dtype, free = dtype_on(entry.dtype, device), free_memory(device) + held
-    needs = needs_of(size, dtype, entry.quantisation)
-    if (needed := needs.total(context_length)) <= free:
-        return
-    fits = []
-    for quantisation in ("int8", "nf4"):
-        smaller = needs_of(size, dtype, quantisation).total(context_length)
-        if entry.quantisation == "none" and smaller <= free:
-            fits.append(f"this model with `quantisation: {quantisation}` ({gigabytes(smaller)})")
-    if positions := needs.positions_in(free):
-        fits.append(f"this model with `context_length: {positions}`")
-    fits += [
-        f"{other.name} ({gigabytes(other_needs)})"
-        for other in read_catalogue().models.values()
-        if other.size
-        and other.size.parameters < size.parameters
-        and (other_needs := entry_needs(other, other.size, device)) <= free
-    ]
-    raise DoesNotFitError(
-        f"{entry.name} needs about {gigabytes(needed)} of memory on {device} ({dtype}, quantisation "
-        f"{entry.quantisation}, {context_length} positions), and {gigabytes(free)} are free. "
-        + (f"What would fit: {'; '.join(fits)}." if fits else "No model of the catalogue would fit now.")
-        + or_the_processor(device)
-    )
-
-
-def or_the_processor(device: str) -> str:
-    """Return a last sentence for an error about another device: it offers the processor."""
-    return "" if device.startswith("cpu") else f" With {DEVICE}=cpu the processor computes it."
-
-
-def blocks_fit(needs: MemoryNeeds, context_length: int, held: int = 0, device: str = "cpu") -> bool:
-    """Tell whether a model in blocks fits now. `held`: bytes that will be free, too."""
-    return needs.total(context_length) <= free_memory(device) + held
-
-
-def require_blocks_fit(
+def require_fit(
     name: str, needs: MemoryNeeds, context_length: int, held: int = 0, device: str = "cpu"
 ) -> None:
-    """Raise DoesNotFitError when a model in blocks does not fit. `held`: bytes that will be free, too."""
-    if blocks_fit(needs, context_length, held, device):
-        return
+    """Raise DoesNotFitError if a model does not fit now. `held`: bytes that will be free, too."""
     needed, free = needs.total(context_length), free_memory(device) + held
+    if needed <= free:
+        return
     positions = needs.positions_in(free)
     hint = f"`context_length: {positions}` would fit." if positions else "Choose a smaller model."
     where = "" if device == "cpu" else f" on {device}"
@@ -214,7 +176,6 @@ def require_blocks_fit(
     )
 
 
-def entry_needs(entry: ModelEntry, size: Size, device: str) -> int:
-    """Return the bytes that a model needs as its entry says, through transformers."""
-    needs = needs_of(size, dtype_on(entry.dtype, device), entry.quantisation)
-    return needs.total(entry.context_length or 4096)
+def or_the_processor(device: str) -> str:
+    """Return a last sentence for an error about another device: it offers the processor."""
+    return "" if device.startswith("cpu") else f" With {DEVICE}=cpu the processor computes it."

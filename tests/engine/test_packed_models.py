@@ -93,7 +93,7 @@ def test_a_card_needs_the_files_size_and_one_that_is_too_small_says_what_fits(tm
     with pytest.raises(
         DoesNotFitError, match=r"on cuda \(32768 positions\).*`context_length: 18176` would fit.*=cpu"
     ):
-        device_memory.require_blocks_fit("it", needs, 32768, device="cuda")
+        device_memory.require_fit("it", needs, 32768, device="cuda")
 
 
 def test_what_is_brought_for_a_card_has_no_weights(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ from hierchat.models.progress import (
 
 CONTEXT = 4096
 """Context length assumed if an entry has none."""
-LEAST_BYTES, FLOAT_BYTES = 0.53, 4
-"""Bytes of a weight on the CPU engine: at least, in blocks of 4 bits; and as a float."""
+FLOAT_BYTES = 4
+"""Bytes of a weight as a float on the CPU engine."""
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
@@ -140,25 +140,8 @@ def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
 
 def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backend | None = None) -> None:
     """Raise DoesNotFitError if the model is known to be too large. `held`: bytes that will be free by then."""
-    if not (size := entry.size):
-        return
-    if on_card(entry, device, backend) and (known := weight_bytes(entry, device)):
-        needs = device_memory.needs_on_card(known, size.slot)
-        return device_memory.require_blocks_fit(entry.name, needs, entry.context_length or 0, held, device)
-    if not by_engine(entry, device, backend):
-        return device_memory.require_fit(
-            with_backend(entry, backend), size, entry.context_length or 0, device, held
-        )
-    weights = _weights_in_blocks(entry, device, backend)
-    # What is estimated does not refuse a model that may be smaller; but what is said is what *Models* shows
-    least = weights or FLOAT_BYTES * size.parameters
-    if backend != "float32":
-        known = weight_bytes(entry, device) or least
-        least = min(int(LEAST_BYTES * size.parameters * size.held), int(known * size.held))
-    needs = device_memory.needs_of_blocks(least, size.slot)
-    if not device_memory.blocks_fit(needs, entry.context_length or 0, held):
-        needs = device_memory.needs_of_blocks(weights or least, size.slot)
-        device_memory.require_blocks_fit(entry.name, needs, entry.context_length or CONTEXT, held)
+    if entry.size and (needs := _needs(entry, device, backend)):
+        device_memory.require_fit(entry.name, needs, entry.context_length or CONTEXT, held, device)
 
 
 def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
@@ -266,25 +249,23 @@ def memory_needed(
     entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
 ) -> int | None:
     """Return the bytes of a model's weights and whole context; None if neither files nor catalogue tell."""
-    size = entry.size
-    if on_card(entry, device, backend) and (found := weights or weight_bytes(entry, device)):
-        needs = device_memory.needs_on_card(found, size.slot if size else 0)
-        return needs.total(entry.context_length or CONTEXT)
-    if not by_engine(entry, device, backend):
-        return device_memory.entry_needs(entry, size, device) if size else None
-    if not (weights := _weights_in_blocks(entry, device, None, weights)):
-        return None
-    needs = device_memory.needs_of_blocks(weights, size.slot if size else 0)
-    return needs.total(entry.context_length or CONTEXT)
+    needs = _needs(entry, device, backend, weights)
+    return needs.total(entry.context_length or CONTEXT) if needs else None
 
 
-def _weights_in_blocks(
+def _needs(
     entry: ModelEntry, device: str, backend: Backend | None, weights: int | None = None
-) -> int | None:
-    found, size = block_bytes(entry, device, weights), entry.size
+) -> device_memory.MemoryNeeds | None:
+    size = entry.size
+    slot = size.slot if size else 0
+    if on_card(entry, device, backend) and (found := weights or weight_bytes(entry, device)):
+        return device_memory.needs_on_card(found, slot)
+    if not by_engine(entry, device, backend):
+        return device_memory.needs_of(with_backend(entry, backend), size, device) if size else None
+    found = block_bytes(entry, device, weights)
     if size and backend == "float32":
         found = FLOAT_BYTES * size.parameters
-    return int(found * size.held) if found and size else found
+    return device_memory.needs_of_blocks(int(found * (size.held if size else 1)), slot) if found else None
 
 
 def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> str:

@@ -183,7 +183,7 @@ def _load_folder(
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
     needs = device_memory.needs_of_blocks(weights, slot)
-    device_memory.require_blocks_fit(entry.name, needs, context_length)
+    device_memory.require_fit(entry.name, needs, context_length)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = tokenizer_files.read_tokenizer(folder)
     try:
@@ -226,7 +226,8 @@ def load_torch(
     folder = get(entry, progress, device)
     facts = read_folder(folder)
     context_length = min(entry.context_length or facts.positions, facts.positions)
-    device_memory.require_fit(entry, facts.size, context_length, device)
+    needs = device_memory.needs_of(entry, facts.size, device)
+    device_memory.require_fit(entry.name, needs, context_length, device=device)
 
     progress(Progress("loading", 0, None, entry.name))
     dtype = getattr(torch, device_memory.dtype_on(entry.dtype, device))
@@ -323,7 +324,7 @@ def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> L
     positions = getattr(config, "max_position_embeddings", None) or 2048
     context_length = min(entry.context_length or positions, positions)
     needs = device_memory.needs_on_card(card_bytes(head), slot_of(config))
-    device_memory.require_blocks_fit(entry.name, needs, context_length, device=device)
+    device_memory.require_fit(entry.name, needs, context_length, device=device)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = tokenizer_files.read_tokenizer(folder)
     dtype = getattr(torch, device_memory.dtype_on(entry.dtype, device))
