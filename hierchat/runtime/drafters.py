@@ -33,7 +33,7 @@ from hierchat.hierarchy.planner import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import has_blocks, is_fetched
 from hierchat.models.load.load_model import LoadedModel, load
-from hierchat.models.load.tokenizer_files import same_tokens
+from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import ModelError, Report, UnsupportedError, silent
 from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.served_model import LeftOut, Levels, LoadedLevel, ServedModel
@@ -83,8 +83,8 @@ def load_levels(
             raise UnsupportedError(f"not on this machine; `{get}` fetches it")
         length = min(candidate.context_length or loaded.context_length, loaded.context_length)
         draft = load(candidate.model_copy(update={"context_length": length}), beside, report, backend)
-        if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
-            raise UnsupportedError(f"other tokens: {reason}")
+        if tokens_sha256(loaded.tokenizer) != tokens_sha256(draft.tokenizer):
+            raise UnsupportedError("other tokens: they, or their numbers, are not those of the target")
         runner = select_implementation(draft, report).runner
         if not runner.drafts:
             raise UnsupportedError(_RUNNING)

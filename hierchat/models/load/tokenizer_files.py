@@ -117,20 +117,6 @@ _known: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
 """By tokenizer: how many tokens it had, and their tokens_sha256."""
 
 
-def same_tokens(target_tokenizer: Any, draft_tokenizer: Any) -> str | None:
-    """Return None if both map the same tokens to the same ids, else the reason why the draft model does not fit."""
-    if tokens_sha256(target_tokenizer) == tokens_sha256(draft_tokenizer):
-        return None
-    target, draft = target_tokenizer.get_vocab(), draft_tokenizer.get_vocab()
-    if len(target) != len(draft):
-        return f"the target has {len(target)} tokens and the draft model {len(draft)}"
-    token, number = min(
-        (item for item in target.items() if draft.get(item[0]) != item[1]), key=lambda item: item[1]
-    )
-    there = f"has number {draft[token]}" if token in draft else "does not exist"
-    return f"the target's token {token!r} with number {number} {there} in the draft model"
-
-
 def tokens_sha256(tokenizer: Any) -> str:
     """Return a name of a token-to-id map. The first time it takes a third of a second for a large one."""
     count, name = _known.get(tokenizer, (0, ""))

@@ -12,7 +12,6 @@ import gguf
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
 
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
@@ -20,7 +19,6 @@ from hierchat.models.fetch import bring
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.load_model import LoadedModel, load, makers_sampling, ready_to_chat
-from hierchat.models.load.tokenizer_files import same_tokens
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, Progress, UnsupportedError
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.testing.architectures import CONFIGS, finish, model_of, write_gguf
@@ -199,16 +197,3 @@ def test_the_makers_sampling_stands_in_gguf_files(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bring, "hub_folder", lambda *asked: tmp_path)
     for stored in (Gguf(path=path), Gguf(repo="org/own", file=path.name)):
         assert makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=stored))) == MAKERS
-
-
-# The list of tokens that a draft knows: written, read again, and refused where it is none.
-
-
-def test_same_tokens(tiny_folder: Path) -> None:
-    target, draft = AutoTokenizer.from_pretrained(tiny_folder), AutoTokenizer.from_pretrained(tiny_folder)
-    assert same_tokens(target, draft) is None
-    draft.add_tokens(["longer"])
-    assert same_tokens(target, draft) == "the target has 259 tokens and the draft model 260"
-    target.add_tokens(["other"])
-    said = "the target's token 'other' with number 259 does not exist in the draft model"
-    assert same_tokens(target, draft) == said
