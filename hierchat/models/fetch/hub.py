@@ -62,18 +62,14 @@ def fetch_hub(repo: str, revision: str, report: Report, patterns: Sequence[str] 
         raise _offline(repo) from error
     lock = _hub_cache() / repo.replace("/", "--")
     with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision):
-        folder, altered = _download(repo, revision, report, patterns)
-        if altered:
-            folder, altered = _download(repo, revision, report, patterns)
-        if altered:
-            raise BrokenFileError(f"{altered[0]} of {repo} came altered twice. Try again later.")
+        folder = _download(repo, revision, report, patterns)
     if not _holds(folder, patterns):
         lacking = [name for name in patterns if not (folder / name).is_file()]
         raise MissingError(f"{repo} at {revision} has none of {', '.join(lacking)}.")
     return folder
 
 
-def _download(repo: str, revision: str, report: Report, patterns: Sequence[str]) -> tuple[Path, list[str]]:
+def _download(repo: str, revision: str, report: Report, patterns: Sequence[str]) -> Path:
     download = partial(_snapshot(repo, revision, patterns), endpoint=endpoint())
     mute = bar_class(silent, "downloading", repo)
     report(Progress("downloading", 0, None, f"{repo} from the hub"))
@@ -85,7 +81,9 @@ def _download(repo: str, revision: str, report: Report, patterns: Sequence[str])
     for name in altered:
         (folder / name).resolve().unlink()
         (folder / name).unlink(missing_ok=True)
-    return folder, altered
+    if altered:
+        raise BrokenFileError(f"{altered[0]} of {repo} came altered. Try again.")
+    return folder
 
 
 def _snapshot(repo: str, revision: str, patterns: Sequence[str]) -> Callable[..., Any]:

