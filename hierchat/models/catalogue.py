@@ -18,84 +18,66 @@ from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.language import later
 from hierchat.models.progress import CatalogueError, UnknownModelError
 
-MOST_BYTES, MOST_VALUES = 1 << 19, 50_000
-"""Bounds of a catalogue file: its bytes, and its values with those that aliases repeat."""
+MOST_BYTES = 1 << 19
+"""Bytes of a catalogue file."""
 Where = tuple[str | int, ...]
 """The way to a value: keys and list positions from the top."""
 
 
-class Lined:
-    """Data of a YAML file, and the line (from 1) of each key. Raises CatalogueError for a file that is not valid."""
+class _Loader(yaml.SafeLoader):
+    """Reads no key twice, and no aliases, which may repeat values without end."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lines: dict[Where, int] = {(): 1}
-        self._values = 0
-        try:
-            if (size := path.stat().st_size) > MOST_BYTES:
-                raise CatalogueError(
-                    f"{path}:1: the file has {size:,} bytes; {MOST_BYTES:,} are read at most. Keep only what it adds."
-                )
-            self._loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
-            node = self._loader.get_single_node()
-            self.data: Any = {} if node is None else self._plain(node, ())
-        except OSError as error:
-            raise CatalogueError(
-                f"{path} cannot be read ({error.strerror}). It must be a file of text: mend it or move it away."
-            ) from error
-        except UnicodeDecodeError as error:
-            raise CatalogueError(f"{path} is no text in UTF-8. Mend it or move it away.") from error
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise CatalogueError(f"{path}:{line}: not YAML: {error.problem}") from error
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            said = " ".join(str(error).split())  # of a byte that no text has it writes two lines
-            raise CatalogueError(f"{path}: not YAML: {said}. Mend it or move it away.") from error
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="an alias (*): write its values here", problem_mark=mark)
+        return super().compose_node(parent, index)
 
-    def _plain(self, node: yaml.Node, where: Where) -> Any:
-        self._values += 1
-        if self._values > MOST_VALUES:
-            raise CatalogueError(
-                f"{self.path}:{self.find(where[:2])[1]}: with what its aliases (*) repeat, the file has more than "
-                f"{MOST_VALUES:,} values. Take these aliases out."
-            )
-        if isinstance(node, yaml.SequenceNode):
-            for i, child in enumerate(node.value):
-                self.lines[(*where, i)] = child.start_mark.line + 1
-            return [self._plain(child, (*where, i)) for i, child in enumerate(node.value)]
-        if not isinstance(node, yaml.MappingNode):
-            return self._loader.construct_object(node)
-        plain: dict[Any, Any] = {}
-        for key_node, child in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise CatalogueError(f"{self.path}:{line}: a key must be a plain word")
-            key = self._loader.construct_object(key_node)
-            if key in plain:
-                first = self.lines[(*where, key)]
-                raise CatalogueError(f"{self.path}:{line}: {key!r} stands here again, first on line {first}")
-            self.lines[(*where, key)] = line
-            plain[key] = self._plain(child, (*where, key))
-        return plain
-
-    def find(self, where: Where) -> tuple[int, int]:
-        """Return how many steps of `where` this file has, and the line of the last of them."""
-        depth = next(n for n in range(len(where), -1, -1) if where[:n] in self.lines)
-        return depth, self.lines[where[:depth]]
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise yaml.MarkedYAMLError(problem=f"{twice!r} stands here twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
-def lined(path: Path) -> Lined:
-    """Read a YAML file, again only if it has changed: the one that ships takes 70 ms. Raises CatalogueError."""
+def models_of(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the fields of each model in a file, as they stand there. Raises CatalogueError."""
+    data = _yaml(path)
+    if not isinstance(data, dict) or not isinstance(models := data.get("models") or {}, dict):
+        raise CatalogueError(f"{path}:1: expected 'models:' and under it a model by name")
+    if unknown := min(data.keys() - {"models"}, key=str, default=None):
+        raise CatalogueError(f"{path}: unknown field {unknown!r}; models stand under 'models:'")
+    for name, fields in models.items():
+        if not isinstance(name, str) or not isinstance(fields, dict):
+            raise CatalogueError(f"{path}: model {name!r}: expected a name and under it its fields")
+        if "name" in fields:
+            raise CatalogueError(f"{path}: model {name!r}: its name is its key; remove 'name'")
+    return models
+
+
+def _yaml(path: Path) -> Any:
     try:
         now = path.stat()
-    except OSError:
-        return Lined(path)  # which says what is wrong
-    return _lined(path, (now.st_ino, now.st_mtime_ns, now.st_size))
+        return _parsed(path, (now.st_ino, now.st_mtime_ns, now.st_size))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise CatalogueError(f"{path}:{line}: not YAML: {error.problem}") from error
+    except OSError as error:
+        raise CatalogueError(f"{path} cannot be read ({error.strerror}).") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())  # of a byte that no text has it writes two lines
+        raise CatalogueError(f"{path}: not YAML: {said}. Mend it or move it away.") from error
 
 
 @lru_cache(maxsize=8)
-def _lined(path: Path, changed: tuple[int, int, int]) -> Lined:
-    return Lined(path)
+def _parsed(path: Path, changed: tuple[int, int, int]) -> Any:
+    """Read a YAML file, again only if it has `changed`: the one that ships takes 70 ms."""
+    if (size := changed[-1]) > MOST_BYTES:
+        raise CatalogueError(
+            f"{path}:1: the file has {size:,} bytes; {MOST_BYTES:,} are read at most. Keep only what it adds."
+        )
+    found = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+    return {} if found is None else found
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -357,23 +339,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
     """Read the catalogue out of these files, later ones overriding; by default the shipped and the user's.
-    Raises CatalogueError that lists every mistake with its file, line and model."""
+    Raises CatalogueError that lists every mistake with the last of the files, its model and field."""
     if paths is None:
         own = config_dir() / "models.yaml"
         paths = [shipped("models.yaml"), *([own] if own.exists() else [])]
-    files = [lined(path) for path in paths]
     merged: dict[str, dict[str, Any]] = {}
-    for file in files:
-        models = _models_of(file)
+    for path in paths:
+        models = models_of(path)
         defaults = [name for name, fields in models.items() if fields.get("default") is True]
         if len(defaults) > 1:
             said = "only one model can be the default"
-            _fail(files, [(("models", name, "default"), said) for name in defaults])
+            _fail(path, [(("models", name, "default"), said) for name in defaults])
         if defaults:
             for fields in merged.values():
                 fields.pop("default", None)
         for name, fields in models.items():
-            merged[name] = {**merged.get(name, {}), **_anchored(fields, file.path.parent), "name": name}
+            merged[name] = {**merged.get(name, {}), **_anchored(fields, path.parent), "name": name}
     try:
         entries = _Entries.model_validate({"models": merged}).models
     except ValidationError as error:
@@ -382,30 +363,12 @@ def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
             said = "unknown field" if one["type"] == "extra_forbidden" else one["msg"]
             where = tuple(step for step in one["loc"] if step != "[key]")
             wrong.append((where, said.removeprefix("Value error, ")))
-        _fail(files, wrong)
-    return _checked(files, entries)
+        _fail(paths[-1], wrong)
+    return _checked(paths[-1], entries)
 
 
 class _Entries(_Strict):
     models: dict[str, ModelEntry]
-
-
-def _models_of(file: Lined) -> dict[str, dict[str, Any]]:
-    if not isinstance(file.data, dict) or not isinstance(models := file.data.get("models", {}), dict):
-        raise CatalogueError(f"{file.path}:1: expected 'models:' and under it a model by name")
-    if unknown := set(file.data) - {"models"}:
-        key = min(unknown, key=str)
-        raise CatalogueError(
-            f"{file.path}:{file.lines[(key,)]}: unknown field {key!r}; models stand under 'models:'"
-        )
-    for name, fields in models.items():
-        begin = f"{file.path}:{file.lines[('models', name)]}: model {name!r}:"
-        if not isinstance(name, str) or not isinstance(fields, dict):
-            raise CatalogueError(f"{begin} expected a name and under it its fields")
-        if "name" in fields:
-            line = file.lines["models", name, "name"]
-            raise CatalogueError(f"{file.path}:{line}: model {name!r}: its name is its key; remove 'name'")
-    return models
 
 
 def _anchored(fields: dict[str, Any], base: Path) -> dict[str, Any]:
@@ -420,7 +383,7 @@ def _anchored(fields: dict[str, Any], base: Path) -> dict[str, Any]:
     }
 
 
-def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
+def _checked(path: Path, entries: dict[str, ModelEntry]) -> Catalogue:
     """Check what only the whole catalogue tells: drafts exist, one model is the default."""
     wrong: list[tuple[Where, str]] = []
     for name, entry in entries.items():
@@ -433,16 +396,14 @@ def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
     if not defaults:
         wrong.append((("models",), "no model is the default; give one 'default: true'"))
     if wrong:
-        _fail(files, wrong)
+        _fail(path, wrong)
     return Catalogue(models=entries, default=defaults[0])
 
 
-def _fail(files: list[Lined], wrong: list[tuple[Where, str]]) -> NoReturn:
+def _fail(path: Path, wrong: list[tuple[Where, str]]) -> NoReturn:
     said = []
     for where, message in wrong:
-        # The file that goes furthest along the way to the value gave it; of two, the later.
-        (_, line), file = max(((f.find(where), f) for f in reversed(files)), key=lambda found: found[0][0])
         model = f" model {where[1]!r}:" if len(where) > 1 else ""
         field = f" {'.'.join(map(str, where[2:]))}:" if len(where) > 2 else ""
-        said.append(f"{file.path}:{line}:{model}{field} {message}")
+        said.append(f"{path}:{model}{field} {message}")
     raise CatalogueError("\n".join(said))

@@ -75,7 +75,7 @@ class ModelError(Exception):
 
 
 class CatalogueError(ModelError):
-    """models.yaml is wrong; the text names file, line and model."""
+    """models.yaml is wrong; the text names file, model and field."""
 
 
 class UnknownModelError(ModelError):

@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import pytest
@@ -74,40 +73,39 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
     written(tmp_path / "config" / "models.yaml", "models:\n  smollm2-135m: {system_prompt: Be brief.}\n")
     assert read_catalogue().entry().system_prompt == "Be brief."
     written(tmp_path / "config" / "models.yaml", "models:\n  smollm2-135m: {context_length: 3}\n")
-    with pytest.raises(CatalogueError, match=r"config/models.yaml:2: model 'smollm2-135m': context_length:"):
+    with pytest.raises(CatalogueError, match=r"config/models.yaml: model 'smollm2-135m': context_length:"):
         read_catalogue()
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "said"),
+    ("change", "said"),
     [
-        (("big-part{}", "big-part"), 8, "mirror: of several pieces, package must hold the number"),
-        (("a" * 64, "abc"), 14, "mirror.sha256: String should match pattern"),
-        (("repo: org/big\n        file: b", "path: b"), 5, "a mirror stands beside repo and file"),
-        (("drafts: [small]", "drafts: [smal]"), 4, "model 'big': drafts.0: no model is called 'smal'"),
-        (("drafts: [small]", "drafts:\n      - small\n      - big"), 6, "cannot draft for itself"),
-        (("drafts: [small]", "colour: red"), 4, "model 'big': colour: unknown field"),
-        (("drafts: [small]", "sampling: {logit_bias: {5: x}}"), 4, "sampling.logit_bias.5"),
-        (("drafts: [small]", "default: true"), 4, "only one model can be the default"),
-        (("drafts: [small]", "source: {}"), 4, "'source' stands here again, first on line 3"),
-        (("drafts: [small]", "drafts: [small"), 5, "not YAML"),
-        (("{hub: {repo: org/big}}", "{hub: {repo: org/big}, folder: {path: x}}"), 3, "exactly one of wheel"),
-        (("{hub: {repo: org/big}}", "{gguf: {repo: org/big}}"), 3, "by path, or by repo and file"),
-        (("    source: {hub: {repo: org/big}}\n", ""), 2, "model 'big': give either a source or an engine"),
-        (("  big:", "  sma ll:"), 2, "String should match pattern"),
-        (("    default: true\n", ""), 1, "no model is the default"),
-        (("models:", "modells:"), 1, "unknown field 'modells'"),
-        (("  big:\n", "  empty:\n  big:\n"), 2, "model 'empty': expected"),
+        (("big-part{}", "big-part"), "mirror: of several pieces, package must hold the number"),
+        (("a" * 64, "abc"), "mirror.sha256: String should match pattern"),
+        (("repo: org/big\n        file: b", "path: b"), "a mirror stands beside repo and file"),
+        (("drafts: [small]", "drafts: [smal]"), "model 'big': drafts.0: no model is called 'smal'"),
+        (("drafts: [small]", "drafts:\n      - small\n      - big"), "cannot draft for itself"),
+        (("drafts: [small]", "colour: red"), "model 'big': colour: unknown field"),
+        (("drafts: [small]", "sampling: {logit_bias: {5: x}}"), "sampling.logit_bias.5"),
+        (("drafts: [small]", "default: true"), "only one model can be the default"),
+        (("drafts: [small]", "source: {}"), ":3: not YAML: 'source' stands here twice"),
+        (("drafts: [small]", "drafts: [small"), ":5: not YAML"),
+        (("{hub: {repo: org/big}}", "{hub: {repo: org/big}, folder: {path: x}}"), "exactly one of wheel"),
+        (("{hub: {repo: org/big}}", "{gguf: {repo: org/big}}"), "by path, or by repo and file"),
+        (("    source: {hub: {repo: org/big}}\n", ""), "model 'big': give either a source or an engine"),
+        (("  big:", "  sma ll:"), "String should match pattern"),
+        (("    default: true\n", ""), "no model is the default"),
+        (("models:", "modells:"), "unknown field 'modells'"),
+        (("  big:\n", "  empty:\n  big:\n"), "model 'empty': expected"),
     ],
 )
-def test_errors_name_file_line_and_model(change, line, said, tmp_path: Path) -> None:
+def test_errors_name_file_model_and_field(change, said, tmp_path: Path) -> None:
     text = GOOD if change[0] in GOOD else MIRRORED
     assert change[0] in text
     path = written(tmp_path / "models.yaml", text.replace(*change))
     with pytest.raises(CatalogueError) as caught:
         read_catalogue([path])
-    wrong = next(mistake for mistake in str(caught.value).splitlines() if said in mistake)
-    assert wrong.startswith(f"{path}:{line}:" if line else str(path))
+    assert any(one.startswith(f"{path}:") and said in one for one in str(caught.value).splitlines())
 
 
 def test_every_mistake_is_listed(tmp_path: Path) -> None:
@@ -132,30 +130,17 @@ def test_unknown_name_offers_near_ones() -> None:
         read_catalogue().entry("zzzzzz")
 
 
-BOMB = "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(9))
-
-
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "said"),
     [
-        (f"models:\n{BOMB}", 6, "with what its aliases (*) repeat, the file has more than 50,000 values"),
-        ("# x\n" * 200_000, 1, "the file has 800,000 bytes; 524,288 are read at most"),
+        ("models:\n  a: &a [x, x]\n  b: [*a, *a]\n", r"\.yaml:3: not YAML: an alias"),
+        ("# x\n" * 200_000, "the file has 800,000 bytes; 524,288 are read at most"),
+        ("models:\n  x: " + "[" * 5000 + "]" * 5000, "not YAML: .* Mend it"),
     ],
 )
-def test_a_file_made_to_take_all_memory_is_refused_by_file_and_line(
-    tmp_path: Path, text: str, line: int, said: str
-) -> None:
-    path = written(tmp_path / "models.yaml", text)
-    with pytest.raises(CatalogueError, match=re.escape(f"{path}:{line}: ")) as caught:
-        read_catalogue([path])
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["a: &a\n  - *a\n", "models:\n  x: " + "[" * 5000 + "]" * 5000])
-def test_a_file_without_end_is_refused(tmp_path: Path, text: str) -> None:
-    path = written(tmp_path / "models.yaml", text)
-    with pytest.raises(CatalogueError, match=f"^{re.escape(str(path))}: not YAML"):
-        read_catalogue([path])
+def test_a_file_made_to_take_all_memory_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(CatalogueError, match=said):
+        read_catalogue([written(tmp_path / "models.yaml", text)])
 
 
 ENTRY = "models:\n  here:\n    default: true\n    source: {folder: {path: x}}\n  there:\n    engine: {openai: {%s}}\n"

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ import yaml
 from hierchat.config import config_dir, models_dir, shipped
 from hierchat.models.architectures import model_config
 from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
-from hierchat.models.catalogue import Catalogue, Gguf, Lined, ModelEntry, lined, read_catalogue
+from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, models_of, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.hub import HubFile, HubModel, fetch_beginning, hub_model
 from hierchat.models.formats.gguf_config import gguf_config
@@ -283,7 +283,7 @@ def own_names() -> set[str]:
     """Return the names of models that the user's models.yaml adds. Raises CatalogueError."""
     if not own_file().exists():
         return set()
-    return set(_models_in(lined(own_file()))) - set(_models_in(lined(shipped("models.yaml"))))
+    return models_of(own_file()).keys() - models_of(shipped("models.yaml")).keys()
 
 
 def free_name(wanted: str, catalogue: Catalogue) -> str:
@@ -299,7 +299,7 @@ def free_name(wanted: str, catalogue: Catalogue) -> str:
 def add_model(name: str, fields: Mapping[str, Any]) -> None:
     """Append a model to the user's models.yaml. Raises CatalogueError if the result is wrong or cannot be written."""
     text = own_file().read_text(encoding="utf-8") if own_file().exists() else ""
-    models = _models_in(lined(own_file())) if text.strip() else {}
+    models = models_of(own_file()) if text.strip() else {}
     entry = yaml.safe_dump({name: dict(fields)}, sort_keys=False, allow_unicode=True)
     if not models:
         text = re.sub(r"(?m)^models:.*\n?", "", text)
@@ -313,32 +313,23 @@ def add_model(name: str, fields: Mapping[str, Any]) -> None:
 def remove_model(name: str) -> None:
     """Remove a model from the user's models.yaml. Raises CatalogueError if it shares a line with others, or the file
     cannot be written."""
-    file = lined(own_file())
-    models = _models_in(file)
-    lines = own_file().read_text(encoding="utf-8").splitlines(keepends=True)
-    begins = sorted(file.lines["models", other] for other in models)
-    begin = file.lines["models", name]
-    if len(set(begins)) < len(begins) or begin == file.lines["models",]:
+    text = own_file().read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    document: Any = yaml.compose(text)
+    top, models = next((key, value) for key, value in document.value if key.value == "models")
+    begins = {key.value: key.start_mark.line for key, _ in models.value}
+    begin = begins[name]
+    if len(set(begins.values())) < len(begins) or begin == top.start_mark.line:
         raise CatalogueError(
-            f"{own_file()}:{begin}: {name} stands on one line with others. Remove it there by hand."
+            f"{own_file()}:{begin + 1}: {name} stands on one line with others. Remove it there by hand."
         )
-    del lines[begin - 1 : _end(lines, begin, begins) - 1]
-    if len(models) == 1:
-        del lines[file.lines["models",] - 1]
+    end = min((line for line in begins.values() if line > begin), default=len(lines))
+    while end > begin + 1 and lines[end - 1].lstrip().startswith("#"):
+        end -= 1  # a comment belongs to the entry that follows it
+    del lines[begin:end]
+    if len(begins) == 1:
+        del lines[top.start_mark.line]
     _write_own("".join(lines))
-
-
-def _end(lines: Sequence[str], begin: int, begins: Sequence[int]) -> int:
-    """Return the line after an entry that begins at `begin`. A comment belongs to the entry that follows it."""
-    end = next((line for line in begins if line > begin), len(lines) + 1)
-    while end > begin + 1 and lines[end - 2].lstrip().startswith("#"):
-        end -= 1
-    return end
-
-
-def _models_in(file: Lined) -> dict[str, Any]:
-    models = file.data.get("models") if isinstance(file.data, dict) else None
-    return models if isinstance(models, dict) else {}
 
 
 def _write_own(text: str) -> None:
