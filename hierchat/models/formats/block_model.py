@@ -27,42 +27,10 @@ from hierchat.models.progress import NONSENSE, BrokenFileError
 _MAGIC = b"hierblok"
 _ALIGNMENT = 64
 _PAGE = 4096
-_FLOAT = "float32"
-
-
-def write_arrays(
-    path: Path, said: Mapping[str, Any], vectors: Mapping[str, NDArray[Any]], matrices: Mapping[str, Blocks]
-) -> None:
-    """Write a head, which holds `said`, then all arrays in order, each where a register's loads are aligned."""
-    head: dict[str, Any] = {**said, "version": VERSION, "vectors": {}, "matrices": {}}
-    arrays: list[NDArray[Any]] = []
-    end = 0
-
-    def place(array: NDArray[Any]) -> int:
-        nonlocal end
-        begin = -(-end // _ALIGNMENT) * _ALIGNMENT
-        end = begin + array.nbytes
-        arrays.append(np.ascontiguousarray(array))
-        return begin
-
-    for name, vector in vectors.items():
-        kind = [str(vector.dtype)] if vector.dtype != _FLOAT else []
-        head["vectors"][name] = [place(vector), vector.shape, *kind]
-    for name, matrix in matrices.items():
-        entry = [place(matrix.data), matrix.nbytes, matrix.name, *matrix.shape, matrix.lanes]
-        head["matrices"][name] = entry
-    text = json.dumps(head).encode()
-    with path.open("wb") as file:
-        file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
-        begin = -(-file.tell() // _PAGE) * _PAGE
-        for array in arrays:
-            file.write(bytes(begin - file.tell()))
-            file.write(array.reshape(-1).view(np.uint8).data)
-            begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def head_of(path: Path) -> dict[str, Any]:
-    """Read the head of a file of write_arrays: `said`, and where arrays lie. Raises what `broken` catches."""
+    """Read the head of a file: the configuration, and where arrays lie. Raises what `broken` catches."""
     with path.open("rb") as file:
         if file.read(8) != _MAGIC:
             raise ValueError("it begins with something else")
@@ -90,11 +58,10 @@ def read_arrays(
         if at < 0 or matrices[name].nbytes != size or not matrices[name].is_whole:
             raise ValueError("it is cut off")
     vectors = {}
-    for name, (at, shape, *other) in head["vectors"].items():
-        of = np.dtype(other[0] if other else _FLOAT)
-        if at < 0 or of.kind not in "fi":
-            raise ValueError(f"{name} is of another kind")
-        vectors[name] = data[at : at + of.itemsize * int(np.prod(shape))].view(of).reshape(shape)
+    for name, (at, shape) in head["vectors"].items():
+        if at < 0:
+            raise ValueError(f"{name} lies nowhere")
+        vectors[name] = data[at : at + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
     return vectors, matrices
 
 
@@ -222,9 +189,34 @@ def _require_equal(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tu
 
 
 def write_model(model: BlockModel, path: Path) -> None:
-    """Write a model, embeddings last: what a forward reads a row of may stay on disk."""
-    matrices = sorted(model.matrices(), key=lambda item: item[0] in _LAST and _LAST.index(item[0]) + 1)
-    write_arrays(path, {"config": model.config}, model.vectors, dict(matrices))
+    """Write a head, then all arrays in order, each where a register's loads are aligned; embeddings last: what a
+    forward reads a row of may stay on disk."""
+    head: dict[str, Any] = {"config": model.config, "version": VERSION, "vectors": {}, "matrices": {}}
+    arrays: list[NDArray[Any]] = []
+    end = 0
+
+    def place(array: NDArray[Any]) -> int:
+        nonlocal end
+        begin = -(-end // _ALIGNMENT) * _ALIGNMENT
+        end = begin + array.nbytes
+        arrays.append(np.ascontiguousarray(array))
+        return begin
+
+    for name, vector in model.vectors.items():
+        head["vectors"][name] = [place(np.asarray(vector, np.float32)), vector.shape]
+    for name, matrix in sorted(
+        model.matrices(), key=lambda item: item[0] in _LAST and _LAST.index(item[0]) + 1
+    ):
+        entry = [place(matrix.data), matrix.nbytes, matrix.name, *matrix.shape, matrix.lanes]
+        head["matrices"][name] = entry
+    text = json.dumps(head).encode()
+    with path.open("wb") as file:
+        file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
+        begin = -(-file.tell() // _PAGE) * _PAGE
+        for array in arrays:
+            file.write(bytes(begin - file.tell()))
+            file.write(array.reshape(-1).view(np.uint8).data)
+            begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def model_mapped_bytes(path: Path) -> int:
