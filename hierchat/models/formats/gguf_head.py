@@ -220,10 +220,6 @@ def joined(heads: Sequence[Head], name: str) -> Head:
         raise BrokenFileError(
             f"{name} and the files beside it are not of one model. Fetch or copy them again."
         )
-    if len({tensor.name for tensor in placed}) < len(placed):
-        raise BrokenFileError(
-            f"{name} and the files beside it have a tensor twice. Fetch or copy them again."
-        )
     return replace(first, tensors=tuple(placed))
 
 
@@ -279,18 +275,14 @@ class _Reader:
         if not isinstance(alignment, int) or not 0 < alignment <= _MOST_ALIGNMENT:
             raise ValueError("no alignment")
         begin = -(-self._at // alignment) * alignment
-        self._require_apart(found, alignment, begin)
+        self._require_apart(found, begin)
         placed = tuple(replace(tensor, begin=begin + tensor.begin) for tensor in found)
         return Head(values, placed, by_layer, self._lengths)
 
-    def _require_apart(self, tensors: Sequence[Tensor], alignment: int, begin: int) -> None:
-        """Check that every tensor is within the file, aligned, and shares no byte with another."""
+    def _require_apart(self, tensors: Sequence[Tensor], begin: int) -> None:
+        """Check that every tensor is within the file, and shares no byte with another."""
         end, before = 0, ""
         for tensor in sorted(tensors, key=lambda one: (one.begin, one.size)):
-            if tensor.begin % alignment:
-                raise _Misplaced(
-                    f"its tensor {tensor.name} begins at byte {tensor.begin}, which is no multiple of {alignment}"
-                )
             if tensor.begin < end:
                 raise _Misplaced(f"its tensors {before} and {tensor.name} overlap")
             end, before = tensor.begin + tensor.size, tensor.name
