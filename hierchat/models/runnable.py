@@ -9,10 +9,9 @@ from hierchat.language import later
 from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
-from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
+from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, expected_of, foreign, gguf_config
 from hierchat.models.formats.gguf_families import DENSE, FAMILIES
 from hierchat.models.formats.gguf_head import Head
-from hierchat.models.formats.gguf_tensors import expected_of, foreign
 from hierchat.models.formats.gguf_tokenizer import unknown_tokenizer
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import UnsupportedError

@@ -33,14 +33,16 @@ from hierchat.models.formats.blocks import widening
 from hierchat.models.formats.gguf_config import (
     completed,
     end_tokens,
+    expected_of,
     gguf_config,
+    require_all,
+    require_shapes,
     special_tokens,
     whole_config,
 )
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.formats.gguf_module import WIDTH, GgufModule, stored
-from hierchat.models.formats.gguf_tensors import expected_of, require_all, require_shapes
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.progress import (
@@ -125,8 +127,6 @@ def convert_description(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
     """Make the folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
-    from safetensors import SafetensorError
-
     from hierchat.models.formats.assemble import pack_safetensors
 
     def write_packed(part: Path) -> None:
@@ -137,13 +137,8 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
         require_supported(said)
         if (config := dict(of_text(said))) != said:
             (part / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-        try:
-            with making_sense(folder.name):
-                model = pack_safetensors(folder, config, bits, report)
-        except SafetensorError as error:
-            raise BrokenFileError(
-                f"The weights in {folder} are broken: {error}. Fetch or copy them again."
-            ) from error
+        with making_sense(folder.name):
+            model = pack_safetensors(folder, config, bits, report)
         block_model.write_model(model, part / block_model.MODEL_FILE)
 
     return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
@@ -190,8 +185,6 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
             model, info = AutoModelForCausalLM.from_pretrained(
                 gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
             )
-    except torch.OutOfMemoryError:
-        raise
     except (RuntimeError, *NONSENSE) as error:
         raise UnsupportedError(f"{gguf.name} cannot be converted: {first_line(error)}") from error
     if lost := min(info["missing_keys"], default=None):  # transformers would go on with random weights
@@ -215,17 +208,13 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     require_shapes(head, wanted, gguf.name)
     require_all(head, wanted, gguf.name)
-    cache.require_space(int(1.5 * _size_in_blocks(head)))
+    cache.require_space(int(1.5 * sum(tensor.size * widening(tensor.type) for tensor in head.tensors)))
     describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
     require_supported(shape)
     with making_sense(gguf.name):
         model = read_gguf(gguf, shape, report)
     block_model.write_model(model, folder / block_model.MODEL_FILE)
-
-
-def _size_in_blocks(head: Head) -> int:
-    return int(sum(tensor.size * widening(tensor.type) for tensor in head.tensors))
 
 
 def _write_module(gguf: Path, head: Head, folder: Path, report: Report) -> None:

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.formats import blocks
 from hierchat.models.formats.block_model import BlockModel, mtp_config, require_sizes
+from hierchat.models.formats.gguf_config import expected_of, require_shape, require_type
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_module import raw_rows
-from hierchat.models.formats.gguf_tensors import expected_of, require_shape, require_type
 from hierchat.models.progress import (
     NONSENSE,
     BrokenFileError,
@@ -397,7 +397,7 @@ _UNTURNED = 1e20
 
 
 def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
-    """Read a GGUF file whose tensors gguf_tensors.py has checked. `config`: in transformers' terms."""
+    """Read a GGUF file whose tensors gguf_config.py has checked. `config`: in transformers' terms."""
     head = read_head(path)
     tensors = {tensor.name: tensor for tensor in head.tensors}
     config = mixers.completed(config)

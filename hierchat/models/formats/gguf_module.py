@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.formats.blocks import floats_of
+from hierchat.models.formats.gguf_config import require_type
 from hierchat.models.formats.gguf_families import Config, Family, Floats, Part
 from hierchat.models.formats.gguf_head import Head, Tensor, shards
-from hierchat.models.formats.gguf_tensors import require_type
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
 TensorShape = tuple[int, ...]
@@ -62,7 +62,8 @@ def unpacked(gguf: Path, tensor: Tensor) -> Floats:
 
 class GgufModule:
     """Makes the tensors `wanted` by a module out of a GGUF file of a family.
-    Raises BrokenFileError for a missing or misshapen tensor, UnsupportedError for an unknown one."""
+    Raises BrokenFileError for a missing tensor, or while it is read for a misshapen one; UnsupportedError for an
+    unknown one."""
 
     def __init__(
         self, gguf: Path, head: Head, config: Config, wanted: Mapping[str, TensorShape], family: Family
@@ -91,9 +92,12 @@ class GgufModule:
         found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
             if one.name in matrices and len(one.of) == 1:
-                rows = raw_rows(self._gguf, one.of[0])
-                order = self._put(one, [np.arange(len(rows))[:, None]], (len(rows), 1)).reshape(-1)
-                found[one.name] = RawMatrix(one.of[0].type, rows, order)
+                (tensor,) = one.of
+                if tensor.shape[0] != one.shape[-1]:
+                    raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
+                rows = raw_rows(self._gguf, tensor)
+                order = self._put(one, [np.arange(len(rows))[:, None]], (one.shape[0], 1)).reshape(-1)
+                found[one.name] = RawMatrix(tensor.type, rows, order)
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
         return found, vectors
@@ -129,7 +133,8 @@ class GgufModule:
 
         made = [of(name) for name in wanted]
         for one in made:
-            self._require_fit(one)
+            for tensor in one.of:
+                require_type(tensor, self._gguf.name, matrix=len(_squeezed(one.shape)) > 1)
         used = {tensor.name for one in made for tensor in one.of}
         for name in sorted(tensors.keys() - used):
             number = _BLOCK.match(name)
@@ -140,36 +145,12 @@ class GgufModule:
                 )
         return made
 
-    def _require_fit(self, one: _Made) -> None:
-        """Check the types and shapes of a tensor's sources. Raises BrokenFileError, UnsupportedError."""
-        sizes = [size for size in one.shape if size != 1]
-        for tensor in one.of:
-            require_type(tensor, self._gguf.name, matrix=len(sizes) > 1)
-            if len(sizes) > 1 and tensor.shape[0] != one.shape[-1]:
-                said = (
-                    f"rows of {tensor.name} have {tensor.shape[0]} numbers for {one.shape[-1]} of {one.name}"
-                )
-                raise self._misfit(said)
-            if len(sizes) < 2 and math.prod(tensor.shape) != math.prod(sizes):
-                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {sizes} of {one.name}")
-        if one.part.columns:
-            (tensor,) = one.of
-            if math.prod(tensor.shape[1:]) != one.shape[-2]:
-                said = f"{tensor.name} is {list(tensor.shape[::-1])} for {list(one.shape)} of {one.name}"
-                raise self._misfit(said)
-            return
-        shape = (*one.shape[:-1], 1) if len(sizes) > 1 else one.shape
-        pieces = [tensor.shape[::-1] for tensor in one.of]
-        if len(sizes) > 1:
-            pieces = [(*of_file[:-1], 1) for of_file in pieces]
-        self._put(one, [np.full(of_file, -1, np.float32) for of_file in pieces], shape)
-
     def _put(self, one: _Made, pieces: Sequence[NDArray[Any]], shape: TensorShape) -> NDArray[Any]:
         try:
             found: NDArray[Any] = one.part.make(*pieces)
         except (ValueError, IndexError) as error:
             raise self._misfit(f"{one.of[0].name} cannot be put in order") from error
-        if [size for size in found.shape if size != 1] != [size for size in shape if size != 1]:
+        if _squeezed(found.shape) != _squeezed(shape):
             raise self._misfit(f"{one.of[0].name} is {list(found.shape)} for {list(shape)} of {one.name}")
         return found
 
@@ -178,6 +159,10 @@ class GgufModule:
 
     def _floats(self, one: _Made) -> Floats:
         return self._put(one, [unpacked(self._gguf, tensor) for tensor in one.of], one.shape)
+
+
+def _squeezed(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]
 
 
 def _table(architecture: str, prefixes: tuple[str, str], layers: int) -> Callable[[str], str]:

@@ -15,10 +15,9 @@ from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
 from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
-from hierchat.models.formats.gguf_config import gguf_config
+from hierchat.models.formats.gguf_config import expected_of, gguf_config, require_shapes
 from hierchat.models.formats.gguf_families import DENSE, FAMILIES
 from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
-from hierchat.models.formats.gguf_tensors import expected_of, require_shapes
 from hierchat.models.progress import (
     NONSENSE,
     BrokenFileError,

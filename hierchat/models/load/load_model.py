@@ -281,7 +281,6 @@ def _quantisation(kind: Quantisation) -> Any:
 @contextmanager
 def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
     import torch
-    from safetensors import SafetensorError
 
     try:
         yield
@@ -289,10 +288,6 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
         raise
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
-    except SafetensorError as error:
-        raise BrokenFileError(
-            f"The weights in {folder} are broken: {error}. Fetch or copy them again."
-        ) from error
     except (OSError, EOFError) as error:
         raise BrokenFileError(f"{entry.name} in {folder} is not whole: {first_line(error)}") from error
     except (ValueError, KeyError, ImportError, NotImplementedError) as error:
