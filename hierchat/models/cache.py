@@ -39,15 +39,10 @@ def disk_errors() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise full_disk() from error
+            raise DiskFullError(
+                f"The disk that holds {cache_dir()} is full. Free some space, or move the cache by HIERCHAT_CACHE."
+            ) from error
         raise
-
-
-def full_disk() -> DiskFullError:
-    """Make the error that says which disk is full and how to move the cache."""
-    return DiskFullError(
-        f"The disk that holds {cache_dir()} is full. Free some space, or move the cache by HIERCHAT_CACHE."
-    )
 
 
 def require_space(needed: int) -> None:

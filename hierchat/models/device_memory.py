@@ -93,15 +93,10 @@ def free_memory(device: str) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
-@cache
-def _machine_memory() -> int:
-    return psutil.virtual_memory().total
-
-
 def total_memory(device: str) -> int:
     """Return the bytes of memory of the machine, or the GPU, whatever else uses them now."""
     if not device.startswith("cuda"):
-        return _machine_memory()
+        return psutil.virtual_memory().total
     import torch
 
     return torch.cuda.mem_get_info(device)[1]

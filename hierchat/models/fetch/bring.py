@@ -16,8 +16,6 @@ from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, rep
 from hierchat.models.fetch.pypi import mirror_file
 from hierchat.models.formats.gguf_head import read_head, require_shards, shard_names, shards
 from hierchat.models.progress import (
-    BrokenFileError,
-    FetchError,
     MissingError,
     ModelError,
     OfflineError,
@@ -141,10 +139,13 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
             convert.blocks_folder(source.wheel.sha256)
         )
     if found := gguf_file(source):
-        return _size(found)
-    there = sum(cache.size_of(file) for file in shards_there(source))
-    repo = source.gguf.repo if source.gguf else None
-    return _half(source) + there + (half_file_size(repo) if repo else 0)
+        return sum(cache.size_of(file) for file in shards(found))
+    assert source.gguf
+    if not source.gguf.repo:
+        return 0
+    repo, file, mirror = _on_hub(source.gguf)
+    half = cache.size_of(pypi.half_file(mirror, file)) if mirror else 0
+    return half + half_file_size(repo) + sum(cache.size_of(part) for part in shards_there(source))
 
 
 def shards_there(source: ModelSource) -> list[Path]:
@@ -156,11 +157,6 @@ def shards_there(source: ModelSource) -> list[Path]:
     return [folder / name for folder, name in zip(folders, names, strict=True) if folder]
 
 
-def _half(source: ModelSource) -> int:
-    gguf = source.gguf
-    return cache.size_of(pypi.half_file(gguf.mirror, gguf.file)) if gguf and gguf.mirror and gguf.file else 0
-
-
 def gguf_file(source: ModelSource) -> Path | None:
     """Return the GGUF file of a model, or the first of several, None if it is absent. Reads no whole file."""
     if source.wheel:
@@ -170,10 +166,6 @@ def gguf_file(source: ModelSource) -> Path | None:
 
 def _wheel_file(wheel: Mirror) -> Path:
     return mirror_file(wheel, wheel.file)
-
-
-def _size(gguf: Path) -> int:
-    return sum(cache.size_of(file) for file in shards(gguf))
 
 
 def _source(entry: ModelEntry, device: str | None) -> ModelSource:
@@ -196,10 +188,7 @@ def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Pat
     except OfflineError:
         if not mirror:
             raise
-        try:
-            return pypi.fetch_mirror(mirror, file, progress)
-        except (FetchError, BrokenFileError) as error:
-            raise type(error)(f"The hub cannot be reached, so {file} comes in pieces. {error}") from error
+        return pypi.fetch_mirror(mirror, file, progress)
     return folder / names[0]
 
 

