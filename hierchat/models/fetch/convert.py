@@ -327,8 +327,6 @@ def _describe_beside(gguf: Path, folder: Path) -> bool:
             env=process_environment(),
             timeout=SECONDS,
         )
-    except OSError:
-        return False
     except subprocess.TimeoutExpired as error:
         raise BrokenFileError(
             f"{gguf} takes more than {SECONDS // 60} minutes to read its tokenizer. Choose another file."

@@ -24,12 +24,11 @@ _LARGEST = float(np.finfo(np.float32).max)
 @dataclass(frozen=True, slots=True)
 class Part:
     """Rule for making a tensor of the module. `of`: its names in the file, without the layer; none: by gguf's table.
-    `whole`: a name that replaces these. `make` moves whole rows of matrices, or with `columns` whole columns."""
+    `whole`: a name that replaces these. `make` moves whole rows of matrices, or whole columns."""
 
     make: Callable[..., Any] = lambda tensor: tensor
     of: tuple[str, ...] = ()
     whole: str = ""
-    columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +352,7 @@ def _qwen35_parts(config: Config) -> Mapping[str, Part]:
         "linear_attn.in_proj_z.weight": Part(rows),
         "linear_attn.in_proj_a.weight": Part(numbers),
         "linear_attn.in_proj_b.weight": Part(numbers),
-        "linear_attn.out_proj.weight": Part(partial(_by_keys, config, 1), columns=True),
+        "linear_attn.out_proj.weight": Part(partial(_by_keys, config, 1)),
         "linear_attn.A_log": Part(lambda tensor: numbers(logarithm(tensor))),
         "linear_attn.dt_bias": Part(numbers, STATES["dt_bias"].of),
     }

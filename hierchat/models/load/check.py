@@ -13,7 +13,7 @@ from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
-from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
+from hierchat.models.fetch.convert import causal_config, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
 from hierchat.models.formats.gguf_config import expected_of, gguf_config, require_shapes
 from hierchat.models.formats.gguf_families import DENSE, FAMILIES
@@ -85,8 +85,6 @@ def require_runnable(
     device = device or device_memory.best_device()
     require_memory(entry, device, held, backend)
     engine, source = by_engine(entry, device, backend), entry.source_on(device)
-    if engine and source.wheel and is_converted(blocks_folder(source.wheel.sha256)):
-        return  # it can run, and the file itself may be gone
     if gguf := get_gguf(entry, progress, device):
         require_runnable_head(entry, read_head(gguf), device, backend)
         return
