@@ -76,12 +76,9 @@ def entry(file: str) -> ModelEntry:
     ("file", "bits", "in_memory"),
     [
         ("m-Q4_K_M.gguf", 4.9, 4.9),
-        ("m-Q2_K.gguf", 3.2, 3.2),
         ("Q3_K_M/m-Q3_K_M-00001-of-00002.gguf", 3.9, 3.9),
         ("m-UD-IQ2_XXS.gguf", 2.7, 4.7),
-        ("m.IQ3_M.gguf", 3.6, 4.7),
         ("m-TQ1_0.gguf", 2.0, 2.9),
-        ("m-IQ4_XS.gguf", 4.5, 4.5),
     ],
 )
 def test_narrow_blocks_are_wider_in_memory(file: str, bits: float, in_memory: float) -> None:

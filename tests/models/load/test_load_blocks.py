@@ -1,6 +1,5 @@
 """Models for the CPU engine: out of GGUF files, out of safetensors, and through the cache."""
 
-import errno
 import json
 import os
 import signal
@@ -25,7 +24,7 @@ from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.load.load_model import load, load_torch
-from hierchat.models.progress import BrokenFileError, DiskFullError, Progress, UnsupportedError
+from hierchat.models.progress import BrokenFileError, Progress, UnsupportedError
 from tests.testing.tiny_files import change_config, of_folder, of_gguf
 
 TOKENS = [1, 40, 80, 7, 7, 120, 33, 5, 200, 9]
@@ -84,21 +83,6 @@ def test_a_cache_of_another_layout_is_made_anew(tiny_gguf: Path, monkeypatch: py
         assert not is_converted(folder)
         assert bring(one, device="cpu") == folder
         assert json.loads(marker.read_text())["layout"] == [VERSION, LANES]
-
-
-def test_a_full_disk_leaves_nothing_that_is_believed(
-    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(model: block_model.BlockModel, path: Path) -> None:
-        path.write_bytes(b"hierblok" + bytes(100))
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(block_model, "write_model", full)
-        with pytest.raises(DiskFullError):
-            bring(of_gguf(tiny_gguf), device="cpu")
-    assert not is_converted(blocks_folder(sha256(tiny_gguf)))
-    load(of_gguf(tiny_gguf), "cpu", backend="blocks")
 
 
 def test_a_killed_conversion_leaves_nothing_that_is_believed(tiny_gguf: Path) -> None:
