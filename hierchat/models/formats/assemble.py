@@ -158,22 +158,7 @@ def _norm_offset(architecture: families.Architecture, files: int) -> np.float32:
     return np.float32(architecture.norm_offset if files == TRANSFORMERS else 0.0)
 
 
-def fitting(
-    name: families.Name,
-    experts: int,
-    read: Callable[[str], Floats],
-    shapes: Mapping[families.Name, tuple[int, ...]],
-) -> Floats:
-    """Return a tensor as `whole` does if it has its shape of `shapes`. Raises BrokenFileError, naming it."""
-    try:
-        found = whole(name, experts, read)
-    except NONSENSE as error:
-        raise _Misfit(name) from error
-    require_rows(name, found.shape, shapes)
-    return found
-
-
-def require_rows(
+def _require_rows(
     name: families.Name, found: tuple[int, ...], shapes: Mapping[families.Name, tuple[int, ...]]
 ) -> None:
     """Check the shape of a tensor, experts one behind the other. Raises BrokenFileError, naming it."""
@@ -345,20 +330,25 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     shapes = {one.name: one.shape for one in model_config.expected(config, gguf=False)}
 
     def tensor(name: families.Name) -> Floats:
-        return fitting(name, experts, read, shapes)
+        try:
+            found = whole(name, experts, read)
+        except NONSENSE as error:
+            raise _Misfit(name) from error
+        _require_rows(name, found.shape, shapes)
+        return found
 
     def in_blocks(name: families.Name, order: RowOrder | None) -> blocks.Blocks:
         stem = name.transformers.removesuffix(".weight")
         if fused(name) and f"{stem}_blocks" in places:
             codes, scales = (raw(f"{stem}_{kind}").numpy() for kind in ("blocks", "scales"))
             codes, scales = codes[:, part_of(name)], scales[:, part_of(name)]
-            require_rows(name, (*codes.shape[:-2], codes.shape[-2] * codes.shape[-1] * 2), shapes)
+            _require_rows(name, (*codes.shape[:-2], codes.shape[-2] * codes.shape[-1] * 2), shapes)
             if codes.shape[:-1] != scales.shape or codes.dtype != np.uint8 or scales.dtype != np.uint8:
                 raise _Misfit(name)
             return blocks.from_file("MXFP4", blocks.mx_blocks(codes, scales))
         if name == families.LAYER_EMBEDDING:
             file, own = placed(name.transformers)
-            require_rows(name, tuple(file.get_slice(own).get_shape()), shapes)
+            _require_rows(name, tuple(file.get_slice(own).get_shape()), shapes)
             return _packed_in_pieces(file, own)
         weights = tensor(name) if order is None else tensor(name)[order]
         if name in floats:

@@ -182,7 +182,6 @@ def test_a_hub_that_refuses(few: FakeHub) -> None:
     for number, (few.status, said) in enumerate((
         (429, "had too many questions from here. Wait some minutes"),
         (500, "answered 500 for the search. Try again later"),
-        (401, r"refused the search \(401\). Log in again"),
     )):  # fmt: skip
         with pytest.raises(FetchError, match=said):
             search("any")
@@ -235,7 +234,7 @@ def test_nothing_is_asked_without_words_network_or_leave(
 def test_a_hub_that_does_not_answer_is_given_up(few: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "_TIMEOUT", 0.2)
     few.answering.clear()
-    with pytest.raises(OfflineError, match="is too slow"):
+    with pytest.raises(OfflineError, match="cannot be reached"):
         search("any")
 
 
