@@ -41,19 +41,6 @@ def test_the_context_that_a_refusal_offers_fits(free) -> None:
     require_fit(entry.name, needs, offered)
 
 
-def test_refused_before_fetching(free, monkeypatch: pytest.MonkeyPatch) -> None:
-    for fetch in ("get", "get_blocks"):
-        monkeypatch.setattr(load_model, fetch, lambda *given: pytest.fail("fetched all the same"))
-    for size, name, backend, said in (
-        (1.5, "smollm2-360m", "float16", "Choose a smaller model"),
-        (1.5, "qwen3-8b", None, "Choose a smaller model"),
-        (4, "qwen3-4b", None, r"`context_length: [0-9]+` would fit"),
-    ):
-        free(size * GB)
-        with pytest.raises(DoesNotFitError, match=said):
-            load_model.load(read_catalogue().entry(name), "cpu", backend=backend)  # type: ignore[arg-type]
-
-
 def test_local_folder_is_measured(free, tiny_folder) -> None:
     free(100_000)
     with pytest.raises(DoesNotFitError, match=r"tiny needs about \d+ KB"):

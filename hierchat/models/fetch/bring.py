@@ -12,7 +12,7 @@ from hierchat.models.catalogue import Backend, Gguf, Mirror, ModelEntry, ModelSo
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch import convert, pypi
 from hierchat.models.fetch.convert import identity_of, read_folder
-from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, repo_folder
+from hierchat.models.fetch.hub import fetch_hub, hub_folder, repo_folder
 from hierchat.models.fetch.pypi import mirror_file
 from hierchat.models.formats.gguf_head import read_head, require_shards, shard_names, shards
 from hierchat.models.progress import (
@@ -133,8 +133,9 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
     if not source.gguf or not source.gguf.repo:
         return 0
     repo, file, mirror = _on_hub(source.gguf)
-    half = cache.size_of(pypi.half_file(mirror, file)) if mirror else 0
-    return half + half_file_size(repo) + sum(cache.size_of(part) for part in shards_there(source))
+    halves = [*(repo_folder(repo) / "blobs").glob("*.incomplete")]
+    halves += [pypi.half_file(mirror, file)] if mirror else []
+    return sum(cache.size_of(part) for part in [*halves, *shards_there(source)])
 
 
 def shards_there(source: ModelSource) -> list[Path]:

@@ -106,10 +106,6 @@ def repo_folder(repo: str) -> Path:
     return _hub_cache() / f"models--{repo.replace('/', '--')}"
 
 
-def half_file_size(repo: str) -> int:
-    return sum(file.stat().st_size for file in (repo_folder(repo) / "blobs").glob("*.incomplete"))
-
-
 def endpoint() -> str:
     """Return the address of the hub from the environment of now; the library reads it once, when it is imported."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")

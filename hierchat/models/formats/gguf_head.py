@@ -37,9 +37,9 @@ def require_shards(path: Path) -> list[Path]:
     files = shards(path)
     missing = [file.name for file in files if not file.is_file()]
     if missing and len(files) > 1:
-        named = [*missing[:3], *([f"{len(missing) - 3} more"] if len(missing) > 3 else [])]
+        named = ", ".join(missing[:3])
         raise MissingError(
-            f"{path.name} is one of the {len(files)} files of a model; missing in {path.parent}: {', '.join(named)}. "
+            f"{path.name} is one of the {len(files)} files of a model; missing in {path.parent}: {named}. "
             "Fetch or copy all of them."
         )
     return files

@@ -46,11 +46,9 @@ class Described:
 
     @property
     def entry(self) -> ModelEntry:
-        """Return the model's entry as the catalogue would have it."""
-        return ModelEntry.model_validate({"name": free_name(without_number(self.name), _NONE), **self.fields})
-
-
-_NONE = Catalogue(models={}, default="")
+        """Return the model's entry as an empty catalogue would have it."""
+        none = Catalogue(models={}, default="")
+        return ModelEntry.model_validate({"name": free_name(without_number(self.name), none), **self.fields})
 
 
 def add_described(described: Described, catalogue: Catalogue) -> str:
