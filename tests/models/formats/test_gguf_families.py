@@ -9,19 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from hierchat.engine.backends import select_implementation
-from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.architectures.families import GGUF_ARCHITECTURES
-from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, Size, read_catalogue
-from hierchat.models.device_memory import needs_of_blocks
+from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, Size
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.add import add, of_head
+from hierchat.models.load.add import of_head
 from hierchat.models.load.check import (
     by_engine,
     expected_step,
-    memory_needed,
     remote_head,
     require_worth_fetching,
 )
@@ -29,7 +25,7 @@ from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.progress import BrokenFileError, UnsupportedError
 from tests.gguf_files import changes
 from tests.gguf_files.models import DAILY, FAMILIES, VOCABULARY, tiny_module
-from tests.gguf_files.writer import cut, write_family
+from tests.gguf_files.writer import write_family
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.tiny import random_tokens
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
@@ -128,27 +124,6 @@ def test_what_older_converters_left_in_one_piece(tmp_path: Path, monkeypatch: py
     joined = {"blk.0.ssm_in.weight", "blk.0.ffn_gate_up_exps.weight"}
     assert joined <= {one.name for one in read_head(path).tensors}
     assert_same(loaded_from(path).model, model)
-
-
-def test_added_by_its_path_in_several_files(tmp_path: Path) -> None:
-    """What *Models* would say of it, and that it loads as users load it."""
-    model = tiny_module(FIRST)
-    whole = write_family(FIRST, model, tmp_path / "tiny.gguf", TOKENIZER)
-    pieces = cut(whole, tmp_path / "pieces", 20, name="tiny")
-    assert len(pieces) > 2
-    name, _ = add(str(pieces[1]), read_catalogue())
-    found = read_catalogue().entry(name)
-    assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "kernels")
-    assert found.kind in READ[FAMILIES[FIRST][0]].kinds
-    assert found.size
-    assert found.context_length
-    needs = needs_of_blocks(sum(path.stat().st_size for path in pieces), found.size.slot)
-    assert memory_needed(found, "cpu") == needs.total(found.context_length)
-    assert expected_step(found, "cpu", "float32") == "kernels"
-    assert by_engine(found, "cpu", None)
-    loaded = load(found, "cpu")
-    assert loaded.note.startswith("tiny brings no chat template")
-    assert isinstance(select_implementation(loaded).runner, CpuRunner)
 
 
 @pytest.fixture
