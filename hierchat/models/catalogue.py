@@ -6,6 +6,7 @@ model, a known name replaces the fields that it gives, and a default of its own 
 import difflib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -34,15 +35,25 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        if twice := next((key for key in keys if keys.count(key) > 1), None):
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := next((key for key, count in counts.items() if count > 1), None):
             raise yaml.MarkedYAMLError(problem=f"{twice!r} stands here twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 def models_of(path: Path) -> dict[str, dict[str, Any]]:
     """Return the fields of each model in a file, as they stand there. Raises CatalogueError."""
-    data = _yaml(path)
+    try:
+        now = path.stat()
+        data = _parsed(path, (now.st_ino, now.st_mtime_ns, now.st_size))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise CatalogueError(f"{path}:{line}: not YAML: {error.problem}") from error
+    except OSError as error:
+        raise CatalogueError(f"{path} cannot be read ({error.strerror}).") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())  # of a byte that no text has it writes two lines
+        raise CatalogueError(f"{path}: not YAML: {said}. Mend it or move it away.") from error
     if not isinstance(data, dict) or not isinstance(models := data.get("models") or {}, dict):
         raise CatalogueError(f"{path}:1: expected 'models:' and under it a model by name")
     if unknown := min(data.keys() - {"models"}, key=str, default=None):
@@ -53,20 +64,6 @@ def models_of(path: Path) -> dict[str, dict[str, Any]]:
         if "name" in fields:
             raise CatalogueError(f"{path}: model {name!r}: its name is its key; remove 'name'")
     return models
-
-
-def _yaml(path: Path) -> Any:
-    try:
-        now = path.stat()
-        return _parsed(path, (now.st_ino, now.st_mtime_ns, now.st_size))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise CatalogueError(f"{path}:{line}: not YAML: {error.problem}") from error
-    except OSError as error:
-        raise CatalogueError(f"{path} cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())  # of a byte that no text has it writes two lines
-        raise CatalogueError(f"{path}: not YAML: {said}. Mend it or move it away.") from error
 
 
 @lru_cache(maxsize=8)
