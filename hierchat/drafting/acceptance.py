@@ -6,13 +6,12 @@ from __future__ import annotations
 import struct
 import zlib
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.config import GenerationSettings
+from hierchat.config import GenerationSettings, shipped
 from hierchat.drafting.growing.gumbel import reply_key
 from hierchat.drafting.growing.kernel_arrays import (
     HIDDEN,
@@ -25,7 +24,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     SamplingNoise,
 )
 
-FITTED = Path(__file__).parent / "acceptance_model.npz"
+FITTED = shipped("assets") / "acceptance_model.npz"
 RATE = np.float32(0.003)
 """How far a lesson moves the weights."""
 FORGET = np.float32(0.0002)
