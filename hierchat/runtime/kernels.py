@@ -5,8 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
 import psutil
@@ -33,15 +32,14 @@ ENGINE, DRAFTING = "engine", "drafting"
 class Compiling:
     """Compile in a process of its own each part that is not compiled yet."""
 
-    def __init__(self, parts: tuple[str, ...] = (ENGINE, DRAFTING), *, gently: tuple[str, ...] = ()) -> None:
-        """Start compiling. `gently`: parts that leave the cores to others."""
+    def __init__(self, parts: tuple[str, ...] = (ENGINE, DRAFTING)) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         if cores() < 2 or psutil.virtual_memory().available < LEAST_MEMORY:
             return
         for part in parts:
             if not (is_compiled() if part == ENGINE else is_drafting_compiled()):
                 with suppress(OSError):
-                    self._running[part] = _start(part, gently=part in gently)
+                    self._running[part] = _start(part)
 
     def wait(self, part: str, report: Report) -> None:
         """Wait until a part is compiled, or its process has ended for another reason."""
@@ -58,22 +56,6 @@ class Compiling:
 
     def __contains__(self, part: str) -> bool:
         return part in self._running and self._running[part].poll() is None
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Pause all processes inside, so that something can be measured."""
-        found = []
-        for one in self._running.values():
-            with suppress(psutil.Error):
-                process = psutil.Process(one.pid)
-                process.suspend()
-                found.append(process)
-        try:
-            yield
-        finally:
-            for process in found:
-                with suppress(psutil.Error):
-                    process.resume()
 
     def close(self) -> None:
         """End the processes for which nobody waits any more."""
@@ -95,11 +77,11 @@ def is_drafting_compiled() -> bool:
     return drafting_kernel.has("grow.grow") and drafting_kernel.has("grow.teach")
 
 
-def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
+def _start(part: str) -> subprocess.Popen[bytes]:
     # Where this process looks for kernels, even if the setting has changed since
     cache = drafting_kernel.folder.parent.parent
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, part, *(["gently"] if gently else [])],
+        [sys.executable, "-m", __name__, part],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -107,10 +89,10 @@ def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
     )
 
 
-def main(part: str, *how: str) -> int:
+def main(part: str) -> int:
     """Compile a part; end early when the input does."""
-    if how and hasattr(os, "nice"):
-        os.nice(10)
+    if part == DRAFTING and hasattr(os, "nice"):
+        os.nice(10)  # the model may be loaded, measured, and answering meanwhile
 
     def end_with_input() -> None:
         while os.read(0, 1):  # not by sys.stdin, whose lock would be held when the process ends by itself
@@ -132,4 +114,4 @@ def main(part: str, *how: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1]))

@@ -84,7 +84,7 @@ def load_served_model(
     places, waits = options.places, options.waits
     parts = (ENGINE, DRAFTING) if by_engine(entry, device, options.backend) else (DRAFTING,)
     with ExitStack() as stack:
-        compiling = stack.enter_context(closing(Compiling(parts, gently=() if waits else (DRAFTING,))))
+        compiling = stack.enter_context(closing(Compiling(parts)))
         loaded = load(entry, device, report, options.backend)
         require_template(entry.name, loaded.tokenizer)
         drafting = tuple(statistics(entry, loaded.tokenizer, options.corpus, options.stored, report, waits))
@@ -112,9 +112,8 @@ def load_served_model(
             min(places, runner.most_sequences),
             Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
         )
-        with compiling.paused():
-            vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
-            measure(engine.latency, engine.sequence)
+        vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+        measure(engine.latency, engine.sequence)
         levels = None
         if options.catalogue and runner.drafts:
             levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.learned)

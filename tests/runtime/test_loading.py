@@ -67,7 +67,7 @@ def test_the_first_replies_wait_for_no_drafts(entry: ModelEntry, monkeypatch: py
     compiled = threading.Event()
 
     class Slow(Compiling):
-        def __init__(self, *parts: Any, **how: Any) -> None:
+        def __init__(self, *parts: Any) -> None:
             super().__init__(())
 
         def __contains__(self, part: str) -> bool:
