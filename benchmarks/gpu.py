@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ from typing import Any
 from benchmarks.measured_run import read
 from benchmarks.tabulate import gpu_tables, show_tables
 from hierchat import __version__
-from hierchat.checks.doctor import anonymous, version_of
+from hierchat.checks.doctor import anonymous
 from hierchat.checks.exactness import Compared, check
 from hierchat.checks.runs import Dialogue, Question, machine
 from hierchat.config import GenerationSettings
@@ -220,8 +221,8 @@ def measure_one(name: str, device: str, out: Path) -> None:
 
 
 def _device(device: str) -> list[str]:
-    there = {name: version_of(name) for name in PACKAGES}
-    versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
+    here = [name for name in PACKAGES if find_spec(name)]
+    versions = ", ".join(f"{name} {version(name)}" for name in here)
     name = (
         "the processor in a GPU's place" if device == "cpu" else f"{device} (Apple), {platform.processor()}"
     )

@@ -1,19 +1,13 @@
 """Report machine, versions, kernels and database, as text to paste into a report (`hierchat doctor`)."""
 
-import json
 import os
 import platform
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
-import llvmlite.binding
 import psutil
 
 from hierchat import __version__
@@ -24,7 +18,7 @@ from hierchat.engine.cpu.llvm import is_compiled, kernel
 from hierchat.engine.fallback import attempt_records
 from hierchat.jit import INSTRUCTIONS, supported
 from hierchat.models.cache import gigabytes
-from hierchat.models.device_memory import cuda_driver
+from hierchat.models.device_memory import cuda_driver, why_no_cuda
 from hierchat.runtime.costs import processor
 from hierchat.store.health import examine
 
@@ -75,15 +69,7 @@ def database(path: Path, *, named: bool) -> list[Finding]:
         return [Finding(f"{path}: not there yet; the first chat makes it")]
     detail = f" ({health.detail})" if health.detail else ""
     text = f"{path}: {health.state}{detail}, {gigabytes(health.size)}, schema {health.schema or 'unknown'}"
-    found = [Finding(text, ADVICE.get(health.state, ""))]
-    if rows := ", ".join(f"{name} {count:,}" for name, count in health.rows.items()):
-        found.append(Finding(f"rows: {rows}"))
-    if path.parent.is_dir():
-        free = shutil.disk_usage(path.parent).free
-        advice = "Free some space: deleting rewrites the whole file, for which there is no room."
-        short = free < max(2 * health.size, 64 * 2**20)
-        found.append(Finding(f"free beside it: {gigabytes(free)}", advice if short else ""))
-    return found
+    return [Finding(text, ADVICE.get(health.state, ""))]
 
 
 _KERNEL_ADVICE = (
@@ -111,66 +97,40 @@ def kernels() -> list[Finding]:
 
 LEAST_DISK = 1_000_000_000
 """Free bytes below which a download or a long conversation may fail."""
-LEAST_MEMORY = 1_000_000_000
-GPU_SECONDS = 90
-FEATURES = (
-    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16", "neon", "dotprod", "i8mm",
-    "sve",
-)  # fmt: skip
-"""Instruction sets that tell how fast a processor can be."""
-_GPUS = (
-    "import json, torch; from hierchat.models.device_memory import why_no_cuda; "
-    "print(json.dumps([why_no_cuda(), [[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[1]] "
-    "for i in range(torch.cuda.device_count())]]))"
-)
 
 
 def machine() -> list[Finding]:
-    """Return findings about the machine, and about what is short of memory or disk."""
-    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    low = memory.available < LEAST_MEMORY
-    can = llvmlite.binding.get_host_cpu_features()
-    features = [name for name in FEATURES if can.get(name)]
+    """Return findings about the machine, and about folders that are short of room."""
+    memory = psutil.virtual_memory()
     found = [
         Finding(f"system: {platform.platform()}"),
         Finding(f"processor: {processor()}, {cores()} cores used of {psutil.cpu_count()} threads"),
-        Finding(f"features: {', '.join(features) or 'none that matter'}"),
         Finding(f"kernels for: {INSTRUCTIONS} (it can do {', '.join(supported())})"),
-        Finding(
-            f"memory: {gigabytes(memory.available)} free of {gigabytes(memory.total)}, "
-            f"swap {gigabytes(swap.used)} used of {gigabytes(swap.total)}",
-            "Close other programs: little memory is free." if low else "",
-        ),
+        Finding(f"memory: {gigabytes(memory.available)} free of {gigabytes(memory.total)}"),
     ]
     folders = {"data": data_dir(), "cache": cache_dir(), "configuration": config_dir()}
     for name, folder in folders.items():
-        there = next((place for place in (folder, *folder.parents) if place.exists()), None)
-        try:
-            free = shutil.disk_usage(there or Path.cwd()).free
-        except OSError as error:
-            found.append(Finding(f"{name}: {folder} ({error.strerror})", f"{folder} cannot be read."))
-        else:
-            advice = f"Free some space: {folder} has little left." if free < LEAST_DISK else ""
-            found.append(Finding(f"{name}: {folder}, {gigabytes(free)} free", advice))
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        free = shutil.disk_usage(there).free
+        advice = f"Free some space: {folder} has little left." if free < LEAST_DISK else ""
+        found.append(Finding(f"{name}: {folder}, {gigabytes(free)} free", advice))
     if switches := sorted(name for name in os.environ if name.startswith(("HIERCHAT_", "NUMBA_"))):
         found.append(Finding(f"set in the environment: {', '.join(switches)}"))
     return found
 
 
 def gpus() -> list[Finding]:
-    """Return CUDA devices as torch sees them, in a process of its own: torch takes seconds, and memory."""
+    """Return CUDA devices as torch sees them."""
     if not cuda_driver():
         return [Finding("CUDA: no driver")]
-    if not find_spec("torch"):
-        return [Finding("CUDA: a driver, and no torch", "Install hierchat anew: torch is missing.")]
-    try:
-        command = [sys.executable, "-c", _GPUS]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS)
-        why, devices = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return [Finding(f"CUDA: torch did not answer ({type(error).__name__})", "Check the GPU's driver.")]
-    found = [Finding(f"CUDA: {name}, {gigabytes(size)}") for name, size in devices]
-    return found or [Finding("CUDA: no device", f"A driver is here, but {why}.")]
+    import torch  # takes seconds
+
+    if why := why_no_cuda():
+        return [Finding("CUDA: no device", f"A driver is here, but {why}.")]
+    return [
+        Finding(f"CUDA: {torch.cuda.get_device_name(at)}, {gigabytes(torch.cuda.mem_get_info(at)[1])}")
+        for at in range(torch.cuda.device_count())
+    ]
 
 
 PACKAGES = (
@@ -181,17 +141,10 @@ PACKAGES = (
 
 def versions() -> list[Finding]:
     """Return the versions of the program and its packages, without imports."""
-    shown = ", ".join(f"{name} {version}" for name in PACKAGES if (version := version_of(name)))
     return [
         Finding(f"hierchat {__version__}, Python {platform.python_version()} ({platform.machine()})"),
-        Finding(shown),
+        Finding(", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)),
     ]
-
-
-def version_of(package: str) -> str | None:
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return None
 
 
 def print_report(given: Path | None) -> int:
@@ -200,10 +153,10 @@ def print_report(given: Path | None) -> int:
     sections: dict[str, Callable[[], list[Finding]]] = {
         "Program": versions,
         "Machine": machine,
-        "GPU": gpus,
         "Computed by": computed,
         "Kernels": kernels,
         "Database": lambda: database(path, named=given is not None),
+        "GPU": gpus,  # a driver may end this process
     }
     wrong: list[Finding] = []
     for name, look in sections.items():

@@ -2,18 +2,13 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from hierchat.store.connection import connect
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 
-TABLES = (
-    "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "learned",
-    "latency", "accounts", "documents", "passages",
-)  # fmt: skip
-"""Tables whose rows are counted."""
 BUSY_SECONDS = 2.0
 
 HealthState = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
@@ -26,7 +21,6 @@ class Health:
     state: HealthState
     size: int = 0
     schema: str = ""
-    rows: dict[str, int] = field(default_factory=dict)
     detail: str = ""
 
 
@@ -50,9 +44,7 @@ def examine(path: Path) -> Health:
             if is_foreign(db):
                 return Health("foreign", size)
             steps = [step.name for step in migrations.applied(db)]
-            there = set(db.table_names())
-            rows = {name: db[name].count for name in TABLES if name in there}
-            return Health("well", size, steps[-1] if steps else "none", rows)
+            return Health("well", size, steps[-1] if steps else "none")
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorname", type(error).__name__)
         broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
