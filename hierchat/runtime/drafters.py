@@ -12,7 +12,6 @@ from itertools import combinations
 from threading import Event
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from hierchat.config import GenerationSettings
@@ -23,7 +22,7 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.payoff import Payoff, payoff_of_drafting
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source, Successors
-from hierchat.drafting.suffix_index import BREAK, SuffixIndex
+from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.local import LocalEngine, measure
 from hierchat.engine.runner import CachedSequence
@@ -43,8 +42,6 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
 _log = logging.getLogger(__name__)
-SAMPLES, SAMPLE = 4, 96
-"""Texts, and tokens of each, over which models are compared after loading."""
 TEXT = (
     "A lighthouse stands where ships would otherwise come too close to the rocks. Its keeper lit the lamp at dusk and "
     "put it out at dawn, wound the clockwork that turned the lens, and wrote the weather into a book. Today most of "
@@ -54,7 +51,8 @@ TEXT = (
     "time.\n2. Bake bread. You need flour, water, salt and yeast, and most of the time you only wait.\n3. Write a "
     "letter to a friend."
 )
-"""What models are compared over where there is no text that the target wrote."""
+"""Text over which models are compared after loading: its first SAMPLE tokens."""
+SAMPLE = 96
 _RUNNING = "what it drafted could not be taken back where it was wrong: it keeps a running state"
 
 
@@ -62,7 +60,6 @@ def load_levels(
     entry: ModelEntry,
     loaded: LoadedModel,
     engine: LocalEngine,
-    statistics: Sequence[Statistics],
     catalogue: Catalogue,
     report: Report = silent,
     learned: LearnedValues | None = None,
@@ -110,7 +107,8 @@ def load_levels(
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
     key = (loaded.model_key, f"{loaded.backend} over {' '.join(names[:-1])}")
-    priors = _priors(found, engine, samples(statistics, loaded), key, learned) if found else {}
+    text = loaded.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:SAMPLE]
+    priors = _priors(found, engine, text, key, learned) if found else {}
     hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency], priors)
     return Levels(tuple(found), hierarchy, tuple(left_out))
 
@@ -118,7 +116,7 @@ def load_levels(
 def _priors(
     found: Sequence[LoadedLevel],
     engine: LocalEngine,
-    texts: Sequence[Sequence[int]],
+    text: Sequence[int],
     key: tuple[str, str],
     learned: LearnedValues | None,
 ) -> dict[tuple[int, int], float]:
@@ -128,7 +126,7 @@ def _priors(
             priors = {(int(low), int(high)): float(share) for low, high, share in json.loads(kept)}
             if all(0.0 <= share <= 1.0 for share in priors.values()):
                 return priors
-    priors = agreement([*(one.sequence for one in found), engine.sequence], texts)
+    priors = agreement([*(one.sequence for one in found), engine.sequence], text)
     with suppress(StoreError):
         if learned:
             learned.keep_agreement(
@@ -151,35 +149,17 @@ def _candidates(
     return found
 
 
-def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[int]]:
-    """Choose texts to compare models over: some of those that draft, where there are any."""
-    if not statistics:
-        tokens: list[int] = loaded.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
-        return [tokens[:SAMPLE]]
-    texts = statistics[0].tokens
-    breaks = np.flatnonzero(texts == BREAK)
-    starts = breaks[np.linspace(0, len(breaks) - 2, SAMPLES).astype(int)] + 1
-    found = [texts[start : start + SAMPLE] for start in starts.tolist()]
-    return [
-        text[: int(np.argmax(text == BREAK)) if (text == BREAK).any() else None].tolist() for text in found
-    ]
-
-
-def agreement(
-    models: Sequence[CachedSequence], texts: Sequence[Sequence[int]]
-) -> dict[tuple[int, int], float]:
-    """Measure how often two models have the same top token over these texts: by their numbers, the lower one first."""
-    choices = [np.concatenate([_likeliest(model, text) for text in texts]) for model in models]
+def agreement(models: Sequence[CachedSequence], text: Sequence[int]) -> dict[tuple[int, int], float]:
+    """Measure how often two models have the same top token in a text: by their numbers, the lower one first."""
+    choices = []
+    for model in models:
+        model.rollback(0)
+        rows = model.forward(tuple(text), tuple(range(-1, len(text) - 1)), padded=False)
+        choices.append(np.array([int(rows[node].argmax()) for node in range(len(text))]))
     return {
         (low, high): float((choices[low] == choices[high]).mean())
         for low, high in combinations(range(len(models)), 2)
     }
-
-
-def _likeliest(model: CachedSequence, text: Sequence[int]) -> NDArray[np.int64]:
-    model.rollback(0)
-    rows = model.forward(tuple(text), tuple(range(-1, len(text) - 1)), padded=False)
-    return np.array([int(rows[node].argmax()) for node in range(len(text))])
 
 
 @dataclass(slots=True)

@@ -116,7 +116,7 @@ def load_served_model(
         measure(engine.latency, engine.sequence)
         levels = None
         if options.catalogue and runner.drafts:
-            levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.learned)
+            levels = load_levels(entry, loaded, engine, options.catalogue, report, options.learned)
         mtp, lack = _mtp_head(loaded, runner)
         served = ServedModel(
             entry.name,
