@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from hierchat.models.device_memory import dtype_on
 from hierchat.models.fetch.bring import block_bytes
 from hierchat.models.load.check import by_engine
 from hierchat.models.runnable import ComputePath
+from hierchat.store.records import ModelSpeed
 
 PIECES = 8
 """Pieces for each thread: one that is late leaves pieces to the others."""
@@ -103,18 +103,6 @@ MODULES_SECONDS, LFM_SECONDS = 0.06, 0.022
 """Seconds a token of transformers' modules besides reading weights, and of LFM's (2 cores of a Zen 4 EPYC)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Tokens a second: the best of `replies` measured here, or, with none, the expectation without drafts."""
-
-    per_second: float
-    replies: int = 0
-    at: float = 0.0
-    """When that reply was written (Unix time)."""
-    busy: bool = False
-    """Whether other programs used the processor during each of these replies."""
-
-
 def expected_speed(
     entry: ModelEntry,
     device: str,
@@ -122,7 +110,7 @@ def expected_speed(
     step: ComputePath | None,
     backend: Backend | None = None,
     weights: int | None = None,
-) -> Speed | None:
+) -> ModelSpeed | None:
     """Estimate plain decoding by the weights that a token reads; None if their size is unknown, or on a GPU.
     `step`: computes the model (models.load.check.expected_step)."""
     size = block_bytes(entry, device, weights)
@@ -135,4 +123,4 @@ def expected_speed(
     seconds = size * (entry.size.read if entry.size else 1.0) / (REACHED * bandwidth)
     if step not in ("kernels", None):
         seconds += LFM_SECONDS if (entry.kind or "").startswith("lfm") else MODULES_SECONDS
-    return Speed(1 / seconds)
+    return ModelSpeed(1 / seconds)

@@ -16,7 +16,7 @@ from hierchat.models.fetch.hub import MOST_WORDS, HubFile, HubModel, hub_model, 
 from hierchat.models.load.add import Described, best, choices, describe
 from hierchat.models.load.check import Fit, require_worth_fetching
 from hierchat.models.progress import ModelError, Progress, Report
-from hierchat.runtime.costs import Speed
+from hierchat.store.records import ModelSpeed
 
 DownloadPhase = Literal[
     "waiting", "checking", "downloading", "converting", "stopping", "stopped", "failed", "done"
@@ -173,7 +173,7 @@ class Judged:
     """Judgement whether and how fast a model would run here. `speed`: None where that is not known."""
 
     fit: Fit
-    speed: Speed | None
+    speed: ModelSpeed | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from hierchat.models.load.check import (
 )
 from hierchat.models.progress import CatalogueError, ModelError
 from hierchat.models.runnable import ComputePath
-from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measure_bandwidth
+from hierchat.runtime.costs import expected_speed, kept_bandwidth, measure_bandwidth
 from hierchat.runtime.downloads import Bring, Download, Downloads, HubSearch, Judged, Search
 from hierchat.runtime.model_slot import CANCELLABLE, ModelSlot
 from hierchat.store.figures import ReplyFigures
@@ -58,7 +58,7 @@ class ModelRow:
     have: int
     state: Presence
     fit: Fit
-    speed: Speed | None
+    speed: ModelSpeed | None
     drafts: tuple[str, ...] = ()
     """Names of the draft models that models.yaml gives it."""
     download: Download | None = None
@@ -78,8 +78,6 @@ class ModelRow:
     sees: bool = False
     """Whether it reads pictures, too, in programs that run that part of it."""
     mtp: bool = False
-    disturbed: Speed | None = None
-    """Speed measured while other programs used the processor, if it is below the expected one; that is `speed` then."""
 
 
 Failures = tuple[Search | None, tuple[Download, ...]]
@@ -148,7 +146,6 @@ class ModelManager:
             found = self._fit(entry, have, weights, free)
             step = expected_step(entry, self._device, self._slot.backend)
             expected = expected_speed(entry, self._device, bandwidth, step, self._slot.backend, weights)
-            speed, disturbed = _told(speeds.get(entry.name), expected)
             place = entry.source.hub or entry.source.gguf
             row = ModelRow(
                 entry.name,
@@ -158,7 +155,7 @@ class ModelManager:
                 have,
                 "here" if here else "partly" if partly else "absent",
                 found,
-                speed,
+                speeds.get(entry.name, expected),
                 entry.drafts,
                 self.downloads.of(entry.name),
                 loaded=bool(served and served.name == entry.name),
@@ -172,7 +169,6 @@ class ModelManager:
                 good_for=entry.good_for,
                 sees=entry.sees,
                 mtp=entry.mtp,
-                disturbed=disturbed,
             )
             rows.append(row)
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
@@ -337,7 +333,7 @@ class ModelManager:
         return fit(entry, self._device, self._slot.backend, free, weights)
 
     def _merit(
-        self, entry: ModelEntry, found: Fit, expected: Speed | None, weights: int | None
+        self, entry: ModelEntry, found: Fit, expected: ModelSpeed | None, weights: int | None
     ) -> Merit | None:
         """Return a model's merit on this machine, None if unsuitable; independent of load and measured speeds."""
         size, files = entry.size, weights or 0
@@ -350,15 +346,6 @@ class ModelManager:
         packed = on_gpu or bool(source.gguf or source.wheel)
         alike = round(math.log2(size.effective))  # to half and to twice as much, the newer is better
         return packed, bool(entry.released), alike, entry.released, size.parameters
-
-
-def _told(measured: ModelSpeed | None, expected: Speed | None) -> tuple[Speed | None, Speed | None]:
-    if measured is None:
-        return expected, None
-    found = Speed(measured.per_second, measured.replies, measured.at, measured.busy)
-    if measured.busy and expected and expected.per_second > found.per_second:
-        return expected, found
-    return found, None
 
 
 def _parameters(entry: ModelEntry) -> int:

@@ -79,7 +79,7 @@ class ReplyFigures(Repository):
         for model, replies in found.items():
             idle = [reply for reply in replies if not reply[2]]
             per_second, at, busy = max(idle or replies)
-            speeds[model] = ModelSpeed(per_second, at, len(idle or replies), busy)
+            speeds[model] = ModelSpeed(per_second, len(idle or replies), at, busy)
         return speeds
 
     def writers(self) -> set[str]:

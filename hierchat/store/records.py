@@ -253,15 +253,15 @@ BUSY_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """Speed of a model's last replies to a user."""
+    """Speed of the fastest of a model's last replies to a user; with no replies, the one expected without drafts."""
 
     per_second: float
-    """Tokens a second of the fastest,"""
-    at: float
-    """and when it was written."""
-    replies: int
+    """Tokens a second."""
+    replies: int = 0
     """Replies that were looked at."""
-    busy: bool
+    at: float = 0.0
+    """When the fastest was written (Unix time)."""
+    busy: bool = False
     """Whether the machine was busy during all of them. If not, only the others are counted."""
 
 

@@ -15,9 +15,9 @@ from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
 from hierchat.page.panels.models_panel import HUB, MODELS, Present, models
-from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, Judged, Look, Search
 from hierchat.runtime.model_manager import READABLE, ModelRow, Offer
+from hierchat.store.records import ModelSpeed
 from tests.testing.architectures import write_gguf
 from tests.testing.browser import Chat
 from tests.testing.fake_hub import REPO, FakeHub
@@ -38,7 +38,7 @@ def in_order(rows: list[ModelRow], by: str = "", best: ModelRow | None = None) -
 
 def test_what_helps_stands_first_and_each_head_sorts_by_its_column(service: FakeService) -> None:
     download = Download("coming", "downloading", 1, 2)
-    slow, readable = Speed(READABLE - 0.1), Speed(READABLE)
+    slow, readable = ModelSpeed(READABLE - 0.1), ModelSpeed(READABLE)
     best = row("best", 40)
     rows = [
         row("present", 10, "here", fit=NO), row("begun", 20, "partly", fit=NO), row("small", 30), best,
@@ -60,7 +60,7 @@ def test_what_helps_stands_first_and_each_head_sorts_by_its_column(service: Fake
 
 def test_a_better_model_than_the_tiny_one_is_offered_by_one_click() -> None:
     assert MODELS.offer(None) == ""
-    best = replace(row("best", 3_000_000_000, good_for=("chat", "code"), sees=True), speed=Speed(15.0))
+    best = replace(row("best", 3_000_000_000, good_for=("chat", "code"), sees=True), speed=ModelSpeed(15.0))
 
     def cards(offer: Offer, download: Download | None = None) -> list[str]:
         drawn = str(MODELS.offer(offer, download))
@@ -113,7 +113,7 @@ def test_a_row_is_drawn_as_its_model_is_now() -> None:
         first, second = drawn(changed)
         assert first != before[0], changed
         assert second == before[1], changed
-    assert drawn(now, [replace(rows[0], speed=Speed(9.0)), rows[1]]) != before
+    assert drawn(now, [replace(rows[0], speed=ModelSpeed(9.0)), rows[1]]) != before
     assert drawn(replace(now, may_change=False)) != before
     with spoken("de"):
         assert drawn(now) != before
@@ -339,12 +339,12 @@ def test_a_look_offers_what_fits_and_tells_a_lone_file_once() -> None:
     described = Described(files[0].name, {"source": {"gguf": {"path": "any"}}}, "kernels")
 
     def shown(**changed: Any) -> str:
-        fits = Judged(Fit("yes", "Needs 0.6 GB of 14.9 GB available."), Speed(48.2))
+        fits = Judged(Fit("yes", "Needs 0.6 GB of 14.9 GB available."), ModelSpeed(48.2))
         look = Look(REPO, "done", model, files[0].name, described, fits)
         return HUB.found(Search("tiny", "done", (model,), look=replace(look, **changed)), None)
 
     assert "Add and load" in shown()
-    large = shown(judged=Judged(Fit("no", "It needs about 900 GB."), Speed(0.1)))
+    large = shown(judged=Judged(Fit("no", "It needs about 900 GB."), ModelSpeed(0.1)))
     assert "Add and load" not in large
     assert "It needs about 900 GB." in large
     lone = (HubFile("config.json", 700), HubFile("model.safetensors", 1_200_000_000))

@@ -12,7 +12,7 @@ from hierchat.models.architectures import families
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, Size, read_catalogue
 from hierchat.models.progress import CatalogueError, ModelError, Progress, Report
 from hierchat.runtime import costs
-from hierchat.runtime.costs import MODULES_SECONDS, REACHED, Speed
+from hierchat.runtime.costs import MODULES_SECONDS, REACHED
 from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow, Offer
 from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 from hierchat.store.records import ModelSpeed
@@ -181,20 +181,8 @@ def test_speed_is_guessed_until_it_was_measured(tiny_gguf: Path, monkeypatch: py
     found = row(awake, "here").speed
     assert found.per_second == pytest.approx(8 * expected.per_second)  # an eighth is read
     assert row(awake, "here").fit.needed == row(manager, "here").fit.needed  # all is in memory
-    manager._speeds.known["here"] = ModelSpeed(12.5, 1e9, 3, False)  # type: ignore[attr-defined]
-    assert (row(manager, "here").speed, row(manager, "here").disturbed) == (Speed(12.5, 3, 1e9), None)
-    # What was measured on a busy machine does not rank a model below one that was never tried.
-    manager._speeds.known["here"] = ModelSpeed(12.5, 1e9, 3, True)  # type: ignore[attr-defined]
-    assert (row(manager, "here").speed, row(manager, "here").disturbed) == (
-        expected,
-        Speed(12.5, 3, 1e9, busy=True),
-    )
-    faster = ModelSpeed(2 * expected.per_second, 1e9, 3, True)
-    manager._speeds.known["here"] = faster  # type: ignore[attr-defined]
-    assert (row(manager, "here").speed.per_second, row(manager, "here").disturbed) == (
-        faster.per_second,
-        None,
-    )
+    manager._speeds.known["here"] = measured = ModelSpeed(12.5, 3, 1e9)  # type: ignore[attr-defined]
+    assert row(manager, "here").speed == measured
 
 
 def test_what_transformers_computes_is_expected_slower_until_own_kernels_do(
@@ -333,7 +321,7 @@ def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
         held = int(free * memory * 1e9)
         monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device, held=held: held)
         for measured in ({}, {"large": 1.0, "newest": 1.0}, {"slow": 99.0}):
-            known = {name: ModelSpeed(speed, 0.0, 20, False) for name, speed in measured.items()}
+            known = {name: ModelSpeed(speed, 20) for name, speed in measured.items()}
             manager._speeds.known = known  # type: ignore[attr-defined]
             best = manager.best(manager.rows(1))
             found.append(best and best.name)

@@ -9,9 +9,9 @@ from typing import Any
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
 from hierchat.models.progress import ModelError
-from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, HubSearch, Judged
 from hierchat.runtime.model_manager import Failures, ModelRow, Offer
+from hierchat.store.records import ModelSpeed
 
 EASY = Fit("yes", "Needs 1.4 GB of 14.9 GB available.", 1_400_000_000)
 
@@ -29,9 +29,11 @@ def rows() -> list[ModelRow]:
         "no", "Needs 21 GB of memory; this machine has 14.9 GB. Choose a smaller model.", 21_000_000_000
     )
     return [
-        replace(row("SmolLM2 135M", 135_000_000, "here", loaded=True, default=True), speed=Speed(61.2, 20)),
-        replace(row("Qwen3 0.6B", 596_000_000, "here"), speed=Speed(48.0)),
-        replace(row("Qwen3 1.7B", 1_720_000_000, drafts=("Qwen3 0.6B",)), speed=Speed(17.3)),
+        replace(
+            row("SmolLM2 135M", 135_000_000, "here", loaded=True, default=True), speed=ModelSpeed(61.2, 20)
+        ),
+        replace(row("Qwen3 0.6B", 596_000_000, "here"), speed=ModelSpeed(48.0)),
+        replace(row("Qwen3 1.7B", 1_720_000_000, drafts=("Qwen3 0.6B",)), speed=ModelSpeed(17.3)),
         row("Llama 3.2 3B", 3_210_000_000, "partly", own=True),
         row("Qwen3 32B", 32_800_000_000, fit=large),
     ]
@@ -43,7 +45,7 @@ class FakeModelManager:
     def __init__(self, slot: Any) -> None:
         self._slot = slot
         self._busy = False
-        self.hub = HubSearch(lambda described: Judged(EASY, Speed(48.0)))
+        self.hub = HubSearch(lambda described: Judged(EASY, ModelSpeed(48.0)))
         self.taken = ""
         self.asked: list[tuple[str, str]] = []
         self.listed = rows()
