@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Literal
@@ -49,13 +48,7 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
 
 def _directory(variable: str, default: Callable[[str], str]) -> Path:
     moved = os.environ.get(variable)
-    return Path(moved).expanduser().absolute() if moved else _default(default)
-
-
-@cache
-def _default(directory: Callable[[str], str]) -> Path:
-    """Ask platformdirs once: a page that lists models needs these folders hundreds of times."""
-    return Path(directory(APP))
+    return Path(moved).expanduser().absolute() if moved else Path(default(APP))
 
 
 def cache_dir() -> Path:

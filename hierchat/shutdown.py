@@ -4,8 +4,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, *([signal.SIGHUP] if sys.platform != "win32" else []))
@@ -15,8 +15,6 @@ class Ended(SystemExit):
     """A signal ended the program; the code is what a shell gives for it."""
 
 
-at_once: list[Callable[[], None]] = []
-"""What the second signal does before it ends the program: processes that would stay go with it."""
 _received = 0
 _stops: list[threading.Event] = []
 
@@ -57,9 +55,6 @@ def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
 def _end(number: int, frame: FrameType | None) -> None:
     global _received
     if _received:
-        for act in at_once:
-            with suppress(Exception):
-                act()
         os._exit(128 + number)
     _received = number
     if not _stops:

@@ -19,7 +19,7 @@ import psutil
 from filelock import FileLock
 
 import hierchat
-from hierchat import connections, shutdown
+from hierchat import connections
 from hierchat.cli.options import terminal_progress
 from hierchat.config import cache_dir
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource, read_catalogue
@@ -227,7 +227,6 @@ class Vllm:
             raise VllmFailed(f"{command[0]} cannot be started: {error.strerror}.") from error
         finally:
             os.close(written)
-        shutdown.at_once.append(self._kill)
 
     def wait(self, url: str, say: Say) -> None:
         """Wait until vLLM answers. Raises VllmFailed."""
@@ -250,12 +249,8 @@ class Vllm:
         self._signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
-        self._kill()  # what is left of the group
+        self._signal(signal.SIGKILL)  # what is left of the group
         self._process.wait()
-        shutdown.at_once.remove(self._kill)
-
-    def _kill(self) -> None:
-        self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
