@@ -22,15 +22,14 @@ DownloadPhase = Literal[
     "waiting", "checking", "downloading", "converting", "stopping", "stopped", "failed", "done"
 ]
 UNDER_WAY = ("waiting", "checking", "downloading", "converting", "stopping")
-SPAN = 5.0
-"""Seconds over which the speed is taken."""
 
 Bring = Callable[[ModelEntry, Report], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """State of a model's download. `done` of `total` bytes, later as in models.progress; `speed`: bytes a second."""
+    """State of a model's download. `done` of `total` bytes, later as in models.progress; `speed`: bytes a second of the
+    present file."""
 
     name: str
     phase: DownloadPhase
@@ -113,17 +112,22 @@ class Downloads:
                     logs.error_message(error)
 
     def _fetched(self, entry: ModelEntry) -> Download:
-        speed = _Speed()
+        began = here = 0.0
 
         def report(progress: Progress) -> None:
+            nonlocal began, here
             with self._lock:
-                if self._known[entry.name].phase == "stopping":
+                known, now = self._known[entry.name], time.monotonic()
+                speed: float | None = None
+                if known.phase == "stopping":
                     raise _Stopped
-                fetching = progress.phase == "downloading"
-                phase: DownloadPhase = "downloading" if fetching else "converting"
-                rate = speed.at(progress.done) if fetching else None
+                phase: DownloadPhase = "downloading" if progress.phase == "downloading" else "converting"
+                if known.phase != "downloading" or progress.done < known.done:  # another file begins
+                    began, here = now, progress.done
+                elif phase == "downloading" and now - began > 0.5:
+                    speed = (progress.done - here) / (now - began)
                 self._known[entry.name] = Download(
-                    entry.name, phase, progress.done, progress.total, rate, progress.message
+                    entry.name, phase, progress.done, progress.total, speed, progress.message
                 )
 
         try:
@@ -143,24 +147,6 @@ def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None) -> N
     device = best_device()
     require_worth_fetching(entry, device, backend, report, held_memory(device))
     bring(entry, report, device, backend)
-
-
-class _Speed:
-    """Measure bytes a second over the last SPAN seconds."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def at(self, done: int) -> float | None:
-        now = time.monotonic()
-        if self._seen and done < self._seen[-1][1]:
-            self._seen.clear()  # another file
-        self._seen.append((now, done))
-        while now - self._seen[0][0] > SPAN and len(self._seen) > 2:
-            self._seen.popleft()
-        first, before = self._seen[0]
-        seconds = now - first
-        return (done - before) / seconds if seconds > 0.5 else None
 
 
 HubPhase = Literal["asking", "done", "failed"]
