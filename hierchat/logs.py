@@ -67,11 +67,6 @@ def error_message(error: BaseException, *, here: bool = False) -> str:
 
 
 def _unexpected(where: object) -> str:
-    if any(isinstance(handler, _LogFile) and handler.broken for handler in logging.getLogger().handlers):
-        return later(
-            f"Something went wrong that hierchat did not expect. {where} cannot be written to record it; --verbose "
-            "shows it in the terminal."
-        )
     return later(
         f"Something went wrong that hierchat did not expect. {where} says where, without any text of yours."
     )
@@ -102,9 +97,6 @@ class _Terminal(logging.StreamHandler):
 class _LogFile(RotatingFileHandler):
     """Write the log, which only its owner can read. Where it cannot be written, the program goes on without."""
 
-    broken = False
-    """Whether the last record could not be written."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(
             path,
@@ -124,12 +116,8 @@ class _LogFile(RotatingFileHandler):
             path, "a", encoding=self.encoding, errors=self.errors, opener=partial(os.open, mode=0o600)
         )
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.broken = False
-        super().emit(record)
-
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        self.broken = True
+        pass
 
 
 class _WithoutText(logging.Formatter):
