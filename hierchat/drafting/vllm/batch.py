@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from hierchat.drafting.draft_cost import DraftCost, RowCosts
-from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match, best_chain, divided
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, best_chain, divided
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.drafting.payoff import Payoff
@@ -25,34 +24,6 @@ NO_DRAFTS = DraftTree()
 RequestState = Literal["writing", "ended", "aborted", "forgotten"]
 
 
-@dataclass(frozen=True, slots=True)
-class DraftStep:
-    """Result of one forward that brought tokens, with fields as in engine/engine.py."""
-
-    tokens: tuple[int, ...]
-    sources: tuple[str, ...]
-    chances: tuple[float | None, ...]
-    matches: tuple[Match, ...]
-    proposed: Counter[str]
-    width: int
-    draft_ms: float
-    forward_ms: float
-    together: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tokens": self.tokens,
-            "sources": self.sources,
-            "chances": [None if chance is None else round(chance, 4) for chance in self.chances],
-            "matches": [[match.slot, match.length] for match in self.matches],
-            "proposed": self.proposed,
-            "width": self.width,
-            "draft_ms": round(self.draft_ms, 3),
-            "forward_ms": round(self.forward_ms, 3),
-            "together": self.together,
-        }
-
-
 class TrackedReply:
     """Track a reply of vLLM from its first token to its last, with what was drafted for it."""
 
@@ -62,7 +33,8 @@ class TrackedReply:
         """Begin a reply. `longest`: tokens of prompt and reply together."""
         self.asked, self.user, self.drafter = asked, user, drafter
         self.state: RequestState = "writing"
-        self.steps: list[DraftStep] = []
+        self.steps: list[dict[str, Any]] = []
+        """Each forward that brought tokens, as the channel reports it, with fields as in engine/engine.py."""
         self.draft = NO_DRAFTS
         self.drafted = False
         """Whether drafts were looked for before the forward that is under way."""
@@ -109,18 +81,20 @@ class TrackedReply:
         while right < min(len(kept), len(new) - 1, len(chain)) and chain.tokens[right] == kept[right]:
             right += 1
         own = len(kept) - right
+        chances = [chain.chance(node) for node in range(right)]
+        matches = [*(chain.match(node) for node in range(right)), *[NO_MATCH] * own]
         self.steps.append(
-            DraftStep(
-                tuple(kept),
-                chain.sources[:right] + (TARGET,) * own,
-                tuple(chain.chance(node) for node in range(right)) + (None,) * own,
-                tuple(chain.match(node) for node in range(right)) + (NO_MATCH,) * own,
-                Counter(chain.sources),
-                1 + len(chain),
-                draft_ms,
-                forward_ms,
-                together,
-            )
+            {
+                "tokens": kept,
+                "sources": [*chain.sources[:right], *[TARGET] * own],
+                "chances": [*(None if one is None else round(one, 4) for one in chances), *[None] * own],
+                "matches": [[match.slot, match.length] for match in matches],
+                "proposed": Counter(chain.sources),
+                "width": 1 + len(chain),
+                "draft_ms": round(draft_ms, 3),
+                "forward_ms": round(forward_ms, 3),
+                "together": together,
+            }
         )
         if self.drafted:
             self.payoff.asked, self.payoff.silent = self.payoff.asked + 1, 0
@@ -154,22 +128,22 @@ class TrackedReply:
         """Return the reply's figures as the channel reports them; of the steps those from `first` on."""
         sources, proposed, accepted = Counter[str](), Counter[str](), Counter[str]()
         for step in self.steps:
-            sources.update(step.sources)
-            proposed.update(step.proposed)
-            accepted.update(source for source in step.sources if source != TARGET)
-        later = [len(step.tokens) for step in self.steps[1:]]
+            sources.update(step["sources"])
+            proposed.update(step["proposed"])
+            accepted.update(source for source in step["sources"] if source != TARGET)
+        later = [len(step["tokens"]) for step in self.steps[1:]]
         return {
             "state": self.state,
             "prompt_tokens": self._prompt,
             "tokens": len(self._tokens),
             "first": first,
             "next": max(first, len(self.steps)),
-            "steps": [step.to_json() for step in self.steps[first:]],
+            "steps": self.steps[first:],
             "tokens_per_forward": sum(later) / len(later) if later else None,
             "sources": sources,
             "proposed": proposed,
             "accepted": accepted,
-            "draft_ms": round(sum(step.draft_ms for step in self.steps), 3),
+            "draft_ms": round(sum(step["draft_ms"] for step in self.steps), 3),
         }
 
 
