@@ -388,8 +388,8 @@ def _some(served: ServedModel, names: Sequence[str] | None = None, *, retrieval:
 
 
 def _why_none(served: ServedModel) -> str:
-    left_out = served.levels.left_out if served.levels else ()
-    return "; ".join(f"{one.name}: {one.reason}" for one in left_out) or "models.yaml names none"
+    left_out = served.levels.left_out if served.levels else {}
+    return "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "models.yaml names none"
 
 
 # Which arms take part.

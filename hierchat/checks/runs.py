@@ -13,10 +13,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import psutil
 from pydantic import ValidationError
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hierchat import __version__
 from hierchat.config import GenerationSettings
@@ -229,13 +228,13 @@ Tell = Callable[[str, int], None]
 @contextmanager
 def bar(total: int, done: int = 0) -> Iterator[Tell]:
     """Draw a progress bar over `total` units of work, `done` of them before, between measurements only."""
-    columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    period = 3600  # seconds: questions take long
-    with Progress(*columns, console=console, auto_refresh=False, speed_estimate_period=period) as drawn:
-        task = drawn.add_task("", total=total, completed=done)
-
-        def tell(doing: str, advance: int = 0) -> None:
-            drawn.update(task, description=doing, advance=advance, refresh=True)
-
-        yield tell
+    with click.progressbar(
+        list[str](),
+        total,
+        show_pos=True,
+        item_show_func=lambda doing: doing,
+        file=sys.stderr,
+        update_min_steps=0,
+    ) as drawn:
+        drawn.update(done)
+        yield lambda doing, advance: drawn.update(advance, doing)

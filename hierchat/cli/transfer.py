@@ -122,7 +122,7 @@ def _tell(database: Path) -> None:
 
 
 def _count(database: Path) -> int:
-    return examine(database).rows.get("conversations", 0)
+    return examine(database).chats
 
 
 @click.command("forget", cls=Command)

@@ -35,7 +35,7 @@ from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import ModelError, Report, UnsupportedError, silent
 from hierchat.runtime.kernels import draft_once
-from hierchat.runtime.served_model import LeftOut, Levels, LoadedLevel, ServedModel
+from hierchat.runtime.served_model import Levels, LoadedLevel, ServedModel
 from hierchat.store import StoreError
 from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
@@ -70,7 +70,7 @@ def load_levels(
 
     target_ms = engine.latency.step_ms(0)[0]
     beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
-    found, left_out = list[LoadedLevel](), list[LeftOut]()
+    found, left_out = list[LoadedLevel](), dict[str, str]()
 
     def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> None:
         source = candidate.source
@@ -101,16 +101,15 @@ def load_levels(
         try:
             load_level(name, candidate, backend)
         except (ModelError, SafetensorError, OSError, MemoryError, RuntimeError) as error:
-            reason = str(error) or "memory ran out"
-            left_out.append(LeftOut(name, reason))
-            _log.info("%s does not draft for %s: %s", name, entry.name, reason)
+            left_out[name] = str(error) or "memory ran out"
+            _log.info("%s does not draft for %s: %s", name, entry.name, left_out[name])
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
     key = (loaded.model_key, f"{loaded.backend} over {' '.join(names[:-1])}")
     text = loaded.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:SAMPLE]
     priors = _priors(found, engine, text, key, learned) if found else {}
     hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency], priors)
-    return Levels(tuple(found), hierarchy, tuple(left_out))
+    return Levels(tuple(found), hierarchy, left_out)
 
 
 def _priors(

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Draft model that is not used, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class LoadedLevel:
     """Draft model that can be used."""
 
@@ -52,7 +44,8 @@ class Levels:
 
     models: tuple[LoadedLevel, ...]
     hierarchy: Hierarchy
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Draft models that are not used, and why."""
     users: dict[str, int | None] = field(default_factory=dict)
     """By draft model, whose text its slots hold."""
 

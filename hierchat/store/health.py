@@ -21,6 +21,7 @@ class Health:
     state: HealthState
     size: int = 0
     schema: str = ""
+    chats: int = 0
     detail: str = ""
 
 
@@ -44,7 +45,8 @@ def examine(path: Path) -> Health:
             if is_foreign(db):
                 return Health("foreign", size)
             steps = [step.name for step in migrations.applied(db)]
-            return Health("well", size, steps[-1] if steps else "none")
+            chats = db["conversations"].count if "conversations" in db.table_names() else 0
+            return Health("well", size, steps[-1] if steps else "none", chats)
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorname", type(error).__name__)
         broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (

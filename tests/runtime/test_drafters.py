@@ -178,7 +178,7 @@ def test_what_drafts_and_what_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert prior(levels, names.index("stranger")) < 0.5 < 0.9 < prior(levels, at) <= 1.0
     for name in ("padded", "packed"):
         assert levels.sequences[names.index(name)].vocabulary != served.engine.sequence.vocabulary
-    reasons = {one.name: one.reason for one in levels.left_out}
+    reasons = levels.left_out
     assert set(reasons) == {*BROKEN, "slow", "absent", "large"}
     for name, (_, why) in BROKEN.items():
         assert re.search(why, reasons[name]), name
