@@ -86,30 +86,6 @@ def test_figures_are_written(
         assert (figures["mismatches"], figures["messages_after_restart"]) == (0, 6)
 
 
-NEEDS_FILE = {
-    "decode": "--arms vanilla --questions",
-    "record": "--questions",
-    "agreement": "--questions",
-    "session": "--questions",
-    "replay": "--arms hierchat --width 4 --traces",
-    "report": "",
-}
-
-
-@pytest.mark.parametrize("kind", NEEDS_FILE)
-def test_files_that_cannot_be_used(kind: str, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (places / "binary").write_bytes(bytes(range(128, 256)))
-    (places / "odd").write_text('{"a": 1}\n')
-    (places / "list").write_text("[1]\n")
-    out = "--out" if kind in ("record", "report") else "--json"
-    for file in ("nowhere", "binary", "odd", "list"):
-        code, said = run(capsys, kind, *NEEDS_FILE[kind].split(), places / file, out, places / "out")
-        assert code in (1, 2)
-        assert str(places / file) in said
-        for technical in ("Error", "Errno", "codec"):
-            assert technical not in said
-
-
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
 def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, questions = tmp_path / "out.json", questions_file(tmp_path)

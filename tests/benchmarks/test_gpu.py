@@ -1,7 +1,6 @@
 """`python -m benchmarks gpu`, with the processor in a GPU's place."""
 
 import json
-import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -20,12 +19,9 @@ from hierchat.config import cache_dir
 from hierchat.engine.cpu.runner import trial_runner  # compiled for the cache of all tests
 from hierchat.engine.cuda.packed import FORMATS, Packed, multiply_plainly
 from hierchat.engine.fallback import AttemptLog, AttemptRecord, attempt_records
-from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
-from tests.engine.test_packed import interpret
-from tests.testing.tiny import text_of, tiny_model
 from tests.testing.tiny_chat import catalogue
 
 assert trial_runner
@@ -117,16 +113,6 @@ def test_a_failure_or_another_word_is_an_exit_status() -> None:
         assert len(attempt_records()) == 1
 
 
-@pytest.mark.large  # a process that imports torch
-def test_each_way_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "nobody" in gpu.in_process("nobody", "slots", "cpu")["failed"]
-    monkeypatch.setattr(gpu, "EACH_S", 0.001)
-    assert gpu.in_process("tiny", "slots", "cpu")["failed"] == "it did not end within 0.001 seconds"
-    monkeypatch.undo()
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert gpu.in_process("tiny", "slots", "cpu")["failed"] == "the program ended with 1: it said nothing"
-
-
 # Everything that needs a card, over tiny shapes on the processor.
 
 NOT_YET = {"users": "holds 1 text", "30B-A3B": "experts"}
@@ -166,23 +152,6 @@ def test_wrong_products_fail_their_part_and_its_rows_are_kept(
     assert found["rows"]["Q6_K"]["largest error"] > 0.1 > found["rows"]["Q4_K"]["largest error"]
 
 
-def test_the_kernels_are_compared_as_triton_interprets_them() -> None:
-    pytest.importorskip("triton")
-    interpret(
-        "tests.engine.test_packed",
-        "from triton.runtime.interpreter import InterpreterBuilder; from benchmarks import gpu_parts as parts;"
-        "InterpreterBuilder.create_dot = dot_in_order; parts.FORMATS = {'Q4_K': FORMATS['Q4_K']};"
-        "assert parts.product_on('cpu').__module__.endswith('triton_blocks'); list(parts.kernels(parts.TINY, 'cpu'))",
-    )
-
-
-def test_several_replies_at_a_time_are_measured() -> None:
-    engine = LocalEngine(TorchRunner(tiny_model(), quantum=1).open(), (), text_of)
-    requests = [*gpu_parts.together(engine, 20, 4, (1,))]
-    assert [label for label, _ in requests] == ["1 at a time"]
-    assert requests[0][1]["tokens/s"] > 0
-
-
 def measured(out: Path, *, resume: bool, minutes: float = 1.0, failing: str = "") -> tuple[int, list[str]]:
     """The exit code, and the parts that were measured."""
     asked = []
@@ -213,8 +182,3 @@ def test_a_part_that_fails_is_listed_and_measured_again(
     out.write_text(out.read_text().replace("the processor in", "another card in"))
     with pytest.raises(RequestError, match="holds another run: card was"):
         measured(out, resume=True)
-
-
-@pytest.mark.large  # a process that imports torch
-def test_a_part_has_a_process_of_its_own() -> None:
-    assert gpu.in_process("30B-A3B", "cpu")["skipped"]

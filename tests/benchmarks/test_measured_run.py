@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import measured_run
-from benchmarks.workloads import COPIES, COPY_TOKENS, LONG, SPARE, question_set, questions_of
+from benchmarks.workloads import COPIES, COPY_TOKENS, LONG, SPARE, questions_of
 from hierchat.checks import runs
 from hierchat.checks.runs import RequestError
-from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import read_catalogue
 
 ROWS = [{"question": 0, "reply": [1, 2, 3]}, {"question": 1, "reply": [4]}]
 
@@ -52,11 +50,3 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         with pytest.raises(RequestError, match=reason):
             measured_run.read(path, {})
     assert measured_run.read(tmp_path / "none.json", {}) is None
-
-
-@pytest.mark.usefixtures("tiny_in_the_catalogue")
-def test_sizes_that_the_context_does_not_hold() -> None:
-    entry, settings = read_catalogue().entry("tiny"), GenerationSettings(max_new_tokens=8)
-    for size in (100, 9000):
-        with pytest.raises(RequestError, match="tokens, 8 of them for the reply"):
-            question_set("long-context", entry, settings, [size])

@@ -37,8 +37,3 @@ def test_a_visit_does_all_of_it_and_leaves_no_chat(tmp_path: Path) -> None:
         "visits": 1, "replies": 2, "searches": 2, "views": 4, "same": 1, "vanished": 1, "log-outs": 1,
     }  # fmt: skip
     assert service.store.chats.find(service.store.users.ensure("0")) == []
-
-
-def test_latency_is_that_of_the_first_minute_and_the_last() -> None:
-    waits = [(5.0, 1.0), (50.0, 3.0), (59.0, 2.0), (100.0, 99.0), (1190.0, 4.0), (1200.0, 6.0)]
-    assert soak._latency(waits) == {"first": 2.0, "last": 5.0}

