@@ -1,6 +1,5 @@
 """The promise with draft models: any stack, any plan, any settings, the same words; and what a stack is for."""
 
-from collections.abc import Sequence
 from itertools import combinations
 from threading import Event
 
@@ -13,8 +12,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match, with_branches
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.engine import GenerationRequest
-from hierchat.hierarchy.hierarchical_drafter import Ending, Level
-from hierchat.hierarchy.plan import Plan, Provenance
+from hierchat.hierarchy.plan import Plan
 from tests.drafting.databases import paths_of
 from tests.engine.test_contract import SETTINGS
 from tests.hierarchy import stacks
@@ -80,20 +78,6 @@ def test_replies_up_to_the_end_of_the_context() -> None:
     steps = fresh_steps(engine, prompt, how, drafter)
     assert tokens_of(steps) == tokens_of(vanilla)
     assert steps[-1].finish == vanilla[-1].finish == "context"
-
-
-def test_every_level_stays_in_step_with_the_text() -> None:
-    engine, how = tiny_engine("llama-blocks"), wanted("warm", 40)
-    prompt = random_tokens(40, 5, vocabulary=12)
-    engine.sequence.rollback(0)
-    drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (2, 4, 8), True), history=[prompt])
-    text = list(prompt)
-    for step in engine.generate(GenerationRequest(prompt, how, drafter)):
-        text += step.tokens
-        if step.tokens:
-            for noise in stacks.NOISE:
-                held = stacks.draft_target(noise).tokens
-                assert held == text[: len(held)]
 
 
 def test_the_second_reply_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,87 +203,6 @@ def test_each_node_tells_what_it_was_found_by() -> None:
     merged = with_branches(kept, beside, 0.5, [0.01], 1.0, 10)
     assert merged.tokens == (1, 2, 9)
     assert merged.matches == (found[0], NO_MATCH, found[2])
-
-
-# Levels over scripted models: how long their drafts are, and what they say of each token
-
-
-END = 0
-
-
-class Scripted:
-    """Writes on by a rule, and ends behind some tokens."""
-
-    def __init__(self, name: str, ends: int = 1000, room: int = 1000) -> None:
-        self.name, self.ends, self.most = name, ends, room
-        self.text: list[int] = []
-        self.read_ms = 0.0
-
-    @property
-    def length(self) -> int:
-        return len(self.text)
-
-    @property
-    def room(self) -> int:
-        return self.most - len(self.text)
-
-    def begin(self, text: Sequence[int]) -> None:
-        self.text = list(text)
-
-    def verify(self, drafts: DraftTree) -> Sequence[int]:
-        """Choose tokens along a chain that the same rule has written."""
-        chosen = []
-        for _ in range(len(drafts) + 1):
-            self.text.append(END if len(self.text) >= self.ends else 1 + sum(self.text) % 23)
-            chosen.append(self.text[-1])
-        return chosen
-
-    def follow(self, length: int, tokens: Sequence[int]) -> None:
-        self.text[length:] = tokens
-
-
-class Watch:
-    """A hierarchy that keeps what a level's drafts teach it."""
-
-    def __init__(self) -> None:
-        self.looks: list[tuple[list[Provenance], int]] = []
-
-    def agreement(self, below: int, above: int, context: int) -> "Watch":
-        return self
-
-    def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        self.looks.append((list(kinds), accepted))
-
-
-def level(model: Scripted, least: int, below: Level | None = None) -> tuple[Level, Watch]:
-    watch = Watch()
-    made = Level(model, below, least, 0, 1, watch, Ending({END}, Event()))  # type: ignore[arg-type]
-    made.begin([5, 6])
-    return made, watch
-
-
-def test_a_block_is_as_long_as_asked_for_and_says_how_its_tokens_came_about() -> None:
-    lower, _ = level(Scripted("m0"), 2)
-    upper, watch = level(Scripted("m1"), 5, lower)
-    block = upper.propose()
-    # The same model twice: 2 drafts and a bonus, twice, make at least 5.
-    assert len(block) == 6
-    assert block.parents == (-1, 0, 1, 2, 3, 4)
-    assert block.sources == ("m0", "m0", "m1", "m0", "m0", "m1")
-    upper.observe([*block.tokens[:4], 22])
-    assert watch.looks == [(["kept", "kept", "bonus", "kept", "kept", "bonus"], 4)]
-    assert lower.model.text == upper.model.text == [5, 6, *block.tokens[:4], 22]  # type: ignore[attr-defined]
-
-
-def test_a_block_ends_with_the_reply_and_with_the_room() -> None:
-    ended, _ = level(Scripted("m", ends=5), 10)
-    assert ended.propose().tokens[-1] == END
-    assert ended.model.length == 6
-    small, _ = level(Scripted("m", room=4), 10)
-    assert len(small.propose()) == 1
-    for limit in (0, 1, 3):
-        limited, _ = level(Scripted("m1"), 8, level(Scripted("m0"), 4)[0])
-        assert len(limited.propose(limit)) <= limit
 
 
 @pytest.mark.parametrize("more", [40, -8])

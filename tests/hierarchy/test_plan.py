@@ -114,21 +114,6 @@ class Simulation:
 # Expected latency
 
 
-@pytest.mark.parametrize(
-    ("costs", "between", "blocks", "recurrence", "renewal"),
-    [
-        ([1.0, 4.0, 20.0], [0.7, 0.8], (3, 6), 9.258, 9.535),
-        ([1.0, 3.0, 8.0, 30.0], [0.75, 0.8, 0.85], (2, 4, 8), 13.59, 14.77),
-    ],
-)
-def test_known_figures(
-    costs: list[float], between: list[float], blocks: tuple[int, ...], recurrence: float, renewal: float
-) -> None:
-    stack, plan = flat(costs, between), Plan(tuple(range(len(costs))), blocks)
-    assert by_recurrence(stack, plan) == pytest.approx(recurrence, abs=0.005)
-    assert by_renewal(stack, plan) == pytest.approx(renewal, abs=0.005)
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_agrees_with_monte_carlo(seed: int) -> None:
     rng = np.random.default_rng(seed)
