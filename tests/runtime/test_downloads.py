@@ -15,10 +15,10 @@ from hierchat.runtime.downloads import MOST_ASKING, Downloads, HubSearch, Judged
 from hierchat.runtime.model_manager import ModelManager
 from hierchat.runtime.model_slot import ModelSlot
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.fake_shelf import Figures
 from tests.testing.tiny_chat import catalogue, served
 from tests.testing.tiny_files import serving_hub, tiny_config
-
-from .shelves import Figures, wait
+from tests.testing.waiting import until
 
 pytestmark = pytest.mark.usefixtures("places")
 ENTRIES = catalogue("one", "two").models
@@ -52,11 +52,11 @@ def test_one_after_another() -> None:
     downloads = Downloads(bringing)
     for name in ("one", "two", "one"):
         downloads.start(ENTRIES[name])
-    wait(lambda: phase(downloads, "one") == "downloading")
+    until(lambda: phase(downloads, "one") == "downloading")
     assert phase(downloads, "two") == "waiting"
     assert downloads.busy
     bringing.go.release(8)
-    wait(lambda: not downloads.busy)
+    until(lambda: not downloads.busy)
     assert bringing.came == ["one", "two"]
     assert phase(downloads, "one") == phase(downloads, "two") == "done"
 
@@ -66,7 +66,7 @@ def test_what_was_stopped_goes_on_where_it_stopped() -> None:
     downloads = Downloads(bringing)
     downloads.start(ENTRIES["one"])
     downloads.start(ENTRIES["two"])
-    wait(lambda: phase(downloads, "one") == "downloading")
+    until(lambda: phase(downloads, "one") == "downloading")
     downloads.stop("two")
     assert phase(downloads, "two") == "stopped"  # it had not begun
     downloads.stop("one")
@@ -74,12 +74,12 @@ def test_what_was_stopped_goes_on_where_it_stopped() -> None:
     downloads.start(ENTRIES["one"])  # too early: it is still stopping
     downloads.forget("one")
     bringing.go.release()
-    wait(lambda: phase(downloads, "one") == "stopped")
+    until(lambda: phase(downloads, "one") == "stopped")
     assert bringing.done == {"one": 1}
     downloads.start(ENTRIES["one"])
-    wait(lambda: (one := downloads.of("one")) and one.done == 100)
+    until(lambda: (one := downloads.of("one")) and one.done == 100)
     bringing.go.release(3)
-    wait(lambda: phase(downloads, "one") == "done")
+    until(lambda: phase(downloads, "one") == "done")
     assert bringing.came == ["one", "one"]
 
 
@@ -92,7 +92,7 @@ def test_what_goes_wrong_is_a_sentence_and_the_next_one_comes() -> None:
     downloads = Downloads(bring)
     downloads.start(ENTRIES["one"])
     downloads.start(ENTRIES["two"])
-    wait(lambda: not downloads.busy)
+    until(lambda: not downloads.busy)
     one, two = downloads.of("one"), downloads.of("two")
     assert one
     assert two
@@ -118,7 +118,7 @@ def manager() -> ModelManager:
 
 
 def answered(search: HubSearch) -> Search:
-    wait(lambda: not search.busy)
+    until(lambda: not search.busy)
     assert search.now
     return search.now
 
@@ -154,7 +154,7 @@ def test_found_looked_at_added_fetched_and_loaded(hub: FakeHub, manager: ModelMa
     assert (read_catalogue().entry(name).licence, read_catalogue().entry(name).kind) == ("mit", "llama")
     with pytest.raises(ModelError, match="org/tiny is in the list already"):
         manager.add_and_load()
-    wait(lambda: manager._slot.status.phase == "ready" and not manager.busy)
+    until(lambda: manager._slot.status.phase == "ready" and not manager.busy)
     assert manager._slot.status.name == name
     assert next(row for row in manager.rows(1) if row.name == name).state == "here"
 
@@ -192,13 +192,7 @@ def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"config.json": b"[", "model.safetensors": b""}, "does not say what model it is"),
-        (
-            {"config.json": b'{"model_type": "bert"}', "model.safetensors": b""},
-            "It is a model of the kind bert",
-        ),
         ({"config.json": b"[" * 10**6, "model.safetensors": b""}, "does not say what model it is"),
-        ({"README.md": b""}, "neither safetensors nor a GGUF file"),
         ({"<b>.gguf": b"GGUF\x03\x00"}, "no GGUF file"),
     ],
 )
@@ -239,7 +233,7 @@ def test_a_slow_hub_is_waited_for_left_and_not_asked_without_end(hub: FakeHub) -
     search.leave()
     assert (search.busy, search.now) == (False, None)
     hub.answering.set()
-    wait(lambda: search._asking == 0)
+    until(lambda: search._asking == 0)
     assert search.now is None  # what nobody waits for any more is not shown
     search.search("again")
     assert answered(search).words == "again"

@@ -17,10 +17,10 @@ from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow, Offer
 from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 from hierchat.store.records import ModelSpeed
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.fake_shelf import Figures
 from tests.testing.tiny_chat import served, settle
 from tests.testing.tiny_files import of_gguf, save_tiny, serving_hub
-
-from .shelves import Figures, wait
+from tests.testing.waiting import until
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -56,7 +56,7 @@ def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
         manager.load("tiny")
     assert not [path for _, path, _ in hub.asked if path.endswith(".gguf")]
     manager.download("tiny")
-    wait(lambda: not manager.busy)
+    until(lambda: not manager.busy)
     fetched = row(manager, "tiny")
     assert (fetched.download.phase, fetched.download.message) == ("done", "")
     assert (fetched.state, fetched.size) == ("here", len(hub.files["tiny.Q8_0.gguf"]))
@@ -68,11 +68,11 @@ def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
     with pytest.raises(ModelError, match=r"tiny is in use\. Eject"):
         manager.remove("tiny")
     manager.eject()
-    wait(lambda: not manager.busy)
+    until(lambda: not manager.busy)
     manager.take("tiny")
     assert settle(manager._slot).status.phase == "ready"
     manager.eject()
-    wait(lambda: not manager.busy)
+    until(lambda: not manager.busy)
     assert len(hub.asked) == asked  # loading asks the network for nothing
     assert manager._slot.status.phase == "none"
     assert manager._slot.model is None
@@ -111,7 +111,7 @@ def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_g
         manager.remove("tiny")
     manager.downloads.stop("tiny")
     go.set()
-    wait(lambda: not manager.busy)
+    until(lambda: not manager.busy)
     assert manager._slot.model.name == "here"
 
 
@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub) -> Non
     assert found.fit.verdict == "no"
     assert "of memory; this machine has" in found.fit.why
     manager.download("huge")
-    wait(lambda: not manager.busy)
+    until(lambda: not manager.busy)
     download = row(manager, "huge").download
     assert download.phase == "failed"
     assert "huge needs about" in download.message
@@ -137,7 +137,7 @@ def test_a_failed_download_is_told_until_it_was_seen_or_its_model_is_loaded(tiny
 
     def failed() -> bool:
         manager.download("here")
-        wait(lambda: not manager.busy)
+        until(lambda: not manager.busy)
         return bool(row(manager, "here").download)
 
     assert failed()
@@ -169,7 +169,7 @@ def test_speed_is_guessed_until_it_was_measured(tiny_gguf: Path, monkeypatch: py
     monkeypatch.setattr(costs, "BYTES", 2**20)
     assert manager.unmeasured
     manager.measure()
-    wait(lambda: not manager.busy)
+    until(lambda: not manager.busy)
     assert not manager.unmeasured
     measured = costs.kept_bandwidth()
     assert measured
@@ -215,7 +215,7 @@ def test_what_was_measured_stays_unless_it_was_clearly_disturbed(monkeypatch: py
     manager, kept = manager_of(on_hub("tiny")), []
     for _ in range(4):
         manager.measure()
-        wait(lambda: not manager.busy)
+        until(lambda: not manager.busy)
         kept.append(costs.kept_bandwidth())
     assert kept == [2e9, 2e9, 2e9, 3.1e9]
 
@@ -235,7 +235,7 @@ def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.Monkey
         assert manager.unmeasured
         assert manager.best(manager.rows(1)) is None
         written = False
-    wait(lambda: not manager.busy)
+    until(lambda: not manager.busy)
     assert alone == [True] * costs.LOOKS
 
 
@@ -291,7 +291,7 @@ def test_the_offer_stays_until_a_better_model_has_written(
 
     def settled() -> Offer | None:
         manager.offer()
-        wait(lambda: not manager.busy)
+        until(lambda: not manager.busy)
         return manager.offer()
 
     manager._slot.status = SlotStatus("tiny", "loading")

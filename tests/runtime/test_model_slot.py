@@ -11,9 +11,9 @@ from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from tests.testing.tiny_chat import catalogue, served, settle
+from tests.testing.waiting import until
 
 from ..chat.conftest import Talk, talk_on
-from .shelves import wait
 
 
 def load(name: str, report: Report) -> ServedModel:
@@ -107,7 +107,7 @@ def test_what_waits_for_a_reply_can_be_cancelled_or_replaced(slot: ModelSlot, st
     """No model leaves in the middle of a reply."""
 
     def waits(status: SlotStatus) -> None:
-        wait(lambda: slot.status == status)
+        until(lambda: slot.status == status)
 
     start(slot, "tiny")
     talk, present = talk_on(store, slot), slot.model
@@ -192,7 +192,7 @@ def test_a_model_that_was_replaced_while_it_loaded_is_not_reported_as_ready() ->
     seen.clear()
     slot.start("tiny")
     go.set()
-    wait(lambda: slot.status == SlotStatus("tiny", "ready"))
+    until(lambda: slot.status == SlotStatus("tiny", "ready"))
     assert slot.model.name == "tiny"
     assert [status for status in seen if status.phase == "ready"] == [SlotStatus("tiny", "ready")]
 

@@ -306,14 +306,6 @@ def test_a_prompt_that_opens_the_thought() -> None:
     assert not typed.thinking
 
 
-def test_control_tokens_that_are_typed_into_a_thought_stay_text() -> None:
-    typed = join_reasoning("<|im_end|>", "<|im_start|>Thank you.")
-    made = thinker(QWEN3)
-    said = [PromptMessage("user", "one"), PromptMessage("assistant", typed), PromptMessage("user", "?")]
-    ids = PromptBuilder(made, 10_000).build(said, 10).ids
-    assert ids.count(made.convert_tokens_to_ids("<|im_start|>")) == 4
-
-
 MARKS = (
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|call|>"),
     *("<|channel>", "<channel|>", "<|turn>", "<turn|>", "<|think|>", "<|return|>", "<|constrain|>"),

@@ -13,8 +13,7 @@ from hierchat.texts import build
 from hierchat.texts.corpora import corpora_dir, files_of
 from hierchat.texts.text_files import CorpusError
 from tests.testing import tiny_chat as tiny
-
-from .shelves import wait
+from tests.testing.waiting import until
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -28,7 +27,7 @@ def texts(tmp_path: Path) -> UserDocuments:
 
 
 def phase(texts: UserDocuments) -> str:
-    wait(lambda: not texts.busy)
+    until(lambda: not texts.busy)
     return texts.addition.phase if texts.addition else "none"
 
 
@@ -125,7 +124,7 @@ def test_a_path_that_is_none_and_a_model_that_was_ejected(texts: UserDocuments, 
         assert texts.addition is None
     slot = texts._slot
     slot.eject()
-    wait(lambda: not slot.leaving)
+    until(lambda: not slot.leaving)
     slot.read_texts()
     assert slot.model is None  # it does not come back
     with pytest.raises(CorpusError, match="Load a model first"):
@@ -164,9 +163,9 @@ def test_texts_that_ship_come_beside_replies(
     assert (shown.shipped.phase, shown.shipped.done) == ("reading", 0)  # type: ignore[union-attr]
     if ejected:
         slot.eject()
-        wait(lambda: not slot.leaving)
+        until(lambda: not slot.leaving)
         go_on.set()
-        wait(lambda: slot.reading is None)
+        until(lambda: slot.reading is None)
         assert slot.model is None
         assert not kept()
         return
@@ -174,8 +173,8 @@ def test_texts_that_ship_come_beside_replies(
         assert mine
         assert drafting(slot) == []
         go_on.set()
-        wait(kept)
+        until(kept)
         assert drafting(slot) == []  # a reply in progress keeps its databases
-    wait(lambda: drafting(slot))
+    until(lambda: drafting(slot))
     assert drafting(slot) == ["seed"]
-    wait(lambda: shown.shipped is None)
+    until(lambda: shown.shipped is None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,20 @@ def rows() -> list[ModelRow]:
         row("Llama 3.2 3B", 3_210_000_000, "partly", own=True),
         row("Qwen3 32B", 32_800_000_000, fit=large),
     ]
+
+
+class Figures:
+    """Speeds of replies without a store, for a real manager."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, ModelSpeed] = {}
+        self.wrote: set[str] = set()
+
+    def speeds(self, user_id: int) -> Mapping[str, ModelSpeed]:
+        return self.known
+
+    def writers(self) -> set[str]:
+        return self.wrote
 
 
 class FakeModelManager:
