@@ -1,5 +1,5 @@
 """What a command in this process sets up for the whole process is undone behind each test. Tests marked `large` run
-only where they are asked for; a failure of one marked `unsteady` is reported and does not fail the run."""
+only where they are asked for."""
 
 import asyncio
 import gc
@@ -48,20 +48,10 @@ for name in ("SIGHUP", "SIGINT"):
         signal.signal(getattr(signal, name), default)
 
 
-MOST_UNSTEADY = 5
-STEADY = ("isolation", "access", "checks", "sampl", "delet", "forget", "verif", "exact")
-"""Parts of the names of tests that guard a promise, and so must never be unsteady."""
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "large" not in config.getoption("-m"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("large")])
         items[:] = [item for item in items if not item.get_closest_marker("large")]
-    unsteady = {item: mark.kwargs["seen"] for item in items for mark in item.iter_markers("unsteady")}
-    for item, seen in unsteady.items():
-        assert not any(part in item.nodeid for part in STEADY), f"find the cause: {item.nodeid}"
-        item.add_marker(pytest.mark.xfail(reason=f"unsteady: {seen}", strict=False))
-    assert len({item.nodeid.partition("[")[0] for item in unsteady}) <= MOST_UNSTEADY, "find some causes"
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,13 +6,11 @@ import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import hierchat
 from benchmarks.makers import documents
-from tests.conftest import left_out
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -112,15 +110,6 @@ def test_docstrings_and_comments_name_what_is_there() -> None:
     assert found == []
 
 
-def test_names_that_are_gone_are_found() -> None:
-    gone = "As sources.Style says (text.py), like models.words. figures.Style, scheduler.py, `np.float32` are there."
-    assert [*missing(gone, "import numpy as np", words_of_modules())] == [
-        "text.py",
-        "sources.Style",
-        "models.words",
-    ]
-
-
 def test_what_is_made_from_the_code_is_up_to_date() -> None:
     """Else run `python -m benchmarks.makers.documents`."""
     assert documents.SCHEMA.read_text(encoding="utf-8") == documents.schema()
@@ -128,12 +117,6 @@ def test_what_is_made_from_the_code_is_up_to_date() -> None:
     assert text == documents.with_picture(text)
     assert "  chat --> runtime\n" in text
     assert "page --> store" not in text  # by way of others
-
-
-def test_a_run_says_what_it_left_out() -> None:
-    skipped = [SimpleNamespace(longrepr=("a.py", at, "Skipped: no nginx")) for at in range(2)]
-    assert left_out(skipped, "large or slow") == ["2 x no nginx"]
-    assert [line[:9] for line in left_out((), "not slow")] == ["all that "]
 
 
 def test_the_readme_runs_the_tests_as_ci_does() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,22 +62,6 @@ def test_what_is_wrapped_in_a_template_is_whole_and_inside_of_a_macro(path: Path
             for given in call.args[: FUNCTIONS[call.node.name]]:
                 assert not isinstance(given, nodes.Concat | nodes.Add | nodes.Call), where
                 assert not isinstance(given, nodes.Const) or "{}" not in given.value, where
-
-
-def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    for inner in table.get_children():
-        yield inner
-        yield from _scopes(inner)
-
-
-def test_no_function_takes_the_name_away() -> None:
-    wrong = []
-    for path, text in SPEAKING:
-        for scope in _scopes(symtable.symtable(text, path.name, "exec")):
-            name = scope.lookup("_") if "_" in scope.get_identifiers() else None
-            if name and name.is_local() and name.is_referenced():
-                wrong.append(f"{path.relative_to(ROOT)}:{scope.get_lineno()}")
-    assert not wrong, "`_` is a name of the function here: call what is not needed by another name"
 
 
 @pytest.fixture(scope="module")

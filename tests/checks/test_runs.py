@@ -1,16 +1,12 @@
-"""Runs over questions: which are asked, in what order, and the file of a run."""
+"""Runs over questions: which are asked, and in what order."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from hierchat.checks import runs
 from hierchat.checks.runs import (
     MT_BENCH,
     Question,
-    RequestError,
     read_questions,
     spread,
 )
@@ -40,11 +36,3 @@ def test_few_questions_cover_all_groups() -> None:
     assert len({question.category for question in some if question.group == "mt_bench"}) == 5
     assert sorted(spread(every), key=lambda question: question.number) == every
     assert spread(every)[:12] == some
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    runs.require_writable(tmp_path / "out.json")
-    assert not list(tmp_path.iterdir())
-    for place in (tmp_path, tmp_path / "nowhere" / "out.json"):
-        with pytest.raises(RequestError):
-            runs.require_writable(place)
