@@ -78,8 +78,6 @@ class ModelSlot:
         self.status = SlotStatus()
         self.scheduler = Scheduler()
         self.model: ServedModel | None = None
-        self.reading: Progress | None = None
-        """How far the texts that ship are tokenised for the present model; None where nothing is to be done."""
         self.leaving = False
         """Whether the present model is to go as soon as its reply has ended."""
         self._learned = learned
@@ -123,17 +121,12 @@ class ModelSlot:
         def report(progress: Progress) -> None:
             if self.model is None or self.model.engine is not served.engine:
                 raise _Overtaken
-            self.reading = progress
 
         served.drafting_ready.wait()  # sorting them is compiled with what drafts
         with self._shipped, suppress(_Overtaken):
-            try:
-                report(Progress("reading", 0, None, ""))
-                files = seed_files(self.catalogue.entry(served.name))
-                if seed(files, served.prompts.tokenizer, served.name, report):
-                    self.read_texts()
-            finally:
-                self.reading = None
+            files = seed_files(self.catalogue.entry(served.name))
+            if seed(files, served.prompts.tokenizer, served.name, report):
+                self.read_texts()
 
     def eject(self) -> None:
         """Unload the present model in the background when no reply is being written."""

@@ -84,11 +84,6 @@ class UserDocuments:
         served = self._slot.model
         return served.name if served and served.is_local else ""
 
-    @property
-    def shipped(self) -> Progress | None:
-        """Return how far the texts that ship are read for the loaded model; None where nothing is to be read."""
-        return self._slot.reading
-
     def rows(self) -> list[UserDocument]:
         found = [
             self._row(name, list(builds)) for name, builds in groupby(corpora.listed(), lambda one: one.name)

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-from hierchat.models.progress import Progress
 from hierchat.runtime.user_documents import Addition, UserDocument
 from hierchat.texts.text_files import CorpusError
 
@@ -21,7 +20,6 @@ class FakeTexts:
         self.model = "SmolLM2 135M"
         self.listed = [CODE, NOTES]
         self.addition: Addition | None = None
-        self.shipped: Progress | None = None
         self.asked: list[tuple[str, str]] = []
         self.dropped: dict[str, bytes] = {}
 

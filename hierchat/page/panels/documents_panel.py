@@ -58,12 +58,12 @@ class DocumentsPart(PanelPart):
         texts, owner = self._texts, self._service.users.is_owner(session.user)
         shown = {
             self._said: said,
-            self._timer: gr.Timer(active=owner and (texts.busy or texts.shipped is not None)),
+            self._timer: gr.Timer(active=owner and texts.busy),
         }
         if not owner:
             return dict.fromkeys([self._list, self._form, self._state], "") | shown
         return shown | {
-            self._list: listing(texts.rows(), texts.model) + _drawn.shipping(texts.shipped),
+            self._list: listing(texts.rows(), texts.model),
             self._form: _drawn.adding(),
             self._state: progress(texts.addition),
         }
