@@ -86,22 +86,6 @@ def test_a_folder_is_no_database(
     assert "disk" not in said
 
 
-def test_a_database_in_a_folder_that_is_not_there(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "--port", str(free_port()), "--db", places / "mistyped" / "chats.db")
-    assert f"There is no folder {places / 'mistyped'}" in said
-    assert not (places / "mistyped").exists()
-
-
-def test_a_models_yaml_that_is_none(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = places / "CONFIG" / "models.yaml"
-    own.mkdir(parents=True)
-    for command in ([], ["models", "list"], ["models", "get", "smollm2-135m"]):
-        assert f"{own} cannot be read (Is a directory)" in refused(capsys, *command)
-    own.rmdir()
-    own.write_bytes(bytes(range(128, 256)))
-    assert f"{own} is no text in UTF-8" in refused(capsys, "models", "list")
-
-
 def test_a_file_that_cannot_be_read_hides_no_other_model(
     places: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

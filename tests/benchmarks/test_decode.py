@@ -1,20 +1,51 @@
 """benchmarks decode and log: who is asked what, in what order, with which history."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.arms import rotated
+from benchmarks.arms import Answer, rotated
 from benchmarks.decode import Measured, measure
 from hierchat.checks.runs import Question
+from hierchat.config import GenerationSettings
 from hierchat.runtime.served_model import ServedModel
-from tests.testing.fake_arms import FakeArm, result
 from tests.testing.questions import SETTINGS, questions, tell
 from tests.testing.tiny_chat import served as tiny
 
 WARM_UPS = 2
+
+
+class FakeArm:
+    """Answers at once; remembers what it was asked."""
+
+    def __init__(self, name: str, log: list[str] | None = None) -> None:
+        self.name = name
+        self.log = log if log is not None else []
+        self.prompts: list[list[int]] = []
+        self.history: list[list[int]] = []
+        self.asked = 0
+
+    def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
+        self.asked += 1
+        self.log.append(self.name)
+        self.prompts.append(list(prompt))
+        return Answer([5, 6, 7], 0.5, 0.25, 2, 1.0, {"target": 2, "history": 1})
+
+    def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
+        self.history.append(list(reply))
+
+    def forget(self) -> None:
+        self.history = []
+
+    def close(self) -> None:
+        pass
+
+
+def result(folder: Path, names: Sequence[str]) -> Measured:
+    return Measured(folder / "out.json", {"machine": {}, "settings": {}}, names)
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,27 @@
 """Other programs as arms: a process that is asked by JSON lines, its environment, and what it runs."""
 
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peers.arm import MAIN, PeerArm
 from benchmarks.peers.environment import ArmError
-from benchmarks.vllm.servers import Server
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
-from tests.testing.fake_arms import FAKE_PEER
-from tests.testing.openai_server import Script, serving
 from tests.testing.tiny_chat import CONTEXT, END, model, served
+
+FAKE_PEER = """
+import json, sys
+print(json.dumps({"versions": {"fake": "1"}}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["seed"] == 13:
+        print("unlucky", file=sys.stderr)
+        sys.exit(3)
+    said = {"tokens": asked["prompt"][:2] + asked["end_ids"], "seconds": 0.5, "first_seconds": 0.25}
+    print(json.dumps(said), flush=True)
+"""
 
 
 @pytest.fixture
@@ -61,22 +69,3 @@ def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path) -> N
         assert answer.forwards <= len(answer.reply)
         prompt = [*prompt, *ours, 11]
     peer.close()
-
-
-# What another vLLM tells of its drafts, and what stands in its place where it does not.
-
-COUNTED = """# TYPE vllm:spec_decode_num_draft_tokens_total counter
-vllm:spec_decode_num_draft_tokens_total{engine="0"} 8.0
-vllm:spec_decode_num_draft_tokens_created{engine="0"} 1.7e+09
-vllm:spec_decode_num_accepted_tokens_total{engine="0"} 5.0
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 3.0
-"""
-
-
-@pytest.mark.parametrize(
-    ("metrics", "counted"),
-    [(COUNTED, (8, 5)), (COUNTED.replace("num_accepted_tokens_total", "other"), None), ("", None)],
-)
-def test_counters_that_are_not_there_are_not_zero(metrics: str, counted: tuple[int, int] | None) -> None:
-    with serving(Script(metrics=metrics)) as url, closing(Server(url, "")) as server:
-        assert server.drafted() == counted

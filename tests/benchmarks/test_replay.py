@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.arms import Carried, OwnArm, calibration
+from benchmarks.arms import Carried, OwnArm
 from benchmarks.record import CHOICE, Trace, earlier, read_traces, record
 from benchmarks.replay import Replayed, replay, without_model
 from hierchat.checks.runs import Question, RequestError
-from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import LEAD
 from hierchat.runtime.served_model import ServedModel
-from tests.testing.fake_arms import QUICK
+from tests.benchmarks.test_published import QUICK
 from tests.testing.questions import SETTINGS, questions, questions_file, tell
 from tests.testing.tiny_chat import served as tiny
 
@@ -93,13 +92,3 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ):
         assert main(["replay", *how, *wrong]) == 2
         assert said in capsys.readouterr().err
-
-
-def test_calibration_counts_by_source_and_chance() -> None:
-    acceptance = Acceptance()
-    acceptance.curve[1, 4] = acceptance.curve[2, 4] = 10, 2.2, 3
-    acceptance.curve[5, 19] = 1, 0.96, 1
-    assert calibration(acceptance) == {
-        "history": [(pytest.approx(0.22), pytest.approx(0.3), 20)],
-        "statistics": [(pytest.approx(0.96), 1.0, 1)],
-    }

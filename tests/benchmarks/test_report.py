@@ -1,9 +1,7 @@
 """From raw figures to those that are reported: summaries, tables, plots and documents."""
 
 import io
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,26 +100,6 @@ def test_what_the_history_brings_is_told_on_the_same_words() -> None:
     result = {"arms": [summarise(rows, name) for name in names], "questions": rows, "absent": []}
     show(result, Console(file=lines, width=100))
     assert re.search(r"again +1 +4\.00x +4\.00x", lines.getvalue())
-
-
-def test_a_table_is_computed_from_the_raw_output_of_runs(tmp_path: Path) -> None:
-    rows = [
-        row(
-            0,
-            "qa",
-            vanilla=[turn([1, 2], 2.0, 2)],
-            hierchat=[turn([1, 2], 1.0, 1)],
-            llama_cpp=[turn([1, 2], 4.0)],
-        )
-    ]
-    arms = [{"arm": name, **summarise(rows, name)} for name in ("vanilla", "hierchat", "llama.cpp")]
-    (tmp_path / "raw.json").write_text(json.dumps({"arms": arms}))
-    result = {"title": "T", "command": "c", "machine": "m", "date": "d", "revision": "", "notes": []}
-    (tmp_path / "machines.json").write_text("{}")
-    (tmp_path / "1.json").write_text(json.dumps(result | {"runs": {"0.5B": "raw.json"}}))
-    drawn = draw_document(tmp_path)
-    assert "| 0.5B | hierchat | 2.0 | 2.00x | 2.00, 2.00, 2.00 | 4.00x | 2.00 |" in drawn
-    assert "| 0.5B | llama.cpp | 0.5 | 0.50x |" in drawn
 
 
 def test_the_document_is_what_the_results_draw() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,29 @@ from hierchat.checks import exactness
 from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, check
 from hierchat.checks.runs import RequestError
 from hierchat.cli.main import main
+from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine.verification import ArrayRows
-from hierchat.runtime.served_model import ServedModel
-from tests.testing.questions import SETTINGS, questions, questions_file, tell, with_draft_models
-from tests.testing.tiny_chat import let_width_matter
+from hierchat.hierarchy.planner import Hierarchy
+from hierchat.runtime.served_model import Levels, LoadedLevel, ServedModel
+from tests.testing.questions import SETTINGS, questions, questions_file, tell
+from tests.testing.tiny_chat import let_width_matter, runner
 from tests.testing.tiny_chat import served as tiny
 
 TOKENS = 16
+
+
+def with_draft_models() -> ServedModel:
+    """Two draft models: one is another random model, one is the target's twin."""
+    names, served = ("small", "middle", "tiny"), tiny()
+    targets = tuple(runner(seed).open() for seed in (1, 0))
+    latencies = (LatencyCurve(), LatencyCurve())
+    for latency, ms in zip(latencies, (0.1, 0.2), strict=True):
+        latency.note(1, 0, ms)
+    served.engine.latency = LatencyCurve()
+    served.engine.latency.note(1, 0, 1.0)
+    hierarchy = Hierarchy(names, [*latencies, served.engine.latency], {(1, 2): 0.99})
+    models = tuple(map(LoadedLevel, names, targets, latencies))
+    return replace(served, levels=Levels(models, hierarchy))
 
 
 @pytest.fixture
