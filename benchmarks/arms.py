@@ -10,10 +10,9 @@ from itertools import combinations
 from threading import Event
 from typing import Any, Protocol
 
-from benchmarks.peers.environment import ArmError
+from benchmarks.peers.environment import ArmError, unknown
 from benchmarks.peers.programs.memory import peak_mb
 from benchmarks.published import PUBLISHED
-from hierchat.checks.runs import unknown
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import DraftTree

@@ -34,7 +34,7 @@ from benchmarks.arms import DRAFT, OWN, PLAN, Arm, Carried, OwnArm, parse_arms
 from benchmarks.measured_run import STOPPED, MeasuredRun, RunOptions
 from benchmarks.page import measure as page
 from benchmarks.peers.arm import Weights, open_peer
-from benchmarks.peers.environment import ArmError
+from benchmarks.peers.environment import ArmError, unknown
 from benchmarks.record import CHOICE, read_traces
 from benchmarks.tabulate import show, show_tables
 from benchmarks.vllm import measure as inside_vllm
@@ -45,7 +45,6 @@ from hierchat.checks.runs import (
     machine,
     say,
     spread,
-    unknown,
 )
 from hierchat.cli.options import terminal_progress
 from hierchat.drafting.source import Source

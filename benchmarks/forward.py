@@ -15,8 +15,8 @@ import torch
 
 from benchmarks.arms import TIMED
 from benchmarks.peers.arm import PeerArm, Weights, open_peer
-from benchmarks.peers.environment import ArmError
-from hierchat.checks.runs import RequestError, machine, say, unknown
+from benchmarks.peers.environment import ArmError, unknown
+from hierchat.checks.runs import RequestError, machine, say
 from hierchat.cli.options import terminal_progress
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,12 +14,18 @@ from filelock import FileLock
 
 from hierchat.checks.runs import RequestError
 from hierchat.config import cache_dir
+from hierchat.models.catalogue import nearest
 
 # What can go wrong with one way of decoding. Each message is for the user.
 
 
 class ArmError(RequestError):
     """One arm cannot run here, or can no longer; the others go on."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
+    """Return the error about a name that is none of `known`, with the nearest of them."""
+    return RequestError(f"No {what} is called {name!r}. {nearest(name, known)}")
 
 
 BUILD_SECONDS = 7200

@@ -13,9 +13,10 @@ from uuid import uuid4
 
 import httpx
 
+from benchmarks.peers.environment import unknown
 from benchmarks.published.arctic import arctic_folder
 from benchmarks.vllm.launch import CACHE_ON_CPU, Launch, Vllm, VllmFailed, prepare
-from hierchat.checks.runs import RequestError, unknown
+from hierchat.checks.runs import RequestError
 from hierchat.config import data_dir
 from hierchat.engine.remote.drafted import DrafterChannel, DrafterError
 

@@ -43,11 +43,6 @@ def unreadable(path: Path, error: OSError | ValueError) -> str:
     return f"{path} is no JSON ({error}). Is it the right file?"
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
-    """Return the error about a name that is none of `known`, with the nearest of them."""
-    return RequestError(f"No {what} is called {name!r}. {nearest(name, known)}")
-
-
 MT_BENCH = frozenset(
     ["writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"]
 )
@@ -204,7 +199,7 @@ def answered(act: Callable[[], int], backend: str | None = None, out: Path | Non
     """Run a command, or say why it cannot run; return `act`'s exit code, 2 for an error, 130 for Ctrl-C."""
     try:
         if backend and backend not in get_args(Backend):
-            raise unknown("backend", backend, get_args(Backend))
+            raise RequestError(f"No backend is called {backend!r}. {nearest(backend, get_args(Backend))}")
         if out:
             require_writable(out)
         return act()

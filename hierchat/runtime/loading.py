@@ -35,7 +35,7 @@ from hierchat.models.progress import (
 )
 from hierchat.runtime.prompt import ChatMessages, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
-from hierchat.runtime.template import ChatTemplate, TemplateStopped, ThinkingFormat
+from hierchat.runtime.template import ChatTemplate, TemplateRefused, TemplateStopped, ThinkingFormat
 from hierchat.store.history import LearnedValues
 
 if TYPE_CHECKING:
@@ -177,9 +177,11 @@ def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
 
 
 def require_template(name: str, tokenizer: Any) -> None:
-    """Raise UnsupportedError where the model's chat template cannot be used."""
+    """Raise UnsupportedError where the model's chat template cannot even render one question."""
     try:
-        ChatTemplate(tokenizer, name).require_usable()
+        ChatTemplate(tokenizer, name).ids([{"role": "user", "content": "?"}], add_generation_prompt=True)
+    except TemplateRefused:
+        pass  # it may want other messages
     except TemplateStopped as error:
         raise UnsupportedError(str(error)) from error
 

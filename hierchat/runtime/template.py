@@ -62,11 +62,6 @@ class ChatTemplate:
         made = self._tokenizer(text, add_special_tokens=False, sanitize_control_tokens=True)
         return list(made["input_ids"])
 
-    def require_usable(self) -> None:
-        """Raise TemplateStopped where it cannot even render one question."""
-        with suppress(TemplateRefused):  # it may want other messages
-            self.ids([{"role": "user", "content": "?"}], add_generation_prompt=True)
-
     def _named(self, tools: Sequence[Mapping[str, Any]]) -> str:
         try:
             return str(self._tokenizer.get_chat_template(tools=list(tools) or None))

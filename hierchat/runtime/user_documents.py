@@ -102,13 +102,10 @@ class UserDocuments:
 
     def add_again(self, name: str) -> None:
         """Add the texts of a corpus that was made for other models, for the loaded one, too."""
-        row = self._named(name)
+        row = next((row for row in self.rows() if row.name == name), None)
         if row is None or not row.possible:
             raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
         self._begin(name, [Path(source) for source in row.sources], None)
-
-    def _named(self, name: str) -> UserDocument | None:
-        return next((row for row in self.rows() if row.name == name), None)
 
     def stop(self) -> None:
         """Stop the addition: nothing of it stays. If none is under way, forget the last one."""

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from hierchat.models.progress import UnsupportedError
 from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime import template
+from hierchat.runtime.loading import require_template
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from hierchat.runtime.template import (
     ChatTemplate,
@@ -142,9 +144,9 @@ def test_what_a_template_refuses_or_raises_is_an_error_of_a_prompt() -> None:
     said = r"of strict does not take this chat: Roles must alternate\. Begin"
     with pytest.raises(TemplateRefused, match=said):
         refuses.text(CHATS[0])
-    refuses.require_usable()
-    with pytest.raises(TemplateStopped):
-        ChatTemplate(with_template("{{ ''.__class__.x }}")).require_usable()
+    require_template("strict", refuses._tokenizer)
+    with pytest.raises(UnsupportedError):
+        require_template("evil", with_template("{{ ''.__class__.x }}"))
     for text in ("{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ range(10 ** 9) }}", "{{ messages.x.y }}"):
         with pytest.raises(PromptError, match="does not take this chat"):
             ChatTemplate(with_template(text)).text(CHATS[0])
