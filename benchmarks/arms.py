@@ -20,7 +20,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import SLOTS, SOURCES
 from hierchat.drafting.payoff import Payoff
 from hierchat.drafting.proposer import Proposer
-from hierchat.drafting.source import Source
+from hierchat.drafting.source import Source, Successors
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
@@ -171,10 +171,15 @@ Drafting = Callable[[ServedModel, Memory, int | None, GenerationSettings], Propo
 OWN: dict[str, Drafting | None] = {
     VANILLA: None,
     "context": lambda served, memory, width, settings: Drafter(
-        [], memory.acceptance, served.local.latency, width, settings=settings
+        [], memory.learned.acceptance, served.local.latency, width, settings=settings
     ),
     "context+history": lambda served, memory, width, settings: Drafter(
-        memory.history, memory.acceptance, served.local.latency, width, memory.successors, settings
+        memory.history,
+        memory.learned.acceptance,
+        served.local.latency,
+        width,
+        memory.learned.successors,
+        settings,
     ),
     **dict.fromkeys(
         (HIERCHAT, NO_HISTORY),
@@ -225,12 +230,12 @@ class Carried:
     def payoff(self) -> Payoff | None:
         """Return the estimate of what drafting gains; None if a width or a plan is fixed."""
         follows = OWN.get(self.name) and not self.width
-        return self._memory.payoff if follows else None
+        return self._memory.learned.payoff if follows else None
 
     @property
     def calibration(self) -> Calibration:
         """Return how estimated chances compare with what was accepted; empty where nothing estimates."""
-        return calibration(self._memory.acceptance)
+        return calibration(self._memory.learned.acceptance)
 
     def learn(self, reply: Sequence[int], lead: Sequence[int]) -> None:
         """Add a finished reply to the history, and the last LEAD tokens of its prompt."""
@@ -241,8 +246,8 @@ class Carried:
     def forget(self) -> None:
         """Empty the history."""
         # What was learned of the sources stays, as the program keeps it; the successors are text.
-        memory = self._memory
-        self._memory = Memory(acceptance=memory.acceptance, levels=memory.levels, payoff=memory.payoff)
+        kept = replace(self._memory.learned, successors=Successors())
+        self._memory = Memory(learned=kept)
         self._memory.history += self._beside
         if self._published:
             self._published.forget()

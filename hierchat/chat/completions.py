@@ -28,7 +28,7 @@ from hierchat.runtime.drafters import Memory, all_sources, apart, reply_drafter
 from hierchat.runtime.history_index import DraftOrigins, Histories
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
-from hierchat.runtime.served_model import Learned, ServedModel
+from hierchat.runtime.served_model import Learned, LearnedState, ServedModel
 from hierchat.runtime.template import PromptError
 
 
@@ -198,7 +198,7 @@ class Completions:
             notice,
             origins,
             limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
-            payoff=learner.payoff if learner else None,
+            payoff=learner.learned.payoff if learner else None,
         )
 
     def _memory(self, served: ServedModel, options: ReplyOptions) -> Memory:
@@ -206,16 +206,10 @@ class Completions:
         user_id = options.user_id
         learned = self._learned.held(user_id, served.model_key)
         if options.drafts_from == "chat":
-            return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()), user=user_id)
+            alike = LearnedState(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()))
+            return Memory(learned=alike, user=user_id)
         held = self._histories.held(user_id, served.model_key, served.prompts.tokens, before=options.before)
-        return Memory(
-            [*held.sources, *options.documents],
-            learned.acceptance,
-            learned.successors,
-            learned.levels,
-            user_id,
-            learned.payoff,
-        )
+        return Memory([*held.sources, *options.documents], learned, user_id)
 
     def keep(self, served: ServedModel | None, *, now: bool = False) -> None:
         """Save what drafting has learned, if it is time or `now`."""

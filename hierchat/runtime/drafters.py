@@ -19,9 +19,8 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
-from hierchat.drafting.payoff import Payoff, payoff_of_drafting
 from hierchat.drafting.proposer import JointDrafter, Proposer
-from hierchat.drafting.source import Source, Successors
+from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.local import LocalEngine, measure
@@ -35,7 +34,7 @@ from hierchat.models.load.load_model import LoadedModel, load
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import ModelError, Report, UnsupportedError, silent
 from hierchat.runtime.kernels import draft_once
-from hierchat.runtime.served_model import Levels, LoadedLevel, ServedModel
+from hierchat.runtime.served_model import LearnedState, Levels, LoadedLevel, ServedModel
 from hierchat.store import StoreError
 from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
@@ -166,23 +165,18 @@ class Memory:
     """Memory of the earlier replies of one user and model: texts to draft from, and what was learned."""
 
     history: list[Source] = field(default_factory=lambda: [Source()])
-    acceptance: Acceptance = field(default_factory=Acceptance)
-    successors: Successors = field(default_factory=Successors)
-    levels: dict[str, Acceptance] = field(default_factory=dict)
-    """Acceptance of the databases below each draft model."""
+    learned: LearnedState = field(default_factory=LearnedState)
     user: int | None = None
     """Whose it is; None where there is one user only."""
-    payoff: Payoff = field(default_factory=payoff_of_drafting)
-    """Estimate of what drafting gains, from earlier replies."""
 
 
 def default_drafter(
     served: ServedModel, memory: Memory, width: int | None = None, settings: GenerationSettings | None = None
 ) -> Drafter:
     """Make a drafter over all databases: this conversation, the history, the statistics loaded with the model."""
-    sources, latency = all_sources(served, memory), served.local.latency
-    control = served.prompts.control_tokens
-    return Drafter(sources, memory.acceptance, latency, width, memory.successors, settings, control)
+    sources, learned = all_sources(served, memory), memory.learned
+    latency, control = served.local.latency, served.prompts.control_tokens
+    return Drafter(sources, learned.acceptance, latency, width, learned.successors, settings, control)
 
 
 def reply_drafter(
@@ -219,9 +213,9 @@ def with_models(
     stacked, vocabulary = [], served.local.runner.vocabulary
     for one in levels.models:
         model = CachedDraftModel(one.name, one.sequence, one.latency, reply, vocabulary, one.original)
-        acceptance = memory.levels.setdefault(one.name, Acceptance())
+        acceptance = memory.learned.levels.setdefault(one.name, Acceptance())
         control = served.prompts.control_tokens
-        below = Drafter(sources, acceptance, one.latency, None, memory.successors, settings, control)
+        below = Drafter(sources, acceptance, one.latency, None, memory.learned.successors, settings, control)
         stacked.append((model, below))
     above = default_drafter(served, memory, settings=settings) if retrieval else None
     return HierarchicalDrafter(levels.hierarchy, above, stacked, Ending(served.end_ids, stop), plan)
@@ -254,10 +248,4 @@ def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:
 
 def apart(memory: Memory) -> Memory:
     """Copy what a memory has learned, so that later lessons do not enter it."""
-    return replace(
-        memory,
-        acceptance=deepcopy(memory.acceptance),
-        successors=deepcopy(memory.successors),
-        levels=deepcopy(memory.levels),
-        payoff=deepcopy(memory.payoff),
-    )
+    return replace(memory, learned=deepcopy(memory.learned))

@@ -138,7 +138,7 @@ ACCEPTANCE, SUCCESSORS, LEVELS = "acceptance", "successors", "levels"
 class LearnedState:
     """State learned of one user and model. Learners change it while a reply is written."""
 
-    deletions: int
+    deletions: int = 0
     """Deletions of this user's conversations before it: after one more, the state is dropped."""
     acceptance: Acceptance = field(default_factory=Acceptance)
     successors: Successors = field(default_factory=Successors)
