@@ -23,8 +23,6 @@ class UserData:
         self._store = store
         self._changes = changes
         self.path = store.path
-        self.notice = store.notice
-        """What the owner should know of the file."""
         # Passed on as the store has them:
         self.over_time = store.figures.over_time
         self.forget_learned = store.learned.forget

@@ -126,8 +126,6 @@ def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None)
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(_("hierchat is at {address}").format(address=local))
         print(_("Your data: {path}").format(path=database), flush=True)
-        if store.notice:
-            print(store.notice, flush=True)
         if (endpoint := store.keys.access()) != "off":
             print(_("Other programs: {address}").format(address=f"{local}v1"), flush=True)
             if endpoint != "open" and not store.keys.all():

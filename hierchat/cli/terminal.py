@@ -268,8 +268,6 @@ def open_chat(flags: ChatFlags) -> Iterator[TerminalChat]:
     catalogue = _models_of(flags.url, flags.key) if flags.url else read_catalogue()
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(database_file(flags.db)))
-        if store.notice:
-            print(store.notice, file=sys.stderr)
         user = store.users.ensure(LOCAL_USER)
         project = _project(store.projects.all(user), flags.project) if flags.project else None
         slot = ModelSlot(catalogue, backend=flags.backend, learned=store.learned)

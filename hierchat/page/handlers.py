@@ -60,7 +60,7 @@ class PageHandlers(HandlerGroup):
 
     def load(self, event: PageEvent) -> None:
         """Show a page that opens: the conversation in its address, if this user has it, or the panel."""
-        request, service = event.request, self._service
+        request = event.request
         self._page.sessions.open(request.session_hash)
         page_sessions.forget_stragglers(self._page.app, self._page.sessions)
         self._page.users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
@@ -69,8 +69,6 @@ class PageHandlers(HandlerGroup):
         at_address = self._views.at_address(user, request.query_params)
         self._open(session, at_address.conversation)
         session.show(panel=at_address.panel, query="")
-        if service.data.notice and service.users.is_owner(user):
-            self._views.tell(session, status.notice(service.data.notice))
         if request.query_params.get("c") and session.screen.conversation is None:
             gone = status.error(_("There is no chat at this address. It may have been deleted."))
             self._views.tell(session, gone)

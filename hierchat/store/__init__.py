@@ -27,8 +27,6 @@ class Store:
     def __init__(self, connection: Connection, access: Access | None = None) -> None:
         self.connection = connection
         self.path, self.changes = connection.path, connection.changes
-        self.notice = connection.notice
-        """What the user should know of the file."""
         self.backups = Backups(connection)
         self.users = Users(connection, self.backups.forget)
         self.accounts = Accounts(connection)

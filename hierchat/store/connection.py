@@ -5,7 +5,6 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,6 @@ from sqlite_utils import Database
 
 from hierchat.store.change_events import ChangeEvents
 from hierchat.store.errors import (
-    DatabaseCorrupt,
     DatabaseLocked,
     DatabaseNewer,
     DatabaseUnwritable,
@@ -24,7 +22,6 @@ from hierchat.store.errors import (
 )
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 from hierchat.store.new_file import new_file
-from hierchat.store.processes import is_running, this_process
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +52,7 @@ class Connection:
         self.closed = False
         self.before_rewriting: Callable[[], object] = lambda: None
         """Deletes what other files hold of deleted texts."""
-        self._opening_id = 0
-        self.notice = ""
-        """What the user should know of the file."""
+        self._opened = False
         self.ended: set[int] = set()
         """Replies that ended while the file could not be written, which still says that they are being written."""
         if self.path.exists() and not self.path.is_file():
@@ -71,13 +66,6 @@ class Connection:
             # owner can read a new one; SQLite gives its side files the same mode.
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            alone = None if log_of(self.path).exists() else time.time()
-            if alone and _is_empty(self.path):
-                raise DatabaseCorrupt(
-                    f"{self.path} is empty: its chats stand in {self.path.name}-wal, which is not beside it. It was "
-                    "left as it is. Put that file there, too, or restore a backup: `hierchat backup FILE` makes whole "
-                    "copies. To begin anew, delete the file."
-                )
             _check(self.path, busy_seconds)
             self._file = self.path.stat()
         with self.read() as db:
@@ -89,16 +77,7 @@ class Connection:
             migrations.apply(db)
         with translated(self.path), self._connected() as db:
             db.enable_wal()
-        with self.write() as db:
-            if _close_abandoned(db, alone):
-                self.notice = (
-                    f"{self.path} is a copy that was made while hierchat used the file, and {log_of(self.path).name} "
-                    "was not copied with it: what was written last may be missing. `hierchat backup FILE` makes whole "
-                    "copies."
-                )
-                log.warning(self.notice)
-            pid, started = this_process()
-            self._opening_id = add_row(db, "openings", pid=pid, started=started, opened_at=time.time())
+        self._opened = True
 
     @contextmanager
     def _connected(self) -> Iterator[Database]:
@@ -187,7 +166,7 @@ class Connection:
 
     def _fold_later(self) -> None:
         with self._pool:
-            if self._folding is None and self._opening_id and not self.closed:  # not where opening it fails
+            if self._folding is None and self._opened and not self.closed:  # not where opening it fails
                 self._folding = threading.Timer(FOLD_SECONDS, self._fold_now)
                 self._folding.daemon = True
                 self._folding.start()
@@ -233,8 +212,6 @@ class Connection:
                 if sum([copy.execute(f"DELETE FROM {which}").rowcount for which in _left_out(copy)]):
                     drop_words(copy)
                     copy.execute("VACUUM")
-                if copy["openings"].exists():
-                    copy.execute("DELETE FROM openings")
                 # A file that is carried elsewhere must need no others beside it.
                 copy.execute("PRAGMA journal_mode = DELETE").fetchone()
                 (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
@@ -244,12 +221,7 @@ class Connection:
     def close(self) -> None:
         """Write the log into the file and close all connections, waiting for those in use."""
         if not self.closed:
-            with suppress(StoreError):  # cannot be written: whoever opens it next knows who is gone
-                with self.write() as db:
-                    db.execute("DELETE FROM openings WHERE id = ?", [self._opening_id])
-                    # Of one that was killed beside this one nothing is left out: the log goes into the file now.
-                    _close_abandoned(db, None)
-                self.fold()
+            self.fold()
         with self._pool:
             self.closed = True
             if self._folding is not None:
@@ -312,24 +284,6 @@ def log_of(path: Path) -> Path:
     """Return the path of SQLite's write-ahead log, which exists while a connection is open, or was not closed."""
     path = path.resolve()
     return path.with_name(f"{path.name}-wal")
-
-
-def _close_abandoned(db: Database, alone: float | None) -> bool:
-    """Delete records of dead processes' openings; return whether somebody had opened a file `alone`, without a log."""
-    rows = db.execute("SELECT id, pid, started, opened_at FROM openings").fetchall()
-    early = {id for id, _, _, at in rows if alone is not None and at < alone}
-    gone_ids = early | {id for id, pid, started, _ in rows if not is_running(pid, started)}
-    db.conn.executemany("DELETE FROM openings WHERE id = ?", [[id] for id in gone_ids])
-    return bool(early)
-
-
-def _is_empty(path: Path) -> bool:
-    """Return whether a file that no process has open has no table, without SQLite, which would write a log."""
-    with path.open("rb") as file:
-        head = file.read(105)
-    # Byte 18 tells the journal (2: a log). From byte 100 on stands the tree of tables: 13 a leaf, their number at 103.
-    whole = len(head) == 105 and head.startswith(b"SQLite format 3\0")
-    return whole and head[18] == 2 and head[100] == 13 and not any(head[103:105])
 
 
 def _check(path: Path, busy_seconds: float) -> None:

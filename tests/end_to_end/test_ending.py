@@ -38,7 +38,6 @@ def held(program: Program) -> list[str]:
 def said(program: Program) -> list[list[tuple[str, str]]]:
     """Of each chat, the latest first, the role and state of its messages."""
     with Store.open(program.database) as store:
-        assert store.notice == ""
         user = store.users.ensure("local")
         return [
             [(m.text if m.role == "user" else "", m.state) for m in store.messages.path(user, chat.id)]

@@ -29,7 +29,7 @@ PUBLIC = {
     "latency": "what steps of a model cost on a machine, which tells nothing of what was written",
     "drafters": "a random name of this database",
     "told_drafters": "numbers of replies, for a drafter in another process until it has forgotten them",
-    "openings": "which processes have the file open",
+    "openings": "which processes of earlier versions had the file open",
     "_sqlite_migrations": "the schema",
     "sqlite_sequence": "the schema",
 }

@@ -194,7 +194,6 @@ def test_a_backup_is_put_back_and_what_was_there_is_kept(path: Path, tmp_path: P
     assert aside.with_name(aside.name + "-wal").read_bytes() == b"a log of something else"
     with Store.open(path) as store:
         now = rows_of(store, found.user)
-        assert store.notice == ""
         for table in ("token_log", "learned", "turns", "presets", "chat_settings"):  # what drafts, too
             assert now[table] == rows[table], table
             assert now[table]

@@ -18,7 +18,7 @@ from sqlite_utils import Database
 
 from hierchat import logs
 from hierchat.config import shipped
-from hierchat.store import Store, StoreError, connection
+from hierchat.store import Store, StoreError, connection, processes
 from hierchat.store.backups import backups_of
 from hierchat.store.connection import IDLE
 from hierchat.store.errors import (
@@ -546,71 +546,6 @@ def test_what_a_program_that_died_changed_without_a_log_is_undone(path: Path, tm
     assert b"half a step" not in copy.read_bytes()
 
 
-def test_a_copy_without_its_log_is_told_and_a_backup_is_whole(path: Path, tmp_path: Path) -> None:
-    """Of a file that a killed program left, and of one in use."""
-    killed(partial(ask, path, 0))
-    copy = copy_of(path)
-    with Store.open(copy) as store:
-        assert "history.db-wal was not copied" not in store.notice
-        assert "copy.db-wal was not copied with it" in store.notice
-        assert "hierchat backup" in store.notice
-    for whole in (copy, path):  # told once; and here the log is there
-        with Store.open(whole) as store:
-            assert store.notice == ""
-    with Store.open(path) as store:
-        store.users.ensure("ben")
-        with Store.open(copy_of(path)) as copied:
-            assert "was not copied with it" in copied.notice
-        store.connection.backup(tmp_path / "whole.db")
-        with Store.open(tmp_path / "whole.db") as backup, Store.open(path) as beside:
-            assert backup.notice == beside.notice == ""
-    with Store.open(copy_of(path)) as copied:
-        assert copied.notice == ""
-
-
-def test_after_a_kill_beside_one_that_closes_in_order_the_file_is_whole(path: Path) -> None:
-    def asks(say: Callable[..., None]) -> Store:
-        while not path.with_name("opened").exists():
-            time.sleep(0.005)
-        store = ask(path, 0)
-        say("asked")
-        return store
-
-    with child(asks) as process, Store.open(path):
-        path.with_name("opened").touch()
-        assert process.said.readline()
-        process.kill()
-    assert not path.with_name(path.name + "-wal").exists()
-    with Store.open(copy_of(path)) as copy, Store.open(path) as store:
-        assert copy.notice == store.notice == ""
-
-
-def test_an_empty_file_without_its_log_is_refused(path: Path) -> None:
-    """As one was left by eight kills of hierchat 0.2: 4,096 bytes, and every chat in the log."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
-    before = path.read_bytes()
-    assert len(before) == 4096
-    with pytest.raises(DatabaseCorrupt, match=r"history\.db-wal, which is not beside it"):
-        Store.open(path)
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["history.db"]
-
-
-def test_a_file_is_never_empty_beside_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a kill in the first second would leave what is refused."""
-    seen: list[int] = []
-    enable = connection.Database.enable_wal
-
-    def looked_at(db: connection.Database) -> None:
-        seen.append(db["messages"].count)
-        enable(db)
-
-    monkeypatch.setattr(connection.Database, "enable_wal", looked_at)
-    Store.open(path).close()
-    assert seen == [0]
-
-
 def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "FOLD_SECONDS", 0.01)
     log = path.with_name(path.name + "-wal")
@@ -625,7 +560,7 @@ def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: p
         for _ in range(2_000):
             if not log.stat().st_size:
                 break
-            connection.time.sleep(0.01)
+            time.sleep(0.01)
         assert log.stat().st_size == 0
         assert titles(copy_of(path)) == ["question"]
 
@@ -640,9 +575,9 @@ def test_closing_folds_it_in_beside_another_process(path: Path) -> None:
 
 def test_a_clock_that_is_set_makes_no_running_process_a_dead_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a second instance deletes the guests and incognito chats of the first, and calls its replies interrupted."""
-    before = connection.this_process()
+    before = processes.this_process()
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 1e9)
-    assert connection.is_running(*before)
-    assert connection.this_process() == before
-    assert not connection.is_running(before[0], before[1] + 3)
-    assert not connection.is_running(before[0], 1e9)  # as earlier versions noted it, of another process
+    assert processes.is_running(*before)
+    assert processes.this_process() == before
+    assert not processes.is_running(before[0], before[1] + 3)
+    assert not processes.is_running(before[0], 1e9)  # as earlier versions noted it, of another process
