@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from hierchat.store.migrations import migrations
+from hierchat.store.connection import migrations
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "hierchat"

@@ -26,7 +26,7 @@ from hierchat.access.login import USER, is_owner
 from hierchat.config import data_dir, models_dir
 from hierchat.language import _
 from hierchat.store import LOCAL_USER
-from hierchat.store.processes import is_running, this_process
+from hierchat.store.repository import is_running, this_process
 
 LIFE_SECONDS = 600.0
 """How long a file waits for its use."""

@@ -22,7 +22,7 @@ from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import Store
 from hierchat.store.chats import Untitled
-from hierchat.store.stored_text import TITLE_CHARACTERS
+from hierchat.store.repository import TITLE_CHARACTERS
 
 IDLE_SECONDS = 4.0
 """So long nobody must have wanted the model."""

@@ -20,7 +20,7 @@ from hierchat.jit import INSTRUCTIONS, supported
 from hierchat.models.cache import gigabytes
 from hierchat.models.device_memory import cuda_driver, why_no_cuda
 from hierchat.runtime.costs import processor
-from hierchat.store.health import examine
+from hierchat.store.backups import examine
 
 
 @dataclass(frozen=True, slots=True)

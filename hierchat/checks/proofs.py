@@ -230,7 +230,7 @@ class Proofs:
     def nothing_lost(self) -> Line:
         """Kill a process that stores a chat, again and again, and look for all that it had acknowledged."""
         from hierchat.store import LOCAL_USER, Store
-        from hierchat.store.health import examine
+        from hierchat.store.backups import examine
 
         database = self.folder.parent / "killed" / "hierchat.db"
         database.parent.mkdir()

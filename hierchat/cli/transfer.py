@@ -14,8 +14,7 @@ from hierchat.config import database_file
 from hierchat.language import _, error_words
 from hierchat.models.cache import gigabytes
 from hierchat.store import LOCAL_USER, Store
-from hierchat.store.backups import backups_of, require_whole, restore
-from hierchat.store.health import examine
+from hierchat.store.backups import backups_of, examine, require_whole, restore
 from hierchat.texts.exporting import beside_chats, export_json
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import KNOWN, Import

@@ -17,7 +17,7 @@ from hierchat.language import _, later
 from hierchat.page.templates import Macros
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.records import Conversation
-from hierchat.store.stored_text import NUMBER
+from hierchat.store.repository import NUMBER
 
 MONTHS = (
     later("January"), later("February"), later("March"), later("April"), later("May"), later("June"), later("July"),

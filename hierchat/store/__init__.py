@@ -10,13 +10,12 @@ from hierchat.store.chats import Chats
 from hierchat.store.connection import Connection
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.figures import ReplyFigures
-from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, TextKind
+from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, PrefixFolders, TextKind
 from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
-from hierchat.store.prefix_folders import PrefixFolders
 from hierchat.store.projects import Presets, Projects
 from hierchat.store.replies import Replies
-from hierchat.store.stored_text import FOUND_BEGINS, FOUND_ENDS, title_of
+from hierchat.store.repository import FOUND_BEGINS, FOUND_ENDS, title_of
 from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, Key, Keys, Users
 
 

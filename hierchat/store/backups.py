@@ -1,4 +1,4 @@
-"""Copy the database each day and before its schema changes, and restore a backup in its place."""
+"""Copy the database each day and before its schema changes, examine one, and restore a backup in its place."""
 
 import logging
 import os
@@ -9,14 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Set
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from sqlite_utils import Database
 
 from hierchat.store.chats import delete_conversation
-from hierchat.store.connection import Connection, drop_words, log_of
+from hierchat.store.connection import Connection, connect, drop_words, log_of, migrations, state_of
 from hierchat.store.errors import StoreError, corrupt, translated
-from hierchat.store.health import examine
 
 KEPT = 7
 SPARE_BYTES, SPARE_SHARE = 1 << 30, 0.05
@@ -151,6 +152,48 @@ def _number(database: Path, copy: Path) -> int:
     name = re.escape(database.stem) + r"-(\d{5,})-\d{4}-\d\d-\d\d(-before-\w+)?\.db"
     match = re.fullmatch(name, copy.name)
     return int(match[1]) if match else 0
+
+
+_BUSY_SECONDS = 2.0
+
+HealthState = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Result of examining a file; `schema`: last step of the schema, `detail`: a word of SQLite or the system."""
+
+    state: HealthState
+    size: int = 0
+    schema: str = ""
+    chats: int = 0
+    detail: str = ""
+
+
+def examine(path: Path) -> Health:
+    """Examine a database file without changing it. Never raises."""
+    if not path.exists():
+        return Health("missing")
+    try:
+        if not path.is_file():
+            return Health("unreadable", detail="no file")
+        sides = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
+        size = sum(side.stat().st_size for side in sides if side.exists())
+        with closing(connect(path.absolute(), "ro", _BUSY_SECONDS)) as db:
+            if (state := state_of(path, db)) != "well":
+                return Health(state, size, detail="quick_check" if state == "damaged" else "")
+            steps = [step.name for step in migrations.applied(db)]
+            chats = db["conversations"].count if "conversations" in db.table_names() else 0
+            return Health("well", size, steps[-1] if steps else "none", chats)
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorname", type(error).__name__)
+        broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+            sqlite3.SQLITE_CORRUPT,
+            sqlite3.SQLITE_NOTADB,
+        )
+        return Health("damaged" if broken else "unreadable", path.stat().st_size, detail=code)
+    except OSError as error:
+        return Health("unreadable", detail=error.strerror or type(error).__name__)
 
 
 def require_whole(backup: Path) -> None:

@@ -13,16 +13,20 @@ from hierchat.store.documents import copy_documents
 from hierchat.store.errors import NotFound
 from hierchat.store.history import forget_learned
 from hierchat.store.messages import PATH
-from hierchat.store.processes import is_running, this_process
 from hierchat.store.projects import copy_settings, put_settings, require_project, settings_of
 from hierchat.store.records import ChatSettings, Conversation
-from hierchat.store.repository import Repository, owned_conversation, owned_message, require_user
-from hierchat.store.stored_text import (
+from hierchat.store.repository import (
     FOUND_BEGINS,
     FOUND_ENDS,
     NUMBER,
+    Repository,
+    is_running,
     match_expression,
+    owned_conversation,
+    owned_message,
+    require_user,
     storable,
+    this_process,
     title_of,
 )
 

@@ -1,16 +1,18 @@
-"""Open one SQLite file, and run transactions on it whose failures are StoreErrors."""
+"""Open one SQLite file, update its schema, and run transactions on it whose failures are StoreErrors."""
 
 import json
-import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from sqlite_utils import Database
+from sqlite_utils import Database, Migrations
 
+from hierchat.config import shipped
 from hierchat.store.change_events import ChangeEvents
 from hierchat.store.errors import (
     DatabaseLocked,
@@ -20,11 +22,6 @@ from hierchat.store.errors import (
     corrupt,
     translated,
 )
-from hierchat.store.migrations import is_foreign, is_newer, migrations
-from hierchat.store.new_file import new_file
-
-log = logging.getLogger(__name__)
-
 
 SYNCHRONOUS = "NORMAL"
 """A crash loses nothing acknowledged, a power cut at most the last seconds; no fsync delays a reply."""
@@ -33,6 +30,15 @@ FOLD_SECONDS = 5.0
 """So long after a write, the log beside the file is written into the file."""
 IDLE = 4
 """Connections that stay open unused, because threads come and go with every reply."""
+
+_SCRIPTS = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((shipped("assets") / "schema").glob("*.sql"))
+}
+"""Steps of the schema, by the names that a database notes. One that has shipped is never changed: add the next one."""
+migrations = Migrations("hierchat")
+for _name, _script in _SCRIPTS.items():
+    migrations(name=_name)(partial(Database.executescript, sql=_script))
 
 
 class Connection:
@@ -232,6 +238,31 @@ class Connection:
             self._pool.wait_for(lambda: not self._used, CLOSE_SECONDS)
 
 
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Create a private file in the same folder, and rename it to `path` after the block, whole or not at all.
+    Raises StoreError if `path` exists, DatabaseUnwritable."""
+    path = path.absolute()
+    part = path.with_name(path.name + ".part")
+    _require_free(path)
+    with translated(path):
+        part.unlink(missing_ok=True)  # of one that was killed
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        yield part
+        _require_free(path)
+        with translated(path):
+            part.rename(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _require_free(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        raise StoreError(f"{path} already exists. Choose another name.")
+
+
 def add_row(db: Database, table: str, **values: object) -> int:
     """Insert a row, as part of a transaction, and return its id."""
     places = ", ".join("?" * len(values))
@@ -286,20 +317,30 @@ def log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
+def state_of(path: Path, db: Database) -> Literal["well", "damaged", "newer", "foreign"]:
+    """Return whether an open file is a whole database of ours, without changing it."""
+    if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+        return "damaged"
+    # SQLite takes a file of a few bytes for an empty database.
+    if path.stat().st_size and not db.execute("PRAGMA page_count").fetchone()[0]:
+        return "damaged"
+    steps = migrations.applied(db)
+    if any(step.name not in _SCRIPTS for step in steps):
+        return "newer"
+    return "foreign" if db.table_names() and not steps else "well"
+
+
 def _check(path: Path, busy_seconds: float) -> None:
-    # But that of a program that died within a transaction without a log is undone first, and only who may write can.
+    # A transaction of a program that died without a log is undone first, and only who may write can do that.
     died = Path(f"{path.resolve()}-journal").exists()
     with closing(connect(path, "rw" if died else "ro", busy_seconds)) as db:
-        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise corrupt(path)
-        # SQLite takes a file of a few bytes for an empty database.
-        if path.stat().st_size and not db.execute("PRAGMA page_count").fetchone()[0]:
-            raise corrupt(path)
-        if is_newer(db):
-            raise DatabaseNewer(
-                f"{path} was written by a newer hierchat and was left as it is. Update hierchat, or choose another "
-                "file with --db."
-            )
-        if is_foreign(db):
-            raise corrupt(path, "it is another program's database")
+        state = state_of(path, db)
+    if state == "newer":
+        raise DatabaseNewer(
+            f"{path} was written by a newer hierchat and was left as it is. Update hierchat, or choose another file "
+            "with --db."
+        )
+    if state == "foreign":
+        raise corrupt(path, "it is another program's database")
+    if state == "damaged":
+        raise corrupt(path)

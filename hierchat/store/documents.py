@@ -13,8 +13,7 @@ from hierchat.store.connection import drop_words
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.projects import require_project
 from hierchat.store.records import Document, Passage
-from hierchat.store.repository import Repository, owned_conversation
-from hierchat.store.stored_text import storable
+from hierchat.store.repository import Repository, owned_conversation, storable
 
 BATCH = 500
 """Passages that are stored at once: replies are stored between two."""

@@ -13,7 +13,6 @@ from sqlite_utils import Database
 
 from hierchat.store.connection import Connection, add_row
 from hierchat.store.errors import NotFound, StoreError
-from hierchat.store.processes import is_running, this_process
 from hierchat.store.records import (
     Attachment,
     AttachmentHead,
@@ -23,8 +22,15 @@ from hierchat.store.records import (
     ToolCall,
     Whereabouts,
 )
-from hierchat.store.repository import Repository, owned_conversation, owned_message
-from hierchat.store.stored_text import storable, title_of
+from hierchat.store.repository import (
+    Repository,
+    is_running,
+    owned_conversation,
+    owned_message,
+    storable,
+    this_process,
+    title_of,
+)
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
 PATH = """

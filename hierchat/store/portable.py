@@ -12,8 +12,7 @@ from hierchat.store.connection import add_row
 from hierchat.store.messages import attach, attachments_of, call_of, stored_call
 from hierchat.store.projects import import_project, put_settings, settings_of
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
-from hierchat.store.repository import Repository, owned_conversation
-from hierchat.store.stored_text import storable, title_of
+from hierchat.store.repository import Repository, owned_conversation, storable, title_of
 
 HERE = "hierchat:"
 """How the source of a conversation begins that was written in a hierchat."""

@@ -10,8 +10,7 @@ from sqlite_utils import Database
 from hierchat.store.connection import add_row
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.records import ChatSettings, Preset, Project
-from hierchat.store.repository import Repository, owned_conversation, require_user
-from hierchat.store.stored_text import storable
+from hierchat.store.repository import Repository, owned_conversation, require_user, storable
 
 
 class Presets(Repository):

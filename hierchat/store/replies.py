@@ -12,9 +12,14 @@ from hierchat.store import records
 from hierchat.store.connection import Connection, interrupt
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.messages import Messages
-from hierchat.store.processes import is_running, this_process
-from hierchat.store.repository import Repository, owned_conversation, owned_message
-from hierchat.store.stored_text import storable
+from hierchat.store.repository import (
+    Repository,
+    is_running,
+    owned_conversation,
+    owned_message,
+    storable,
+    this_process,
+)
 
 # Runs of a reply's tokens that came from one source, and from one place of it.
 _ORIGIN = [field.name for field in fields(records.Origin)]

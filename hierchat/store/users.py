@@ -13,10 +13,8 @@ from sqlite_utils import Database
 
 from hierchat.store.connection import Connection, add_row, drop_words
 from hierchat.store.errors import StoreError
-from hierchat.store.processes import is_running, this_process
 from hierchat.store.records import DraftsFrom
-from hierchat.store.repository import Repository, owned_conversation
-from hierchat.store.stored_text import storable
+from hierchat.store.repository import Repository, is_running, owned_conversation, storable, this_process
 
 LONGEST_NOTES = 4_000
 """Characters of a user's notes about themselves."""

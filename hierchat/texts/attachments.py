@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from hierchat.store.records import Attachment
-from hierchat.store.stored_text import storable
+from hierchat.store.repository import storable
 from hierchat.texts.pdf import OLE, PAGE, PdfError, text_of
 
 MOST_BYTES = 20_000_000

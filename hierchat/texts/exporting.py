@@ -11,8 +11,8 @@ from typing import Any
 
 from hierchat.reasoning import split_reasoning
 from hierchat.store import Chat, ChatMessage, NotFound, Store
+from hierchat.store.connection import new_file
 from hierchat.store.errors import translated
-from hierchat.store.new_file import new_file
 from hierchat.store.records import Attachment, Conversation
 from hierchat.texts.attachments import with_files
 from hierchat.texts.importers import own

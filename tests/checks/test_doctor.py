@@ -11,7 +11,7 @@ from hierchat.checks import doctor
 from hierchat.cli.main import main
 from hierchat.engine.cpu.runner import trial_runner  # compiled for the cache of all tests
 from hierchat.store import Store
-from hierchat.store.migrations import migrations
+from hierchat.store.connection import migrations
 from hierchat.store.records import NewMessage
 
 SECRET = "the purple giraffe"

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from hierchat.store import Store
-from hierchat.store.processes import this_process
+from hierchat.store.repository import this_process
 from tests.end_to_end.program import ROOT, Program
 from tests.testing import browser as driving
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from hierchat.store import LOCAL_USER, Mark, NotFound, Store, StoreError
 from hierchat.store.records import NewMessage, Project, TurnFigures
 from hierchat.store.replies import TOKEN
-from hierchat.store.stored_text import NUMBER, title_of
+from hierchat.store.repository import NUMBER, title_of
 from tests.fuzz.machines import Machine, one_of
 from tests.testing.deleting import on_disk
 from tests.testing.stores import TURN, new_store

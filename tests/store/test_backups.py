@@ -12,8 +12,8 @@ from sqlite_utils import Database
 
 from hierchat.store import NotFound, Store, StoreError, backups
 from hierchat.store.backups import KEPT, backups_of, require_whole, restore
+from hierchat.store.connection import migrations
 from hierchat.store.errors import DatabaseLocked
-from hierchat.store.migrations import migrations
 from hierchat.store.records import NewMessage
 from tests.testing.deleting import delete_for_good
 from tests.testing.secrets import fill, rows_of

@@ -18,9 +18,9 @@ from sqlite_utils import Database
 
 from hierchat import logs
 from hierchat.config import shipped
-from hierchat.store import Store, StoreError, connection, processes
+from hierchat.store import Store, StoreError, connection, repository
 from hierchat.store.backups import backups_of
-from hierchat.store.connection import IDLE
+from hierchat.store.connection import IDLE, migrations
 from hierchat.store.errors import (
     DatabaseCorrupt,
     DatabaseLocked,
@@ -28,7 +28,6 @@ from hierchat.store.errors import (
     DatabaseUnwritable,
     translated,
 )
-from hierchat.store.migrations import migrations
 from hierchat.store.records import NewMessage, TurnFigures
 from tests.testing.stores import child, drafting, killed, new_store, replied
 
@@ -575,9 +574,9 @@ def test_closing_folds_it_in_beside_another_process(path: Path) -> None:
 
 def test_a_clock_that_is_set_makes_no_running_process_a_dead_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a second instance deletes the guests and incognito chats of the first, and calls its replies interrupted."""
-    before = processes.this_process()
+    before = repository.this_process()
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 1e9)
-    assert processes.is_running(*before)
-    assert processes.this_process() == before
-    assert not processes.is_running(before[0], before[1] + 3)
-    assert not processes.is_running(before[0], 1e9)  # as earlier versions noted it, of another process
+    assert repository.is_running(*before)
+    assert repository.this_process() == before
+    assert not repository.is_running(before[0], before[1] + 3)
+    assert not repository.is_running(before[0], 1e9)  # as earlier versions noted it, of another process

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.records import Attachment, NewMessage, NewTurn, TurnFigures
-from hierchat.store.stored_text import title_of
+from hierchat.store.repository import title_of
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.stores import chat_of, child, drafting, last_replies, new_store, replied
 

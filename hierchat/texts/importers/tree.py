@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hierchat.store import Chat, ChatMessage
-from hierchat.store.stored_text import storable
+from hierchat.store.repository import storable
 
 
 class TransferError(Exception):
