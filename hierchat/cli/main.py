@@ -7,9 +7,9 @@ from importlib import import_module
 import click
 
 from hierchat import connections, logs, shutdown
-from hierchat.cli.options import CommandError, Group
+from hierchat.cli.options import Group
 from hierchat.freed_memory import use_one_pool
-from hierchat.language import ENGLISH, error_words, later, of_terminal, spoken
+from hierchat.language import ENGLISH, error_words, of_terminal, spoken
 
 _COMMANDS = {
     "serve": ("serve", "the chat, in the browser; what a call without a command does"),
@@ -28,17 +28,6 @@ _COMMANDS = {
     "verify": ("checks", "the same words with drafting on and off, token for token"),
 }
 """Module of `hierchat.cli` that has a command, as `NAME_command`, and the command's help."""
-_GONE = {
-    "stats": later("`stats` is gone: Insights on the page shows how drafting has fared from day to day."),
-    "serve-vllm": later(
-        "`serve-vllm` is gone: docs/vllm.md has the command that starts vLLM with our drafter."
-    ),
-    "desktop": later(
-        "`desktop` is gone: your browser's menu installs the page as an app (Install hierchat)."
-    ),
-    "head": later("`head` is gone: trained heads made replies hardly faster."),
-}
-"""Messages of removed commands, kept for one version."""
 
 
 class _Commands(Group):
@@ -48,8 +37,6 @@ class _Commands(Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _GONE:
-            raise CommandError(_GONE[cmd_name])
         if cmd_name not in _COMMANDS:
             return None
         module, about = _COMMANDS[cmd_name]
