@@ -13,7 +13,7 @@ from hierchat.language import ENGLISH, error_words, of_terminal, spoken
 
 _COMMANDS = {
     "serve": ("serve", "the chat, in the browser; what a call without a command does"),
-    "chat": ("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
+    "chat": ("terminal", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
     "models": ("models_and_corpora", "what can answer, and what is on this machine"),
     "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
     "keys": ("accounts", "keys with which other programs may use the model (serve --api)"),

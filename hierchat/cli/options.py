@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -81,7 +80,7 @@ def table(
     drawn = Table(box=None, pad_edge=False, caption=caption or None, caption_justify="left")
     for column in columns:
         justify: Any = "right" if column in right else "left"
-        drawn.add_column(column, justify=justify, no_wrap=column == columns[0])
+        drawn.add_column(column, justify=justify, no_wrap=column == columns[0], overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     return drawn
@@ -113,31 +112,6 @@ seed = click.IntRange(0, 2**63 - 1)
 max_tokens = click.IntRange(1, MOST_TOKENS)
 port = click.IntRange(1, 65535)
 positive = click.IntRange(1)
-
-
-KEY_VARIABLE = "HIERCHAT_KEY"
-"""Environment variable with the key of the server that `hierchat chat --url` asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatFlags:
-    """Flags of `hierchat chat`."""
-
-    message: tuple[str, ...] = ()
-    model: str | None = None
-    system: str | None = None
-    temperature: float | None = None
-    seed: int | None = None
-    max_new_tokens: int | None = None
-    project: str | None = None
-    go_on: bool = False
-    no_history: bool = False
-    json: bool = False
-    plain: bool = False
-    url: str | None = None
-    key: str | None = None
-    backend: Backend | None = None
-    db: Path | None = None
 
 
 @contextmanager

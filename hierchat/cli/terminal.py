@@ -1,4 +1,4 @@
-"""Run `hierchat chat`: one answer, or a loop of questions over ChatService and a model of this process or a server."""
+"""Define `hierchat chat`: one answer, or a loop of questions, by a model of this process or a server."""
 
 import json
 import os
@@ -7,9 +7,11 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
+from pathlib import Path
 from threading import Event
 from typing import Any
 
+import click
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -18,7 +20,8 @@ from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
-from hierchat.cli.options import KEY_VARIABLE, ChatFlags, CommandError
+from hierchat.cli import options
+from hierchat.cli.options import CommandError
 from hierchat.cli.screen import (
     MarkdownScreen,
     PlainScreen,
@@ -30,7 +33,7 @@ from hierchat.cli.screen import (
 )
 from hierchat.config import database_file
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
-from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI, read_catalogue
+from hierchat.models.catalogue import Backend, Catalogue, EngineElsewhere, ModelEntry, OpenAI, read_catalogue
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, NotFound, Store
 from hierchat.store.records import Attachment, ChatSettings, Project
@@ -42,6 +45,8 @@ with suppress(ImportError):  # Windows
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
 
 DELETED = "This chat was deleted meanwhile. What you say next begins a new one."
+KEY_VARIABLE = "HIERCHAT_KEY"
+"""Environment variable with the key of the server that `hierchat chat --url` asks."""
 USUAL_URL = "http://127.0.0.1:7860"
 """Address of a hierchat on this machine."""
 FIRST, MORE = "> ", ". "
@@ -193,9 +198,56 @@ def _say_figures(notes: Console, last: Frame) -> None:
             say(notes, sentence)
 
 
-# From the flags to one answer, or to the loop
+@dataclass(frozen=True, slots=True)
+class ChatFlags:
+    """Flags of `hierchat chat`."""
+
+    message: tuple[str, ...] = ()
+    model: str | None = None
+    system: str | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    max_new_tokens: int | None = None
+    project: str | None = None
+    go_on: bool = False
+    no_history: bool = False
+    json: bool = False
+    plain: bool = False
+    url: str | None = None
+    key: str | None = None
+    backend: Backend | None = None
+    db: Path | None = None
+
+
+@click.command(
+    "chat",
+    cls=options.Command,
+    help="A chat in the terminal. With a MESSAGE, or with text on standard input, it answers once.",
+    epilog="This process loads the model, or a server answers with `--url`. The chats are those of the page.",
+)
+@click.argument("message", nargs=-1)
+@options.model_option
+@click.option("--system", metavar="TEXT", help="the system prompt of this chat")
+@click.option("--temperature", type=options.temperature, metavar="N", help="0 takes the likeliest token")
+@click.option("--seed", type=options.seed, metavar="N", help="same seed, same words")
+@click.option("--max-new-tokens", type=options.max_tokens, metavar="N", help="the longest reply")
+@click.option("--project", metavar="NAME", help="a chat of this project, with its documents")
+@click.option("--continue", "go_on", is_flag=True, help="go on with your last chat")
+@click.option("--no-history", is_flag=True, help="draft from no other chat of yours, and keep nothing")
+@click.option("--json", is_flag=True, help="one JSON object: the text and what was measured")
+@click.option(
+    "--plain", is_flag=True, help="the text as it is, without colours (the default where it is piped)"
+)
+@click.option("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
+@click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
+@options.backend_option
+@options.database_option
+def chat_command(model: str | None, url: str | None, **more: Any) -> int:
+    return run(ChatFlags(model=model if url else options.catalogue_name(model), url=url, **more))
+
+
 def run(flags: ChatFlags) -> int:
-    """Run `hierchat chat`: answer once, or until the user leaves, and return the exit code."""
+    """Answer once, or until the user leaves, and return the exit code."""
     text, files = _question(" ".join(flags.message))
     if not text and not files and flags.json:
         raise CommandError("--json is for one answer. Give a message, or pipe one in.")

@@ -11,9 +11,9 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.cli.options import KEY_VARIABLE, ChatFlags, CommandError
+from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
-from hierchat.cli.terminal import TerminalChat, open_chat
+from hierchat.cli.terminal import KEY_VARIABLE, ChatFlags, TerminalChat, open_chat
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.records import ChatSettings, Project
