@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -30,16 +30,6 @@ _REST = 9.0
 """Time without drawing after each drawing, as a multiple of its duration, so that the model has nine tenths."""
 
 
-class TerminalScreen(Protocol):
-    """Shows replies in the terminal, one after the other."""
-
-    def show(self, frame: Frame) -> None:
-        """Show the reply's text up to this frame."""
-
-    def end(self) -> None:
-        """End the display of this reply."""
-
-
 class PlainScreen:
     """Writes a reply's text as the model writes it, without drawing Markdown."""
 
@@ -49,6 +39,7 @@ class PlainScreen:
         self._growing = HoldBack(stop)
 
     def show(self, frame: Frame) -> None:
+        """Write the reply's text up to this frame."""
         if piece := self._growing.more(frame.text, done=frame.phase == "done"):
             self._out.write(printable(piece) if self._out.isatty() else piece)
             self._out.flush()
@@ -94,6 +85,9 @@ class MarkdownScreen:
             )
             self._live.start()
         self._live.update(drawn, refresh=True)
+
+
+TerminalScreen = PlainScreen | MarkdownScreen
 
 
 def _markdown(text: str) -> Markdown:
