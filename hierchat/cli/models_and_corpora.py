@@ -1,8 +1,6 @@
 """Define `hierchat models` and `hierchat corpus`: what can answer, and the texts that draft."""
 
-import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -57,7 +55,10 @@ def list_models() -> None:
             )
         )
     columns = ("model", "default", "size", "on disk", "computed by", "licence", "from", "drafts")
-    _print_table(columns, rows, right=("size", "on disk"))
+    if sys.stdout.isatty():
+        Console().print(table(columns, rows, ("size", "on disk")))
+    else:
+        print("\n".join("\t".join(row) for row in rows))
 
 
 @models_command.command("get", help="fetch a model now")
@@ -73,26 +74,6 @@ def get_model(name: str) -> int:
         return 130
     print(f"{name}: {folder}")
     return 0
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table: on a terminal the columns that fit, aligned; else all, by tabs. `right`: columns of numbers."""
-    if not sys.stdout.isatty():
-        for row in rows:
-            print("\t".join(row))
-        return
-    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-    room, shown = shutil.get_terminal_size().columns, len(columns)
-    while shown > 1 and sum(widths[:shown]) + 2 * (shown - 1) > room:
-        shown -= 1
-    for row in (columns, *rows):
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, cell, width in zip(columns[:shown], row, widths, strict=False)
-        ]
-        print("  ".join(cells).rstrip())
-    if left_out := ", ".join(columns[shown:]):
-        print(_("A wider window, or a file, also gets: {columns}.").format(columns=left_out))
 
 
 @corpus_command.command("list", help="what is stored, and for which models")
