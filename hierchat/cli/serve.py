@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _END_SECONDS = 10.0
-_EARLIER = "me"
-"""Whose the chats of everybody with the password were up to version 0.1."""
 _M_ARENA_MAX, _ARENAS = -8, 2
 """mallopt's name for the number of arenas, and how many suffice: mostly one thread allocates at a time."""
 
@@ -161,13 +159,10 @@ def public_address(url: str) -> str:
 def _how_to_log_in(store: "Store", guest_password: str) -> str:
     if names := [account.name for account in store.accounts.all()]:
         return f"Log in with an account: {', '.join(names)}."
-    said = (
+    return (
         f"Log in as 'guest' with the password {guest_password} (shown only once).\n"
         "Guests' chats are deleted when they log out. Accounts keep them: hierchat users add NAME"
     )
-    if (user := store.users.ids().get(_EARLIER)) is not None and store.users.counts(user)[0]:
-        said += f"\nChats of logins before there were accounts are kept: hierchat users add {_EARLIER} opens them."
-    return said
 
 
 def require_address(host: str, port: int) -> None:
