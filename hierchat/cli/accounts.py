@@ -13,7 +13,7 @@ from rich.text import Text
 from hierchat.access.members import GUEST_LOGIN, AccountError, hashed
 from hierchat.cli.options import Group, chats, positive, table, with_store
 from hierchat.language import _
-from hierchat.store import LOCAL_USER, Store
+from hierchat.store import Store
 from hierchat.store.users import normal
 
 _NAME = re.compile(r"\w[\w.@-]{0,39}")
@@ -35,16 +35,11 @@ def add_account(store: Store, name: str, owner: bool) -> None:
     if not _NAME.fullmatch(name) or normal(name).startswith(GUEST_LOGIN):
         form = f"take up to 40 letters, digits and . _ - @, not beginning with {GUEST_LOGIN}."
         raise AccountError(f"{name!r} cannot be a name: {form}")
-    if store.accounts.find(name):  # before a password is typed for nothing
-        change = f"`hierchat users passwd {name}` changes its password."
-        raise AccountError(f"There is an account {name!r} already. {change}")
     account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
     said = _("{name} can log in now, and is the owner.") if account.owner else _("{name} can log in now.")
     print(said.format(name=account.name))
     if count := store.users.counts(store.users.ensure(account.name))[0]:
         said = _("Chats of a user {name!r} are there already: {chats}. They are this account's.")
-        if account.name == LOCAL_USER:
-            said = _("Chats of the page without a login are there already: {chats}. They are this account's.")
         print(said.format(name=account.name, chats=chats(count)))
     print(
         _(

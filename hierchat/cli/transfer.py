@@ -145,11 +145,8 @@ def forget_command(store: Store, yes: bool, deleted: bool, user: str | None) -> 
         if not yes and not _sure(f"{chats(count)} with {messages:,} messages of {name!r}"):
             print(_("Nothing was deleted."))
             return 1
-        before = _on_disk(store.path)
         whole = store.users.forget(id)
-        freed = max(0, before - _on_disk(store.path))
-        gone = _("Deleted: {chats}, {messages:,} messages. The file is {freed:,} bytes smaller.")
-        print(gone.format(chats=chats(count), messages=messages, freed=freed))
+        print(_("Deleted: {chats}, {messages:,} messages.").format(chats=chats(count), messages=messages))
         print(_("What stays: corpora, and models that earlier versions taught from your history."))
     if not whole:
         print(
@@ -161,8 +158,7 @@ def forget_command(store: Store, yes: bool, deleted: bool, user: str | None) -> 
 
 
 def _forget_in_backups(store: Store, name: str, yes: bool) -> int:
-    what = f"all chats of {name!r} that are only in the daily backups"
-    if not yes and not _sure(what, "Nothing can bring them back."):
+    if not yes and not _sure(f"all chats of {name!r} that are only in the daily backups"):
         print(_("Nothing was deleted."))
         return 1
     id = store.users.ids().get(name)
@@ -174,13 +170,11 @@ def _forget_in_backups(store: Store, name: str, yes: bool) -> int:
     return 0 if whole else 1
 
 
-def _sure(what: str, after: str = "Only a backup can bring them back.") -> bool:
-    """Ask twice whether to delete. Raises TransferError if there is no terminal to ask on."""
+def _sure(what: str) -> bool:
+    """Ask whether to delete. Raises TransferError if there is no terminal to ask on."""
     if not sys.stdin.isatty():
         raise TransferError("This deletes chats for good. Say --yes where no terminal can ask you.")
-    if input(f"Delete {what} for good? [y/N] ").strip().lower() not in ("y", "yes"):
-        return False
-    return input(f"{after} Type '{_WORD}' to go on: ").strip() == _WORD
+    return input(f"Delete {what} for good? Type '{_WORD}' to go on: ").strip() == _WORD
 
 
 @contextmanager
@@ -189,8 +183,3 @@ def _bar(what: str, total: int) -> Iterator[Progress]:
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         bar.add_task(what, total=total)
         yield bar
-
-
-def _on_disk(path: Path) -> int:
-    sides = (path, path.with_name(path.name + "-wal"))
-    return sum(side.stat().st_size for side in sides if side.exists())

@@ -82,7 +82,7 @@ def test_chats_that_are_there_are_told(
     from_stdin(monkeypatch, "correct horse\n")
     out = users(capsys, "add", LOCAL_USER)[1]
     assert "local can log in now, and is the owner." in out
-    assert "Chats of the page without a login are there already" in out
+    assert "Chats of a user 'local' are there already" in out
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_chats_that_are_there_are_told(
         (("add", "ben"), ["x" * (MOST + 1)] * 2, f"A password has {LEAST} to"),
         (("add", "ben"), [" " * 20] * 2, f"A password has {LEAST} to"),
         (("add", "ben"), ["correct horse", "correct house"], "are not the same"),
-        (("add", "ANN"), [], "There is an account 'ANN' already"),
+        (("add", "ANN"), ["correct horse"] * 2, "There is an account 'ann' already"),
         (("passwd", "ben"), [], "There is no account 'ben'"),
         (("remove", "ben"), [], "There is no account 'ben'"),
     ],
