@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from hierchat.store.records import Attachment
 from hierchat.store.repository import storable
-from hierchat.texts.pdf import OLE, PAGE, PdfError, text_of
+from hierchat.texts.pdf import PAGE, PdfError, text_of
 
 MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000
@@ -17,14 +17,6 @@ _NAME = 120
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Control characters that no text has, in whatever encoding: tab, line ends, form feed and escape are none of them.
 _BINARY = frozenset(range(32)) - {*b"\t\n\r\f\x1b"}
-_KINDS = (
-    (b"PK\x03\x04", "an Office document or an archive", "Save what you need of it as PDF or as text."),
-    (OLE, "an Office document", "Save it as .docx, as PDF or as text."),
-    (b"\x89PNG", "a picture", "Only text can be read so far."),
-    (b"\xff\xd8\xff", "a picture", "Only text can be read so far."),
-    (b"GIF8", "a picture", "Only text can be read so far."),
-    (b"\x1f\x8b", "an archive", "Unpack it first."),
-)
 _PACKED = {b"word/document.xml": ".docx", b"META-INF/container.xml": ".epub"}
 
 
@@ -79,9 +71,6 @@ def _kind(raw: bytes) -> str:
 
 
 def _text(name: str, raw: bytes) -> str:
-    for begins, what, then in _KINDS:
-        if raw.startswith(begins):
-            raise Unreadable(f"{name} is {what}. {then}")
     encoding = next((encoding for bom, encoding in _BOMS.items() if raw.startswith(bom)), "utf-8")
     try:
         text = raw.decode(encoding)
