@@ -111,11 +111,8 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
 # Files of chats, as they are given: JSON, zips that hold JSON, folders of both.
 
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ENCRYPTED = 1
-MOST_FILES, MOST_UNPACKED = 100_000, 1 << 35
-"""In a zip, and bytes of all that is read of it. An export of ten years has a hundredth of that."""
 _MOST_DIRECTORY = 1 << 24
-"""Bytes of a zip's list of files, looked at before it is read."""
+"""Bytes of a zip's list of files, looked at before it is read: that of some 100,000 files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,11 @@ class ExportContainer(ExitStack):
                     yield stream
             else:
                 self._packed = self._packed or self.enter_context(zipfile.ZipFile(self._path))
-                with self._packed.open(source.member) as stream:
+                try:
+                    member = self._packed.open(source.member)
+                except RuntimeError as error:  # it has a password
+                    raise unreadable(self._path, error) from error
+                with member as stream:
                     yield cast(BinaryIO, stream)
         except OSError as error:
             raise unreadable(self._path, error.strerror or error) from error
@@ -182,7 +183,9 @@ def _of(path: Path) -> list[ExportedFile]:
         with path.open("rb") as stream:  # before the list of its files is read, which takes memory
             end = zipfile._EndRecData(stream)  # type: ignore[attr-defined]
         if end and end[zipfile._ECD_SIZE] > _MOST_DIRECTORY:  # type: ignore[attr-defined]
-            raise _too_many(path)
+            raise TransferError(
+                f"{path} holds too many files. Unpack it, and import the files that hold chats."
+            )
         with zipfile.ZipFile(path) as packed:
             found = [
                 ExportedFile(path, one.filename, one.file_size)
@@ -195,22 +198,7 @@ def _of(path: Path) -> list[ExportedFile]:
         raise unreadable(path, f"no whole zip: {error}") from error
     if not found:
         raise TransferError(f"There is no JSON file in {path}.")
-    if len(found) > MOST_FILES:
-        raise _too_many(path)
-    if (unpacked := sum(source.size for source in found)) > MOST_UNPACKED:
-        raise TransferError(
-            f"{path} holds {unpacked >> 30:,} GB of JSON, and {MOST_UNPACKED >> 30} GB are read at most. Unpack it, "
-            "and import the files that hold chats."
-        )
-    if any(packed.getinfo(one.member or "").flag_bits & _ENCRYPTED for one in found):
-        raise TransferError(f"{path} needs a password. Unpack it, and import what is in it.")
     return found
-
-
-def _too_many(path: Path) -> TransferError:
-    return TransferError(
-        f"{path} holds more than {MOST_FILES:,} files. Unpack it, and import the files that hold chats."
-    )
 
 
 KINDS = (own, chatgpt, open_webui, lm_studio)
@@ -240,15 +228,11 @@ class Import:
         """Set to end it: what came in stays."""
         self.outcomes: Counter[Outcome] = Counter()
         """Conversations: new ones, those that have grown, those that were here."""
-        self.kinds: Counter[str] = Counter()
-        """Conversations by the program that wrote them."""
         self.presets = 0
         self.projects = 0
         """Projects that are new, of those that stand there by themselves."""
         self.messages = 0
         self.characters = 0
-        self.others = 0
-        """Objects that are no conversation of any program that is known."""
         self.bad = 0
         self.reasons: list[str] = []
         """Conversations and files that could not be read, with the reason: the first NAMED."""
@@ -298,14 +282,12 @@ class Import:
                 return
             reader = next((kind for kind in KINDS if kind.recognises(value)), None)
             if reader is None:
-                self.others += 1
                 return
             which = text(record(value).get("title") or record(value).get("name")) or which
             outcome, added = self._store.transfer.import_chat(self._user, reader.read(value))
         except BadChat as reason:
             self._pass_over(f"{source.name}, {which[:_TITLE]}: {reason}.")
             return
-        self.kinds[reader.NAME] += 1
         self.outcomes[outcome] += 1
         self.messages += len(added)
         self.characters += sum(len(message.text) for message in added)

@@ -6,7 +6,6 @@ from typing import Any
 from hierchat.store import Chat, ChatMessage
 from hierchat.texts.importers.tree import array, chat, label, message_of, name, record, seconds, text
 
-NAME = "ChatGPT"
 _SHOWN = ("text", "multimodal_text", "code")
 _LISTENERS = (None, "", "all", "python")
 """Whom a shown message is for."""

@@ -5,8 +5,6 @@ from typing import Any
 from hierchat.store import Chat, ChatMessage
 from hierchat.texts.importers import tree
 
-NAME = "LM Studio"
-
 
 def recognises(value: Any) -> bool:
     messages = tree.array(tree.record(value).get("messages"))

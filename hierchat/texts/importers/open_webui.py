@@ -7,7 +7,6 @@ from typing import Any
 from hierchat.store import Chat, ChatMessage
 from hierchat.texts.importers.tree import array, chat, label, message_of, name, record, seconds, text
 
-NAME = "Open WebUI"
 _CALL = re.compile(r'<details type="tool_calls"[^>]*>[^<]*(?:<(?!/?details)[^<]*)*</details>\n?')
 
 

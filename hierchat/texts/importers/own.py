@@ -12,7 +12,6 @@ from hierchat.store import Chat, ChatMessage
 from hierchat.store.records import Attachment, ChatSettings, Preset, Project, ToolCall
 from hierchat.texts.importers.tree import BadChat, array, chat, label, name, record, seconds, text
 
-NAME = "hierchat"
 VERSION = 1
 _ROLES = ("system", "user", "assistant")
 _STATES = ("complete", "stopped", "interrupted")
