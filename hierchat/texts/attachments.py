@@ -1,6 +1,6 @@
 """Read the text of an attached file: text in any usual encoding, code, PDF, Word, EPUB. Its name decides nothing."""
 
-import codecs
+import io
 import re
 from collections.abc import Iterable
 from pathlib import PurePath
@@ -8,15 +8,13 @@ from pathlib import PurePath
 from hierchat.store.records import Attachment
 from hierchat.store.repository import storable
 from hierchat.texts.pdf import PAGE, PdfError, text_of
+from hierchat.texts.text_files import SkippedFile, charset_of
 
 MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000
 _MEGABYTE = 1_000_000
 _PDF_SECONDS = 60
 _NAME = 120
-_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-# Control characters that no text has, in whatever encoding: tab, line ends, form feed and escape are none of them.
-_BINARY = frozenset(range(32)) - {*b"\t\n\r\f\x1b"}
 _PACKED = {b"word/document.xml": ".docx", b"META-INF/container.xml": ".epub"}
 
 
@@ -71,17 +69,12 @@ def _kind(raw: bytes) -> str:
 
 
 def _text(name: str, raw: bytes) -> str:
-    encoding = next((encoding for bom, encoding in _BOMS.items() if raw.startswith(bom)), "utf-8")
     try:
-        text = raw.decode(encoding)
-    except UnicodeDecodeError:
-        text = raw.decode("cp1252", "replace")
-        found = _BINARY.intersection(raw)
-    else:
-        found = _BINARY.intersection(map(ord, set(text)))
-    if found:
-        raise Unreadable(f"{name} is neither text nor PDF, so it cannot be read. Save it as one of them.")
-    return text
+        return raw.decode(charset_of(io.BytesIO(raw)).rstrip("?"), "replace")
+    except SkippedFile as error:
+        raise Unreadable(
+            f"{name} is neither text nor PDF, so it cannot be read. Save it as one of them."
+        ) from error
 
 
 # How a message holds the files that were sent with it, in the prompt and in exports.

@@ -42,6 +42,8 @@ LARGEST_UNPACKED = 1 << 32
 _CHUNK = 1 << 20
 _FEW = 100
 """Bytes per bad one from which a text is UTF-8 with a few bytes spoilt, rather than another charset."""
+_TELLING = 20
+"""Bad bytes from which on they tell the charset."""
 _GARBLED = 10
 """Bytes per control character up to which a file is binary."""
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
@@ -119,7 +121,9 @@ def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
     """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended
     in. Adds to `notes` how a file was read that is not UTF-8. Raises SkippedFile for what is no text."""
     try:
-        charset = _charset(_unpacked(path, raw), LARGEST_UNPACKED if path.suffix.lower() in PACKED else None)
+        charset = charset_of(
+            _unpacked(path, raw), LARGEST_UNPACKED if path.suffix.lower() in PACKED else None
+        )
         raw.seek(0)
         if charset != "utf-8":
             notes.append(
@@ -143,7 +147,7 @@ def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def _charset(stream: BinaryIO, most: int | None = None) -> str:
+def charset_of(stream: BinaryIO, most: int | None = None) -> str:
     """Return the charset of a stream, all of which is read. Raises SkippedFile if it has more than `most` bytes."""
     beginning = stream.read(_CHUNK)
     for bom, charset in _BOMS:
@@ -171,8 +175,8 @@ def _charset(stream: BinaryIO, most: int | None = None) -> str:
         return "utf-8"
     if size - characters > bad and size > _FEW * bad:  # characters of several bytes are no accident
         return _SPOILT
-    # By the letters that the bytes would be, else Western European
-    best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best()
+    # By the letters that the bytes would be, if there are enough to tell, else Western European
+    best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best() if bad > _TELLING else None
     return "cp1252" if best is None or "cp1252" in best.could_be_from_charset else best.encoding
 
 
