@@ -31,8 +31,6 @@ LARGEST = 1 << 28
 """Bytes of one object at most. Open WebUI keeps images in its chats."""
 MOST_COMMAS = 1 << 22
 """In one object, texts included: an array of a hundred million numbers would take gigabytes of memory."""
-DEEPEST, MANY = 1 << 20, 1 << 16
-"""Brackets that are open at once, behind which a file is given up, and those after which somebody may look up."""
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+(?:"|()\\?\Z))*+', re.DOTALL)
 """Past whole strings too. Of one that has no end yet the group marks how far it goes: were it no match, Python 3.11.2
@@ -59,7 +57,7 @@ def elements(stream: BinaryIO) -> Iterator[Any]:
 def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
     data = stream.read(PIECE).removeprefix(codecs.BOM_UTF8)
     outside = 1 if data.lstrip()[:1] == b"[" else 0
-    depth = at = start = seen = 0
+    depth = at = start = 0
     large = in_string = False
     while True:
         while at < len(data):
@@ -78,16 +76,10 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
                 break
             sign = data[at : at + 1]
             at += 1
-            seen += 1
-            if seen % MANY == 0:
-                yield None
             if sign in b"{[":
                 if depth == outside:
                     start = at - 1
                 depth += 1
-                if depth > DEEPEST:
-                    yield BadChat("it is nested too deep, and what stands behind it was not read")
-                    return
             elif depth > outside:
                 depth -= 1
                 if depth == outside:
@@ -156,11 +148,6 @@ class ExportContainer(ExitStack):
             raise unreadable(self._path, f"no whole zip: {error}") from error
 
 
-def sources(paths: Iterable[Path]) -> list[ExportedFile]:
-    """Return the JSON files to import in files, zips and folders. Raises TransferError."""
-    return [source for path in paths for file in _files(path) for source in _of(file)]
-
-
 def unreadable(path: Path, what: object) -> TransferError:
     return TransferError(f"{path} cannot be read ({what}). Get it again, or name another file.")
 
@@ -220,7 +207,7 @@ class Import:
     def __init__(self, store: Store, user_id: int, paths: Iterable[Path]) -> None:
         self._store = store
         self._user = user_id
-        self._sources = sources(paths)
+        self._sources = [source for path in paths for file in _files(path) for source in _of(file)]
         self.total = sum(source.size for source in self._sources)
         self.done = 0
         """Bytes read, of `total`."""

@@ -485,29 +485,6 @@ def test_many_small_parts_are_not_made_into_objects(
     assert many not in parsed
 
 
-def test_nothing_but_brackets_is_given_up(
-    store: Store, user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importing, "DEEPEST", 3 * importing.MANY)
-    file = raw(tmp_path / "c.json", "[" * (importing.DEEPEST + 10), sums("1"))
-    done = Import(store, user, [file])
-    assert sum(1 for _ in done) >= 3
-    (reason,) = done.reasons
-    assert reason == "c.json, number 1: it is nested too deep, and what stands behind it was not read."
-
-
-@pytest.mark.parametrize("inside", ["[],", '"",'])
-def test_a_large_object_can_be_cancelled_in_the_middle(
-    store: Store, user: int, tmp_path: Path, inside: str
-) -> None:
-    file = raw(tmp_path / "c.json", "[[", inside * (4 * importing.MANY), "[]]]")
-    done = Import(store, user, [file])
-    steps = iter(done)
-    next(steps)
-    done.stop.set()
-    assert list(steps) == []
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
     folder = tmp_path_factory.mktemp("shared")
