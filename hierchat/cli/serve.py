@@ -1,6 +1,5 @@
 """Define `hierchat serve`. `hierchat` without a command and `python app.py` do the same."""
 
-import ctypes
 import errno
 import logging
 import os
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _END_SECONDS = 10.0
-_M_ARENA_MAX, _ARENAS = -8, 2
-"""mallopt's name for the number of arenas, and how many suffice: mostly one thread allocates at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +66,6 @@ def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None)
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    # Threads share memory arenas. glibc gives each one of its own, up to eight a core, which keeps what is freed in it:
-    # with threads for each reply that was 130 MB.
-    if platform.libc_ver()[0] == "glibc" and "MALLOC_ARENA_MAX" not in os.environ:
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.model_slot import ModelSlot
