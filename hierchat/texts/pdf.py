@@ -45,10 +45,8 @@ def text_of(raw: bytes, most: int, seconds: int, kind: str = ".pdf") -> str:
         raise PdfError("is protected by a password. Save a copy without one.")
     if done.returncode == _TOO_MUCH or done.returncode < 0:  # killed at a bound
         raise too_much
-    if done.returncode != 0 and kind != ".pdf":
-        raise PdfError("is damaged, or not of the kind that its name tells. Save it anew, or as PDF.")
     if done.returncode != 0:
-        raise PdfError("is damaged, or no PDF that can be read. Save or print it to PDF once more.")
+        raise PdfError("is damaged, or not of the kind that its name tells. Save it anew, or as PDF.")
     text = done.stdout.decode("utf-8", "replace")
     if not text.strip() and kind == ".pdf":
         raise PdfError("holds pictures of pages, and no text. A program for text recognition can add it.")
