@@ -100,7 +100,7 @@ class TerminalChat:
                 begun = chats.begin_incognito(self.user) if self.incognito else None
                 number = self.number = begun or chats.create(self.user, project_id=self.project)
             self.service.chats.keep_settings(self.user, number, settings)
-            question = NewQuestion(number, self._end_of(number), text, files)
+            question = NewQuestion(number, self.store.messages.last(self.user, number), text, files)
             sampling = reply_settings({**settings.sampling, "tools": False})  # nobody could allow a call here
             yield from self.service.send(self.user, question, sampling, stop)
         except NotFound as error:
@@ -113,15 +113,10 @@ class TerminalChat:
         """Continue the chat with the latest message. Raises CommandError if there is none."""
         chats = self.store.chats.find(self.user, limit=-1, project=self.project)
         for chat in sorted(chats, key=lambda chat: chat.updated_at, reverse=True):
-            if self._end_of(chat.id) is not None:  # a page may have just opened one
+            if self.store.messages.last(self.user, chat.id) is not None:  # a page may have just opened one
                 self.number = chat.id
                 return
         raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
-
-    def _end_of(self, number: int) -> int | None:
-        """Return the id of a chat's last message; None if it has none. Raises NotFound."""
-        path = self.store.messages.path(self.user, number, most=1)
-        return path[-1].id if path else None
 
 
 def answer(

@@ -43,14 +43,6 @@ PATH = """
 """The messages from the root to one of them."""
 _END_OF_PATH = PATH.replace("IS NOT NULL", "IS NOT NULL LIMIT :most").replace("SELECT ?", "SELECT :leaf")
 """The last `most` of them."""
-_LAST = """
-    WITH RECURSIVE path (id, parent_id, role) AS (
-        SELECT id, parent_id, role FROM messages WHERE id = ?
-        UNION ALL
-        SELECT messages.id, messages.parent_id, messages.role FROM path JOIN messages ON messages.id = path.parent_id
-    )
-    SELECT id FROM path WHERE role <> 'system' LIMIT 1
-"""
 _HAS_SYSTEM = "SELECT 1 FROM messages WHERE conversation_id = ? AND role = 'system' LIMIT 1"
 _MODELS = """
     WITH asked (id) AS (SELECT value FROM json_each(?))
@@ -184,11 +176,10 @@ class Messages(Repository):
             return self._messages(db, conversation_id, rows)
 
     def last(self, user_id: int, conversation_id: int) -> int | None:
-        """Return the id of a conversation's last message that is no system prompt. Raises NotFound."""
+        """Return the id of a conversation's last message. Raises NotFound."""
         with self._connection.read() as db:
-            leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
-            found = db.execute(_LAST, [leaf]).fetchone()
-            return found[0] if found else None
+            leaf: int | None = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
+            return leaf
 
     def system_prompts(self, user_id: int, conversation_id: int) -> list[str]:
         """Return the system prompts that a conversation brought along, as an imported one may. Raises NotFound."""
