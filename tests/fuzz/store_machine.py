@@ -1,5 +1,5 @@
-"""The store against a model of it in Python: users, projects, chats, branches, replies, copies, questions that wait,
-and what is deleted, taken back, incognito, or there again after the file was closed and opened."""
+"""The store against a model of it in Python: users, chats, branches, replies, copies, and what is deleted, taken back,
+incognito, or there again after the file was closed and opened."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hierchat.store import LOCAL_USER, Mark, NotFound, Store, StoreError
-from hierchat.store.records import NewMessage, Project, TurnFigures
+from hierchat.store.records import NewMessage, TurnFigures
 from hierchat.store.replies import TOKEN
 from hierchat.store.repository import NUMBER, title_of
 from tests.fuzz.machines import Machine, one_of
@@ -44,25 +44,12 @@ class Said:
 
 
 @dataclass
-class Waiting:
-    """A question that waits."""
-
-    chat: int
-    parent: int | None
-    at_end: bool
-    text: str
-
-
-@dataclass
 class Chat:
     """A chat; `changed`: when a message was added last."""
 
     user: int
     changed: int
     title: str = ""
-    project: int | None = None
-    pinned: bool = False
-    archived: bool = False
     hidden: bool = False
     incognito: bool = False
     leaf: int | None = None
@@ -80,11 +67,8 @@ class StoreMachine(Machine):
         self.folder = Path(mkdtemp(prefix="hierchat-fuzz-"))
         self.store = new_store(self.folder / "chats.db")
         self.users: set[int] = set()
-        self.projects: dict[int, tuple[int, str]] = {}
-        self.hidden_projects: dict[int, tuple[int, str, list[int]]] = {}
         self.chats: dict[int, Chat] = {}
         self.said: dict[int, Said] = {}
-        self.waiting: dict[int, Waiting] = {}
         self.writing: set[int] = set()
         self.gone: set[int] = set()
         self.numbers = count(1)
@@ -103,8 +87,8 @@ class StoreMachine(Machine):
     def word(self) -> str:
         return f"word{next(self.numbers):06d}"
 
-    def usable(self, *, listed: bool = False) -> list[int]:
-        return [id for id, one in self.chats.items() if one.listed or (one.incognito and not listed)]
+    def usable(self) -> list[int]:
+        return [id for id, one in self.chats.items() if one.listed or one.incognito]
 
     def messages(self, kind: Callable[[Said], bool] = lambda said: True) -> list[int]:
         usable = set(self.usable())
@@ -129,12 +113,12 @@ class StoreMachine(Machine):
     has_chat = precondition(lambda self: self.usable())
     has_message = precondition(lambda self: self.messages())
 
-    # Users and projects.
+    # Users and chats.
 
     @initialize()
     def begins(self) -> None:
         self.users.add(self.store.users.ensure(LOCAL_USER))
-        self.new_chat(0, 0)
+        self.new_chat(0)
 
     @precondition(lambda self: len(self.users) < 3)
     @rule()
@@ -148,72 +132,15 @@ class StoreMachine(Machine):
         assert self.store.users.forget(user)
         self.users.remove(user)
         self.drop({id for id, chat in self.chats.items() if chat.user == user})
-        for projects in (self.projects, self.hidden_projects):
-            for id in [id for id, (whose, *_) in projects.items() if whose == user]:
-                del projects[id]
         assert self.store.chats.find(user) == []
         with pytest.raises(StoreError):
             self.store.chats.create(user)
         self.no_word_of_what_is_gone()
 
-    @rule(pick=pick, name=st.sampled_from(["a", "b", "c"]))
-    def new_project(self, pick: int, name: str) -> None:
-        user = one_of(sorted(self.users), pick)
-        if (user, name) in self.projects.values():
-            with pytest.raises(StoreError):
-                self.store.projects.save(user, Project(0, name))
-        else:
-            self.projects[self.store.projects.save(user, Project(0, name))] = (user, name)
-
-    @precondition(lambda self: self.projects and self.usable(listed=True))
-    @rule(pick=pick, other=pick, out=st.booleans())
-    def move(self, pick: int, other: int, out: bool) -> None:
-        chat, project = one_of(self.usable(listed=True), pick), one_of(self.projects, other)
-        user = self.owner(chat)
-        if out:
-            self.store.projects.move(user, chat, None)
-            self.chats[chat].project = None
-        elif self.projects[project][0] == user:
-            self.store.projects.move(user, chat, project)
-            self.chats[chat].project = project
-        else:
-            with pytest.raises(NotFound):
-                self.store.projects.move(user, chat, project)
-
-    @precondition(lambda self: self.projects)
     @rule(pick=pick)
-    def hide_project(self, pick: int) -> None:
-        project = one_of(self.projects, pick)
-        user, name = self.projects.pop(project)
-        inside = [id for id in self.usable(listed=True) if self.chats[id].project == project]
-        assert sorted(self.store.chats.hide_project(user, project)) == sorted(inside)
-        for chat in inside:
-            self.chats[chat].hidden = True
-        self.hidden_projects[project] = (user, name, inside)
-
-    @precondition(lambda self: self.hidden_projects)
-    @rule(pick=pick)
-    def restore_project(self, pick: int) -> None:
-        project = one_of(self.hidden_projects, pick)
-        user, name, inside = self.hidden_projects[project]
-        if (user, name) in self.projects.values():
-            return  # two of one name: the page asks for another
-        del self.hidden_projects[project]
-        self.store.chats.restore_project(user, project, inside)
-        self.projects[project] = (user, name)
-        for chat in inside:
-            if chat in self.chats:
-                self.chats[chat].hidden = False
-
-    # Chats.
-
-    @rule(pick=pick, project=pick)
-    def new_chat(self, pick: int, project: int) -> None:
+    def new_chat(self, pick: int) -> None:
         user = one_of(sorted(self.users), pick)
-        own = [id for id, (whose, _) in self.projects.items() if whose == user]
-        chosen = one_of(own, project) if own and project % 2 else None
-        chat = self.store.chats.create(user, project_id=chosen)
-        self.chats[chat] = Chat(user, next(self.numbers), project=chosen)
+        self.chats[self.store.chats.create(user)] = Chat(user, next(self.numbers))
 
     @rule(pick=pick)
     def new_incognito(self, pick: int) -> None:
@@ -228,31 +155,6 @@ class StoreMachine(Machine):
         self.store.chats.end_incognito(self.chats[chat].user, chat)
         self.drop({chat})
         self.no_word_of_what_is_gone()
-
-    @has_chat
-    @rule(pick=pick, how=st.sampled_from(["rename", "pin", "unpin", "archive", "bring back"]))
-    def change(self, pick: int, how: str) -> None:
-        id = one_of(self.usable(), pick)
-        user, chat, chats = self.owner(id), self.chats[id], self.store.chats
-        match how:
-            case "rename":
-                chat.title = self.word()
-                chats.rename(user, id, chat.title)
-            case "pin" | "unpin":
-                chat.pinned = how == "pin"
-                chats.pin(user, id, chat.pinned)
-            case _:
-                chat.archived, chat.pinned = how == "archive", False
-                chats.archive(user, id, chat.archived)
-
-    @has_chat
-    @rule(pick=pick)
-    def discard(self, pick: int) -> None:
-        chat = one_of(self.usable(), pick)
-        empty = not self.inside(chat) and all(one.chat != chat for one in self.waiting.values())
-        assert self.store.chats.discard(self.owner(chat), chat) == empty
-        if empty:
-            self.drop({chat})
 
     # Messages and replies.
 
@@ -344,7 +246,7 @@ class StoreMachine(Machine):
         base = NUMBER.sub("", chat.title)
         taken = {one.title for one in self.chats.values() if one.user == chat.user}
         title = next(name for number in count(2) if (name := f"{base} ({number})") not in taken)
-        new = self.chats[fork] = Chat(chat.user, 0, title if chat.title else "", chat.project)
+        new = self.chats[fork] = Chat(chat.user, 0, title if chat.title else "")
         parent = None
         ids = [said.id for said in self.store.messages.path(chat.user, fork)]
         for id, original in zip(ids, self.above(leaf), strict=True):
@@ -365,38 +267,6 @@ class StoreMachine(Machine):
             leaf = self.said[leaf].parent
         return path
 
-    # Questions that wait.
-
-    @has_chat
-    @rule(pick=pick, below=pick, at_end=st.booleans())
-    def enqueue(self, pick: int, below: int, at_end: bool) -> None:
-        chat = one_of(self.usable(), pick)
-        parent = one_of([None, *self.inside(chat)[-3:]], below)
-        text = self.word()
-        user = self.owner(chat)
-        queued = self.store.messages.enqueue(user, chat, NewMessage(parent, text), at_end=at_end)
-        assert (queued is None) == self.chats[chat].incognito
-        if queued is not None:
-            self.waiting[queued] = Waiting(chat, parent, at_end, text)
-
-    @precondition(lambda self: self.waiting)
-    @rule(pick=pick, asks=st.booleans())
-    def dequeue(self, pick: int, asks: bool) -> None:
-        queued = one_of(self.waiting, pick)
-        one = self.waiting[queued]
-        chat, new = self.chats[one.chat], NewMessage(one.parent, one.text)
-        if not asks:
-            self.store.messages.dequeue(queued)
-        elif chat.hidden:
-            with pytest.raises(NotFound):
-                self.store.messages.add(chat.user, one.chat, new, [queued])
-            return
-        else:
-            id = self.store.messages.add(chat.user, one.chat, new, [queued])
-            self.added(id, Said(one.chat, one.parent, "user", one.text))
-            self.touched.add(one.chat)
-        del self.waiting[queued]
-
     # Deletion.
 
     def drop(self, chats: set[int]) -> None:
@@ -404,8 +274,6 @@ class StoreMachine(Machine):
             del self.chats[id]
         for id in [id for id, said in self.said.items() if said.chat in chats]:
             del self.said[id]
-        for id in [id for id, one in self.waiting.items() if one.chat in chats]:
-            del self.waiting[id]
         self.gone |= chats
         self.touched -= chats
 
@@ -420,22 +288,8 @@ class StoreMachine(Machine):
     @rule(pick=pick)
     def restore(self, pick: int) -> None:
         chat = one_of([id for id, one in self.chats.items() if one.hidden], pick)
-        if self.chats[chat].project in self.hidden_projects:
-            return  # with its project
         self.store.chats.restore(self.owner(chat), chat)
         self.chats[chat].hidden = False
-
-    @precondition(lambda self: self.hidden_projects)
-    @rule(pick=pick)
-    def delete_project(self, pick: int) -> None:
-        project = one_of(self.hidden_projects, pick)
-        _, _, inside = self.hidden_projects.pop(project)
-        self.store.chats.delete_hidden(inside, project)
-        self.drop({id for id in inside if id in self.chats})
-        for chat in self.chats.values():
-            if chat.project == project:
-                chat.project = None
-        self.no_word_of_what_is_gone()
 
     @rule(pick=pick, every=st.booleans())
     def delete(self, pick: int, every: bool) -> None:
@@ -443,7 +297,6 @@ class StoreMachine(Machine):
         if every:
             self.store.chats.delete_hidden()
             self.drop(set(hidden) | {id for id, one in self.chats.items() if one.incognito})
-            self.hidden_projects.clear()
         elif hidden:
             chat = one_of(hidden, pick)
             self.store.chats.delete_hidden([chat])
@@ -473,8 +326,6 @@ class StoreMachine(Machine):
         for attempt in (
             lambda: messages.path(user, chat),
             lambda: messages.add(user, chat, never),
-            lambda: messages.enqueue(user, chat, never, at_end=True),
-            lambda: chats.rename(user, chat, "never"),
             lambda: chats.hide(user, chat),
         ):
             with pytest.raises(NotFound):
@@ -491,26 +342,12 @@ class StoreMachine(Machine):
         self.writing.clear()
         self.store = Store.open(self.folder / "chats.db")
         self.drop({id for id, one in self.chats.items() if not one.listed})
-        self.hidden_projects.clear()
         self.no_word_of_what_is_gone()
-        by_chat: dict[int, list[Waiting]] = {}
-        for _, one in sorted(self.waiting.items()):
-            by_chat.setdefault(one.chat, []).append(one)
-        for chat, (first, *more) in sorted(by_chat.items()):
-            below = self.chats[chat].leaf if first.at_end else first.parent
-            path = self.store.messages.path(self.chats[chat].user, chat)
-            (id,) = {said.id for said in path} - self.said.keys()
-            text = "\n\n".join(one.text for one in (first, *more))
-            self.said[id] = Said(chat, below, "user", text)
-            self.chats[chat].leaf, self.chats[chat].changed = id, next(self.numbers)
-            self.chats[chat].title = self.chats[chat].title or title_of(text)
-        self.waiting.clear()
         self.touched |= self.chats.keys()
 
     def no_word_of_what_is_gone(self) -> None:
-        """In any byte of any file. What waits was not deleted."""
-        texts = [one.text for one in (*self.said.values(), *self.waiting.values())]
-        texts += [chat.title for chat in self.chats.values()]
+        """In any byte of any file."""
+        texts = [*(said.text for said in self.said.values()), *(chat.title for chat in self.chats.values())]
         there = {word for text in texts for word in WORD.findall(text.encode())}
         assert set(WORD.findall(on_disk(self.folder / "chats.db"))) <= there
 
@@ -521,19 +358,9 @@ class StoreMachine(Machine):
         store = self.store
         for user in self.users:
             own = {id: chat for id, chat in self.chats.items() if chat.user == user and chat.listed}
-            for archived in (False, True):
-                order = sorted(
-                    (id for id, chat in own.items() if chat.archived == archived),
-                    key=lambda id: (own[id].pinned, own[id].changed, id),
-                    reverse=True,
-                )
-                found = store.chats.find(user, archived=archived)
-                assert [one.id for one in found] == order
-                for one in found:
-                    chat = own[one.id]
-                    assert (one.title, one.project_id, one.pinned) == (chat.title, chat.project, chat.pinned)
-            projects = {one.id: one.name for one in store.projects.all(user)}
-            assert projects == {id: name for id, (whose, name) in self.projects.items() if whose == user}
+            order = sorted(own, key=lambda id: (own[id].changed, id), reverse=True)
+            found = store.chats.find(user)
+            assert [(one.id, one.title) for one in found] == [(id, own[id].title) for id in order]
             drafting = {
                 (one.id, tuple(np.frombuffer(one.tokens, TOKEN).tolist()))
                 for one in store.history.texts(user, KEY, "written", Mark())[0]
