@@ -32,31 +32,6 @@ def flags(url: str, tmp_path: Path, **more: Any) -> ChatFlags:
     return ChatFlags(url=url, db=tmp_path / "chats.db", **more)
 
 
-@pytest.mark.parametrize("ending", ["", "/v1/"])
-def test_a_server_answers_and_the_chat_stands_in_the_store(
-    url: str, script: Script, ending: str, tmp_path: Path
-) -> None:
-    with open_chat(flags(url + ending, tmp_path, model="other")) as server:
-        assert server.place == f" at {url}"
-        assert ask(server, "one").text == "Hello there."
-        ask(server, "two")
-        store, user = server.store, server.user
-        path = store.messages.path(user, server.number)
-        assert [message.text for message in path] == ["one", "Hello there.", "two", "Hello there."]
-        assert [message.model for message in path] == ["", "other", "", "other"]
-        first = server.number
-        server.number = None
-        ask(server, "three")
-        third = server.number
-        assert third != first
-        server.number = None
-        server.take_up_last()
-        assert server.number == third
-    said = [[(one["role"], one["content"]) for one in asked["messages"]] for asked in script.asked]
-    assert said[1] == [("user", "one"), ("assistant", "Hello there."), ("user", "two")]
-    assert said[2] == [("user", "three")]
-
-
 def test_a_model_of_any_name_that_is_loaded_there_comes_first(
     url: str, script: Script, tmp_path: Path
 ) -> None:

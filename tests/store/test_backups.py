@@ -83,22 +83,6 @@ def test_what_is_hidden_incognito_or_a_guest_s_is_in_no_backup(store: Store, tmp
     assert store.guests._guests
 
 
-def test_before_the_schema_changes_a_copy_is_made(path: Path) -> None:
-    with closing(Database(path)) as db:
-        migrations.apply(db, stop_before="m0034_told")
-        db.execute("INSERT INTO users (name, created_at) VALUES ('ann', 0)")
-        db.conn.commit()
-    Store.open(path).close()
-    (copy,) = backups_of(path)
-    assert copy.name == f"history-00001-{time.strftime('%Y-%m-%d')}-before-m0034_told.db"
-    with closing(sqlite3.connect(copy)) as db:
-        assert db.execute("SELECT name FROM users").fetchall() == [("ann",)]
-        (last,) = db.execute("SELECT max(name) FROM _sqlite_migrations").fetchone()
-        assert last == "m0033_tools"
-    Store.open(path).close()
-    assert backups_of(path) == [copy]
-
-
 def test_forgetting_reaches_the_backups_too(store: Store) -> None:
     found, other = fill(store, "ann", "xylophonist"), fill(store, "ben", "glockenspielist")
     copy = store.backups.make()

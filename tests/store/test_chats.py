@@ -185,26 +185,6 @@ def test_the_path_is_copied_with_all_that_is_known_of_its_replies(store: Store, 
     assert len(store.messages.path(user, conversation)) == 6  # the old one is as it was
 
 
-def test_a_copy_counts_only_once_its_original_is_gone(store: Store, user: int) -> None:
-    conversation = store.chats.create(user)
-    original = answered(store, user, conversation, None, "one")
-    forks = [store.chats.fork(user, original)]
-    forks.append(store.chats.fork(user, store.messages.path(user, forks[0])[-1].id))  # a copy of a copy
-    copies = [store.messages.path(user, fork)[-1].id for fork in forks]
-    for _ in range(2):
-        assert drafting(store, user) == [original]
-        assert last_replies(store, user, "k", 9) == [original]
-        assert store.history.without_tokens(user, "k", 0, None, 9) == [(original - 1, "one?")]
-        store.chats.hide(user, conversation)
-        assert drafting(store, user) == []  # it may come back
-        store.chats.restore(user, conversation)
-    delete_for_good(store, user, conversation)
-    assert drafting(store, user) == copies[:1]  # not one less, not one more
-    delete_for_good(store, user, forks[0])
-    assert drafting(store, user) == copies[1:]
-    assert store.replies.tokens(user, copies[1]) == [1, 2, 3]
-
-
 def chat(store: Store, user: int, word: str, incognito: bool = False) -> tuple[int, int, int]:
     """A conversation about `word`; its id, and those of its question and its reply."""
     conversation = (
@@ -271,19 +251,6 @@ def test_what_is_hidden_counts_as_missing_everywhere(store: Store, user: int, pa
     with pytest.raises(NotFound):
         store.chats.restore(user, gone)
     assert (b"malt" in on_disk(path), b"hops" in on_disk(path)) == (False, True)
-
-
-def test_the_next_start_deletes_what_a_process_left_that_died(store: Store, user: int, path: Path) -> None:
-    mine, theirs = chat(store, user, "hops")[0], chat(store, user, "malt")[0]
-    for conversation in (mine, theirs):
-        store.chats.hide(user, conversation)
-    with store.connection.write() as db:  # no process began at that time
-        db.execute("UPDATE conversations SET hider_started = 5 WHERE id = ?", [theirs])
-    with Store.open(path) as again, again.connection.read() as db:
-        assert db.table("conversations").count == 1
-    store.chats.restore(user, mine)  # another process that starts leaves alone what can be undone here
-    with pytest.raises(NotFound):
-        store.chats.restore(user, theirs)
 
 
 def test_incognito_ones_stand_nowhere_and_go_to_the_byte(store: Store, user: int, path: Path) -> None:

@@ -429,32 +429,6 @@ def test_each_is_a_sentence_that_says_what_to_do(
     assert [word for word in WORDS if word in said] == []
 
 
-def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> None:
-    """As it is found when it is opened, and when it breaks while it is open."""
-    path = tmp_path / "chat.db"
-    with Store.open(path) as store:
-        user = store.users.ensure("me")
-        for number in range(200):
-            store.messages.add(user, store.chats.create(user), NewMessage(None, f"number {number} " * 20))
-        store.connection.backup(tmp_path / "whole.db")
-    whole = (tmp_path / "whole.db").read_bytes()
-    seen = set()
-    for page in range(1, len(whole) // 4096, 7):
-        broken = bytearray(whole)
-        broken[page * 4096 : page * 4096 + 400] = b"\x07" * 400
-        file = tmp_path / f"{page}.db"
-        file.write_bytes(broken)
-        try:
-            with Store.open(file) as store:
-                store.connection.backup(tmp_path / f"{page}.copy")
-        except StoreError as error:
-            said = logs.error_message(error)
-            seen.add(type(error))
-            assert [word for word in WORDS if word in said] == [], said
-            assert "restore a backup" in said
-    assert seen == {DatabaseCorrupt}
-
-
 @pytest.mark.parametrize(
     "act",
     [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import NotFound, Store, StoreError
+from hierchat.store import NotFound, Store
 from hierchat.store.records import TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.stores import replied
@@ -58,30 +58,6 @@ def test_no_row_is_left(store: Store, user: int, path: Path, hindrance: str) -> 
         delete_for_good(store, user, conversation)
     if hindrance == "none":
         assert store.chats.create(user) > conversation  # its id is never used again
-
-
-def test_a_forgotten_user_leaves_nothing(store: Store, user: int, path: Path) -> None:
-    bob = store.users.ensure("bobtheuser")
-    words = {
-        owner: [f"{mark}{number:06d}" for number in range(1_000)]
-        for owner, mark in ((user, "mine"), (bob, "his"))
-    }
-    for owner, spoken in words.items():
-        for place in range(0, len(spoken), 100):
-            write(store, owner, store.chats.create(owner, spoken[place]), spoken[place : place + 100])
-        store.learned.keep(owner, "k", "acceptance", f"learned of {owner}".encode())
-    assert store.users.counts(bob) == (10, 20)
-    assert store.users.forget(bob)
-    data = on_disk(path)
-    assert [word for word in words[bob] if word.encode() in data or word[::-1].encode() in data] == []
-    assert b"bobtheuser" not in data
-    assert f"learned of {bob}".encode() not in data
-    assert store.users.counts(bob) == (0, 0)
-    assert store.users.deletions(bob) == -1
-    assert store.users.counts(user) == (10, 20)
-    with pytest.raises(StoreError, match="All chats of this user were deleted"):
-        store.chats.create(bob)
-    assert store.users.ensure("bobtheuser") > bob
 
 
 def test_forgetting_beside_a_reader_says_that_bytes_may_be_left(store: Store, user: int, path: Path) -> None:

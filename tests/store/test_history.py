@@ -1,8 +1,6 @@
 """What drafts are made from: stored orders of suffixes and learned values, under damage and deletion."""
 
-import random
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -34,30 +32,6 @@ def test_what_was_learned_before_a_deletion_is_not_kept(store: Store, user: int)
     assert store.users.deletions(user) == before + 2
     assert not store.learned.keep(999, "k", "a", b"value")  # of nobody
     assert store.users.deletions(999) == -1
-
-
-def test_a_deleted_conversation_leaves_the_files(store: Store, user: int, path: Path) -> None:
-    rng = random.Random(0)
-    conversations = [store.chats.create(user) for _ in range(8)]
-    written: dict[int, list[int]] = {}
-    owner = {}
-    for _ in range(30):
-        conversation = rng.choice(conversations)
-        tokens = [rng.randrange(2**30) for _ in range(rng.choice([5, 50, 300]))]
-        id = reply(store, user, conversation, tokens)
-        written[id], owner[id] = tokens, conversation
-    asked = {}
-    for conversation in conversations:
-        id = store.messages.add(user, conversation, NewMessage(None, "x"))
-        asked[id], owner[id] = [rng.randrange(2**30) for _ in range(40)], conversation
-    store.history.keep_tokens(KEY, asked.items())
-    gone = conversations[:5]
-    for conversation in gone:
-        delete_for_good(store, user, conversation)
-    data = on_disk(path)
-    for id, tokens in (written | asked).items():
-        pairs = [np.array(pair, TOKEN).tobytes() for pair in pairwise(tokens)]
-        assert [pair in data for pair in pairs] == [owner[id] not in gone] * len(pairs)
 
 
 def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from hierchat.store import NotFound, Store, StoreError
 from hierchat.store.records import ChatSettings, NewMessage, Project
-from tests.testing.deleting import on_disk
 from tests.testing.stores import project
 
 
@@ -61,16 +60,6 @@ def test_chats_move_in_and_out(store: Store, user: int) -> None:
         store.chats.create(user, "", garden + 1)
     with pytest.raises(NotFound, match="deleted for good"):
         store.chats.restore_project(user, garden + 1, [])
-
-
-def test_nothing_of_a_deleted_project_is_left_in_the_file(store: Store, user: int, path: Path) -> None:
-    garden = store.projects.save(user, Project(0, "Garden zinnia", "Think of zinnias."))
-    chat = store.chats.create(user, "A zinnia", garden)
-    store.messages.add(user, chat, NewMessage(None, "Where does the zinnia grow?"))
-    store.chats.create(user, "An oak")
-    store.chats.delete_hidden(store.chats.hide_project(user, garden), garden)
-    assert b"zinnia" not in on_disk(path)
-    assert [chat.title for chat in store.chats.find(user)] == ["An oak"]
 
 
 def test_notes_are_kept(store: Store, user: int) -> None:
