@@ -20,7 +20,6 @@ from pydantic import BaseModel, ValidationError
 
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models import cache
-from hierchat.models.cache import gigabytes
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import Progress, Report
 from hierchat.texts.text_files import CorpusError, TextReader
@@ -171,9 +170,8 @@ def read(folder: Path) -> Statistics:
 
 BATCH = 1 << 20
 """Characters that are tokenised at once, at least."""
-_DISK, _MEMORY = 8, 16
-"""Bytes that a token takes, at the end on disk and on the way there in memory."""
-_SPARE = 64 * 2**20
+_MEMORY = 16
+"""Bytes of memory that a token takes while its corpus is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +200,7 @@ def build(target: Path, recipe: Recipe, report: Report) -> Statistics:
                 tokens.extend(ids)
                 tokens.append(BREAK)
                 texts += 1
-        _require_room(len(tokens), target)
+        _require_room(len(tokens))
         report(Progress("reading", reader.done, reader.total, name))
     if not texts:
         if not reader.files and not reader.passed_over:
@@ -241,14 +239,9 @@ def _batches(reader: TextReader) -> Iterator[list[tuple[str, str]]]:
         yield batch
 
 
-def _require_room(tokens: int, target: Path) -> None:
+def _require_room(tokens: int) -> None:
     if tokens >= np.iinfo(np.int32).max:
         raise CorpusError("That is more than 2 billion tokens: add it in parts.")
-    free = shutil.disk_usage(next(folder for folder in target.parents if folder.exists())).free
-    if _DISK * tokens + _SPARE > free:
-        raise CorpusError(
-            f"The disk that holds {target.parent} has only {gigabytes(free)} free. Free some space, or add less."
-        )
     # Of which the tokens so far are taken already
     if (_MEMORY - 4) * tokens > psutil.virtual_memory().available:
         raise CorpusError(
