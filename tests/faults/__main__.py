@@ -296,36 +296,6 @@ def replayed(
     return durable
 
 
-def table(counts: dict[str, Count]) -> str:
-    names = (
-        "rounds",
-        "kills",
-        "cuts",
-        "faults",
-        "told",
-        "refused",
-        "cut replies",
-        "lost s",
-        "start s",
-        "problems",
-    )
-    lines: list[tuple[Any, ...]] = [("", *names), ("---", *["---:"] * len(names))]
-    for kind, count in counts.items():
-        told = sum(value for name, value in count.told.items() if name not in ("cut", "erased"))
-        happened = (
-            count.rounds,
-            count.kills,
-            count.cuts,
-            count.faults,
-            told,
-            count.refused,
-            count.told["cut"],
-        )
-        seconds = (f"{count.lost_seconds:.2f}", f"{count.start_seconds:.2f}")
-        lines.append((kind, *happened, *seconds, len(count.problems)))
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
 def shim(folder: Path) -> Path:
     """Compile what stands between SQLite and the disk."""
     library = folder / "shim.so"
@@ -366,7 +336,8 @@ def main() -> int:
             counts = {kind: vars(count) for kind, count in campaign.counts.items()}
             said = {"seed": args.seed, "seconds": round(time.monotonic() - began), "counts": counts}
             args.json.write_text(json.dumps(said, indent=1))
-    print(table(campaign.counts))
+    for kind, count in campaign.counts.items():
+        print(kind, json.dumps(vars(count) | {"problems": len(count.problems)}))
     problems = [f"{kind}: {said}" for kind, count in campaign.counts.items() for said in count.problems]
     print("\n".join(problems[:40]))
     return bool(problems)
