@@ -15,8 +15,8 @@ from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
 from hierchat.cli.terminal import KEY_VARIABLE, ChatFlags, TerminalChat, open_chat
 from hierchat.runtime.model_slot import ModelSlot
-from hierchat.store import LOCAL_USER, Store
-from hierchat.store.records import ChatSettings, Project
+from hierchat.store import Store
+from hierchat.store.records import Project
 from tests.testing.deleting import delete_for_good
 from tests.testing.openai_server import Script, serving
 from tests.testing.tiny_chat import catalogue, load
@@ -88,25 +88,6 @@ def test_a_chat_of_a_project_begins_as_the_project_does(begin: Begin, store: Sto
     assert store.chats.get(user, talk.number).project_id == project.id
 
 
-def test_a_chat_is_stored_as_the_page_stores_it_and_goes_on(begin: Begin, store: Store, user: int) -> None:
-    talk = begin()
-    talk.system_prompt = "Be brief."
-    talk.sampling["temperature"] = 1.0
-    first, second = ask(talk, "hello"), ask(talk, "again")
-    path = store.messages.path(user, talk.number)
-    assert [message.text for message in path] == ["hello", first.text, "again", second.text]
-    assert path[-1].model == "tiny"
-    turn = store.replies.turn(user, path[-1].id)
-    assert turn.figures
-    assert turn.reply_tokens == second.figures.tokens
-    assert store.users.ids() == {LOCAL_USER: user}
-    assert first.figures.seed != second.figures.seed
-    after = begin(number=talk.number)
-    assert after.settings.system_prompt == "Be brief."
-    after.sampling["seed"] = 4
-    assert ask(after, "more").figures.seed == 4
-
-
 def test_nothing_stays_of_what_was_not_asked(begin: Begin, store: Store, user: int) -> None:
     talk, stop = begin(), threading.Event()
     stop.set()
@@ -126,19 +107,6 @@ def test_a_deleted_chat_does_not_come_back(begin: Begin, store: Store, user: int
     assert store.chats.find(user) == []
     ask(talk, "three")
     assert store.messages.path(user, talk.number)[0].text == "three"
-
-
-def test_a_new_chat_begins_with_the_default_preset(begin: Begin, store: Store, user: int) -> None:
-    talk = begin()
-    preset = store.presets.create(user, "brief", ChatSettings("Be brief.", {"temperature": 0.3}))
-    store.presets.set_default(user, preset)
-    ask(talk, "two")
-    settings = store.chats.settings(user, talk.number)
-    assert (settings.system_prompt, settings.sampling["temperature"]) == ("Be brief.", 0.3)
-    talk.system_prompt = "Be kind."
-    ask(talk, "three")
-    settings = store.chats.settings(user, talk.number)
-    assert settings.system_prompt == "Be kind."
 
 
 def test_without_history_nothing_is_kept_and_no_other_chat_drafts(

@@ -70,7 +70,6 @@ class StoreMachine(Machine):
         self.chats: dict[int, Chat] = {}
         self.said: dict[int, Said] = {}
         self.writing: set[int] = set()
-        self.gone: set[int] = set()
         self.numbers = count(1)
         self.touched: set[int] = set()
 
@@ -274,7 +273,6 @@ class StoreMachine(Machine):
             del self.chats[id]
         for id in [id for id, said in self.said.items() if said.chat in chats]:
             del self.said[id]
-        self.gone |= chats
         self.touched -= chats
 
     @has_chat
@@ -302,34 +300,6 @@ class StoreMachine(Machine):
             self.store.chats.delete_hidden([chat])
             self.drop({chat})
         self.no_word_of_what_is_gone()
-
-    @precondition(lambda self: self.gone or any(chat.hidden for chat in self.chats.values()))
-    @rule(pick=pick)
-    def what_is_gone_is_not_there(self, pick: int) -> None:
-        chat = one_of([*self.gone, *(id for id, one in self.chats.items() if one.hidden)], pick)
-        self.refused(one_of(sorted(self.users), pick), chat)
-
-    @has_message
-    @rule(pick=pick)
-    def another_user_sees_nothing(self, pick: int) -> None:
-        message = one_of(self.messages(), pick)
-        chat = self.said[message].chat
-        for user in self.users - {self.chats[chat].user}:
-            self.refused(user, chat)
-            messages, chats, replies = self.store.messages, self.store.chats, self.store.replies
-            for attempt in (messages.get, messages.select_branch, chats.fork, replies.resume):
-                with pytest.raises(NotFound):
-                    attempt(user, message)
-
-    def refused(self, user: int, chat: int) -> None:
-        messages, chats, never = self.store.messages, self.store.chats, NewMessage(None, "never")
-        for attempt in (
-            lambda: messages.path(user, chat),
-            lambda: messages.add(user, chat, never),
-            lambda: chats.hide(user, chat),
-        ):
-            with pytest.raises(NotFound):
-                attempt()
 
     # The file.
 

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -135,25 +134,6 @@ def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: P
     running = reply(store, user)
     with Store.open(path) as other, pytest.raises(NotFound):
         other.replies.append(running, "mine now", [1], ["target"])
-
-
-def test_two_threads_write_and_read_at_once(path: Path) -> None:
-    """Each waits until the other has written, for as long as in the program."""
-    with new_store(path) as store:
-        user = store.users.ensure("ann")
-
-        def write(number: int) -> None:
-            message = reply(store, user)
-            for count in range(1, 26):
-                store.replies.append(message, f"{number} " * count, [number], ["target"])
-                assert len(store.replies.tokens(user, message)) == count
-                store.chats.find(user, "q")
-            store.replies.finish(message, str(number), "complete", FIGURES)
-
-        with ThreadPoolExecutor(2) as threads:
-            assert list(threads.map(write, (1, 2))) == [None, None]
-        log = [store.replies.tokens(user, message) for message in last_replies(store, user, "k1", 9)]
-        assert sorted(log) == [[1] * 25, [2] * 25]
 
 
 def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
