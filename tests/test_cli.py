@@ -29,12 +29,6 @@ def test_a_call_without_a_command_serves(arguments: list[str], monkeypatch: pyte
     assert set(verbose) == {"--verbose" in arguments}
 
 
-@pytest.mark.parametrize("port", ["99999", "abc", "-1", "0", "", "7860.0"])
-def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"--port={port}"]) == 2
-    assert "Invalid value for '--port'" in capsys.readouterr().err
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     """What a command says that cannot do what it was asked for."""
     assert main([str(argument) for argument in arguments]) in (1, 2)

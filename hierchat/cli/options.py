@@ -108,9 +108,7 @@ def temperature(text: str) -> Any:
     return value
 
 
-seed = click.IntRange(0, 2**63 - 1)
 max_tokens = click.IntRange(1, MOST_TOKENS)
-port = click.IntRange(1, 65535)
 positive = click.IntRange(1)
 
 

@@ -42,7 +42,7 @@ class PageFlags:
 @options.model_option
 @options.backend_option
 @click.option("--host", default="127.0.0.1", help="address to listen on; all but loopback need a login")
-@click.option("--port", type=options.port, default=7860, metavar="PORT", help="(7860)")
+@click.option("--port", type=click.IntRange(1, 65535), default=7860, metavar="PORT", help="(7860)")
 @click.option("--share", is_flag=True, help="a public link, relayed through a third party")
 @click.option(
     "--public-url",

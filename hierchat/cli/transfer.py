@@ -39,8 +39,6 @@ def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> i
             bar.update(bar.task_ids[0], completed=importing.done)
     for reason in importing.reasons:
         print(_("not imported: {why}").format(why=error_words(reason)), file=sys.stderr)
-    if importing.bad > len(importing.reasons):
-        print(_("and {n:,} more").format(n=importing.bad - len(importing.reasons)), file=sys.stderr)
     came, added = importing.outcomes, {"messages": importing.messages, "characters": importing.characters}
     told = _(
         "{new} new, {grown:,} grown, {same:,} here before: {messages:,} messages, {characters:,} characters added."

@@ -187,10 +187,8 @@ def examine(path: Path) -> Health:
             return Health("well", size, steps[-1] if steps else "none", chats)
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorname", type(error).__name__)
-        broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
-            sqlite3.SQLITE_CORRUPT,
-            sqlite3.SQLITE_NOTADB,
-        )
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        broken = kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         return Health("damaged" if broken else "unreadable", path.stat().st_size, detail=code)
     except OSError as error:
         return Health("unreadable", detail=error.strerror or type(error).__name__)

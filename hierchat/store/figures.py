@@ -39,8 +39,6 @@ MEASURED = f"""
 """
 """A row for each measured reply. What a model repeats for ever drafts itself, and says nothing about other replies."""
 
-Row = dict[str, Any]
-
 LAST = 20
 """Replies of a model that count: what it learned, and the machine, may have changed since earlier ones."""
 _REPLIES_OF_MODEL = f"""
@@ -87,7 +85,7 @@ class ReplyFigures(Repository):
         return {name for (name,) in self._rows("SELECT DISTINCT model FROM turns", [])}
 
 
-def _summed(replies: Sequence[Row]) -> DraftingFigures:
+def _summed(replies: Sequence[dict[str, Any]]) -> DraftingFigures:
     proposed, accepted = Counter[str](), Counter[str]()
     for reply in replies:
         for name, count in json.loads(reply["sources"]).items():

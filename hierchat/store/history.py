@@ -4,6 +4,7 @@ learned, and what the model has read."""
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
@@ -237,7 +238,7 @@ class PrefixFolders:
         """Delete the folders of all chats whose text may not be kept. Raises nothing."""
         if not self.path.is_dir():
             return
-        try:
+        with suppress(OSError, StoreError):  # the next sweep finds what is left
             with self._connection.read() as db:
                 kept = {(str(user), str(chat)) for user, chat in db.execute(_KEPT)}
             users = {user for user, _ in kept}
@@ -248,8 +249,6 @@ class PrefixFolders:
                 for chat in folder.iterdir():
                     if (folder.name, chat.name) not in kept:
                         shutil.rmtree(chat, ignore_errors=True)
-        except (OSError, StoreError):  # the next sweep finds them
-            return
 
     def drop(self, user_id: int) -> None:
         shutil.rmtree(self.path / str(user_id), ignore_errors=True)

@@ -46,9 +46,3 @@ def test_keys_are_added_listed_and_removed(run: Run, store: Store) -> None:
     assert store.users.ids() == {}
     code, _, said = run("keys", "remove", "editor")
     assert (code, "There is no key called 'editor'" in said) == (1, True)
-
-
-@pytest.mark.parametrize("limit", ["0", "-3", "many", "1.5"])
-def test_a_limit_is_a_number(run: Run, limit: str) -> None:
-    code, _, error = run("keys", "add", "editor", f"--at-once={limit}")
-    assert (code, "Invalid value for '--at-once'" in error) == (2, True)

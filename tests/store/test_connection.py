@@ -394,8 +394,6 @@ def test_closed_while_other_threads_write(tmp_path: Path) -> None:
 
 
 WORDS = ("btreeInitPage", "malformed", "disk I/O", "not a database", "SQLITE", "sqlite", "error code", "***")
-
-
 """SQLite's own."""
 
 

@@ -1,4 +1,4 @@
-"""Read Open WebUI's export: `chat.history.messages`, trees by `parentId`, or older forms; without calls of tools."""
+"""Read Open WebUI's export: the `history` of a `chat`, trees by `parentId`, or older forms; without calls of tools."""
 
 import re
 from dataclasses import replace
