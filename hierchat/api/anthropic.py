@@ -11,11 +11,9 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Deltas, whole
-from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
-from hierchat.api.fields import Schema, Strict
+from hierchat.api.chat_completions import ChatRequest, Deltas, function_tool, reply_request, whole
 from hierchat.api.keys import ApiError, as_api_error
-from hierchat.api.requests import RunningReply, Serving, event_stream, fields
+from hierchat.api.requests import RunningReply, Schema, Serving, Strict, event_stream, fields
 
 _KINDS = {
     401: "authentication_error",

@@ -1,18 +1,248 @@
-"""Serve /v1/chat/completions, and split replies into deltas, on which /v1/messages rests."""
+"""Serve /v1/chat/completions: the request, and the deltas of its reply, on both of which /v1/messages rests."""
 
+import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
+from llguidance import LLMatcher
+from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api import requests
-from hierchat.api.chat_request import ChatRequest, reply_request
+from hierchat.api.keys import ApiError
+from hierchat.api.requests import Schema, Strict
 from hierchat.chat.frames import Frame
-from hierchat.chat.tool_calls import CallReader, HoldBack
-from hierchat.reasoning import CLOSES, OPENS, split_reasoning
+from hierchat.chat.service import ChatService
+from hierchat.chat.tool_calls import CLOSES as CALL_CLOSES
+from hierchat.chat.tool_calls import WHITESPACE, CallReader, HoldBack, forced
+from hierchat.config import GenerationSettings, Reasoning
+from hierchat.reasoning import CLOSES, OPENS, join_reasoning, split_reasoning
+from hierchat.runtime.prompt import Prompt
+from hierchat.runtime.prompt import PromptMessage as Message
+from hierchat.runtime.served_model import ServedModel
+
+_EFFORTS: dict[str, Reasoning] = {
+    "none": "off",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+}
+
+
+class TextPart(Strict):
+    type: Literal["text"]
+    text: str
+
+
+Content = str | list[TextPart]
+
+
+class PlainMessage(Strict):
+    role: Literal["system", "developer", "user"]
+    content: Content
+
+
+class CalledFunction(Strict):
+    name: str
+    arguments: str
+
+
+class RequestToolCall(Strict):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class AssistantMessage(Strict):
+    role: Literal["assistant"]
+    content: Content = ""
+    tool_calls: list[RequestToolCall] = Field(default_factory=list)
+    reasoning_content: str = ""
+    # A reply that a client sends back as it came
+    annotations: list[Any] = Field(default_factory=list, max_length=0)
+
+
+class ToolMessage(Strict):
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str
+    name: str = ""
+
+
+RequestMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class RequestFunction(Strict):
+    name: str = Field(min_length=1, max_length=64)
+    description: str = ""
+    parameters: Schema = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: Literal[False] = False
+
+
+class RequestTool(Strict):
+    type: Literal["function"]
+    function: RequestFunction
+
+
+class NamedFunction(Strict):
+    name: str
+
+
+class NamedTool(Strict):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(Strict):
+    name: str = ""
+    description: str = ""
+    schema_: Schema = Field(alias="schema")
+    strict: bool = True
+
+
+class ResponseFormat(Strict):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> Self:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema stands with the type 'json_schema', and with no other")
+        return self
+
+    @property
+    def grammar(self) -> str:
+        """Return the grammar that the reply has to follow; empty if any text will do."""
+        if self.type == "text":
+            return ""
+        schema = self.json_schema.schema_ if self.json_schema else {"type": "object"}
+        return str(LLMatcher.grammar_from_json_schema(json.dumps(schema), {"whitespace_pattern": WHITESPACE}))
+
+
+class TemplateArguments(Strict):
+    """Fields of `chat_template_kwargs` that switch thinking on or off, as vLLM and llama.cpp name them."""
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+    reasoning_effort: Literal["none", "low", "medium", "high"] | None = None
+
+
+class ChatRequest(requests.Sampled):
+    """Body of a request to /v1/chat/completions."""
+
+    messages: list[RequestMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: Literal[False] = False
+    top_logprobs: int = Field(0, ge=0, le=0)
+    response_format: ResponseFormat = ResponseFormat()
+    tools: list[RequestTool] = Field(default_factory=list)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] = Field(default_factory=list)
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    chat_template_kwargs: TemplateArguments = TemplateArguments()
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.must_call and self.response_format.type != "text":
+            raise ValueError("response_format and a tool_choice that asks for a call exclude each other")
+        if self.must_call and not self.callable_tools:
+            raise ValueError("tool_choice asks for a tool that is not among tools")
+        return self
+
+    @property
+    def most_tokens(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Return the stop strings, with the end of a tool call if only one call may be made."""
+        alone = self.parallel_tool_calls is False and self.callable_tools
+        return (*super().stops, CALL_CLOSES) if alone else super().stops
+
+    @property
+    def must_call(self) -> bool:
+        return self.tool_choice not in ("none", "auto")
+
+    @property
+    def callable_tools(self) -> list[dict[str, Any]]:
+        if self.tool_choice == "none":
+            return []
+        named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
+        chosen = [tool for tool in self.tools if named in (None, tool.function.name)]
+        return [tool.model_dump(exclude={"function": {"strict"}}) for tool in chosen]
+
+    @property
+    def reasoning(self) -> Reasoning:
+        """Return how much the model shall think; empty if the request leaves it open."""
+        arguments = self.chat_template_kwargs
+        switch = arguments.thinking if arguments.enable_thinking is None else arguments.enable_thinking
+        if switch is not None:
+            return "on" if switch else "off"
+        return _EFFORTS.get(self.reasoning_effort or arguments.reasoning_effort or "", "")
+
+    def grammar(self, served: ServedModel) -> str:
+        """Return the grammar that a reply of this model has to follow; empty if any text will do."""
+        if not self.must_call:
+            return self.response_format.grammar
+        mark = served.local.grammars.mark if served.is_local and served.local.grammars else json.dumps
+        # Small models that may call again do so for ever: several only where they are params for.
+        several = self.parallel_tool_calls is True and self.tool_choice == "required"
+        return forced(self.callable_tools, mark, several=several)
+
+
+def reply_request(params: ChatRequest, service: ChatService) -> requests.ReplyRequest:
+    """Build the ReplyRequest of a chat completion: its prompt, its settings and the question to keep."""
+    messages = [_prompt_message(message) for message in params.messages]
+    tools = params.callable_tools
+
+    def prompt(served: ServedModel) -> Prompt:
+        if not served.prompts.takes_tools and (tools or any(message.calls for message in messages)):
+            why = "was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are."
+            raise ApiError(400, f"{served.name} {why}", "tools")
+        reasoning = params.reasoning or service.sampling_of(served.name).reasoning
+        # A form is that of the whole reply: there is no place in it for a thought.
+        reasoning = "off" if params.grammar(served) else reasoning
+        return served.prompts.whole(messages, served.end_ids, tools, reasoning)
+
+    def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
+        usual = service.sampling_of(served.name)
+        room = served.prompts.context_length - len(prompt.ids)
+        chosen = params.settings(usual, room, params.grammar(served))
+        return chosen.model_copy(update={"reasoning": params.reasoning or usual.reasoning})
+
+    asked = [message.text for message in messages if message.role == "user"] or [messages[-1].text]
+    return requests.ReplyRequest(params.model, prompt, settings, asked[-1])
+
+
+def function_tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def _prompt_message(message: PlainMessage | AssistantMessage | ToolMessage) -> Message:
+    content = message.content
+    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+    role = "system" if message.role == "developer" else message.role
+    if not isinstance(message, AssistantMessage):
+        return Message(role, text)
+    text = join_reasoning(message.reasoning_content, text)
+    return Message(role, text, calls=tuple(_call(call) for call in message.tool_calls))
+
+
+def _call(call: RequestToolCall) -> dict[str, Any]:
+    try:
+        arguments = parse_json(call.function.arguments.encode() or b"{}")
+    except InvalidJson as error:
+        why = f"The arguments of an earlier call cannot be used. {error}"
+        raise ApiError(400, why, "messages") from error
+    return {"name": call.function.name, "arguments": arguments}
 
 
 async def chat(request: Request, serving: requests.Serving) -> Response:

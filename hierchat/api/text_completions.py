@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hierchat.api import requests
-from hierchat.api.fields import Sampled
 from hierchat.api.keys import ApiError
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
@@ -30,7 +29,7 @@ _MIDDLES = (
 PromptIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
-class CompletionRequest(Sampled):
+class CompletionRequest(requests.Sampled):
     """Body of a request to /v1/completions."""
 
     prompt: str | PromptIds

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from hierchat import logs
 from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.anthropic import MessagesRequest
-from hierchat.api.chat_request import ChatRequest
+from hierchat.api.chat_completions import ChatRequest
 from hierchat.api.keys import as_api_error
 from hierchat.api.text_completions import CompletionRequest
 from hierchat.chat.completions import NoModel
