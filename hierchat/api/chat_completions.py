@@ -126,11 +126,9 @@ class ResponseFormat(Strict):
 
 
 class TemplateArguments(Strict):
-    """Fields of `chat_template_kwargs` that switch thinking on or off, as vLLM and llama.cpp name them."""
+    """Field of `chat_template_kwargs` that switches thinking on or off, as vLLM and llama.cpp name it."""
 
     enable_thinking: bool | None = None
-    thinking: bool | None = None
-    reasoning_effort: Literal["none", "low", "medium", "high"] | None = None
 
 
 class ChatRequest(requests.Sampled):
@@ -181,11 +179,9 @@ class ChatRequest(requests.Sampled):
     @property
     def reasoning(self) -> Reasoning:
         """Return how much the model shall think; empty if the request leaves it open."""
-        arguments = self.chat_template_kwargs
-        switch = arguments.thinking if arguments.enable_thinking is None else arguments.enable_thinking
-        if switch is not None:
+        if (switch := self.chat_template_kwargs.enable_thinking) is not None:
             return "on" if switch else "off"
-        return _EFFORTS.get(self.reasoning_effort or arguments.reasoning_effort or "", "")
+        return _EFFORTS.get(self.reasoning_effort or "", "")
 
     def grammar(self, served: ServedModel) -> str:
         """Return the grammar that a reply of this model has to follow; empty if any text will do."""

@@ -248,7 +248,6 @@ def test_thoughts_stand_apart(way: Way, thinking: tuple[Script, Served]) -> None
         ({}, False),
         ({"chat_template_kwargs": {"enable_thinking": False}}, True),
         ({"chat_template_kwargs": {"enable_thinking": True}}, False),
-        ({"chat_template_kwargs": {"reasoning_effort": "none"}}, True),
     ],
 )
 def test_whether_it_thinks(thinking: tuple[Script, Served], asked: Json, off: bool) -> None:
