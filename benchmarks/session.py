@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from hierchat.chat.comparison import CompareFrame, Verdict
+from hierchat.chat.frames import CompareFrame, Verdict
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.checks import runs

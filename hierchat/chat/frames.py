@@ -1,4 +1,4 @@
-"""Define frames: the state of a growing reply, complete enough for a view to show it."""
+"""Define frames: the state of a growing reply, or of a comparison, complete enough for a view to show it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,3 +82,26 @@ class Frame:
     """The stored reply that it goes on below, where that called a tool."""
     name: str = ""
     """What this side of a comparison is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Result of comparing two replies. `sentence` is ready for the page."""
+
+    identical: bool
+    tokens: int
+    """Tokens compared, or the index of the first difference when not identical."""
+    speedup: float | None
+    sentence: str
+    exact: bool | None = None
+    """Whether the target passed its self-test: then drafts cannot change a token. None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareFrame:
+    """Frames of both sides of a comparison; a side that has not started yet is in phase "waiting"."""
+
+    arms: Mapping[Arm, Frame]
+    running: Arm | None
+    verdict: Verdict | None = None
+    """Verdict in the last frame, if no side failed."""

@@ -12,8 +12,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from hierchat import logs
-from hierchat.chat.comparison import CompareFrame
-from hierchat.chat.frames import Frame
+from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.language import here
 from hierchat.store import NotFound, Store, StoreError, title_of
 from hierchat.store.change_events import ChangeEvents

@@ -10,12 +10,11 @@ from functools import lru_cache, partial
 
 from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
-from hierchat.chat.comparing import Comparing
-from hierchat.chat.comparison import USUAL, CompareFrame, Pair
+from hierchat.chat.comparison import USUAL, Comparing, Pair
 from hierchat.chat.completions import Completions
 from hierchat.chat.conversations import Conversations, reply_settings
 from hierchat.chat.deleted_texts import DeletedTexts
-from hierchat.chat.frames import Arm, Figures, Frame
+from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reading_ahead import NextQuestion, ReadingAhead

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from hierchat.chat.comparison import CompareFrame
-from hierchat.chat.frames import Arm, Figures, Frame
+from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.statistics import SourceRun
 from hierchat.chat.tool_calls import before_call

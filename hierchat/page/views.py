@@ -10,8 +10,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.chat_documents import DocumentReading
-from hierchat.chat.comparison import CompareFrame
-from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.frames import Arm, CompareFrame, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.language import _

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.comparison import CompareFrame
-from hierchat.chat.frames import Frame
+from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.reply_stream import ReplyOptions
 from hierchat.chat.service import ChatService
@@ -34,7 +33,7 @@ def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader as quick as the engine, who misses no frame however busy the machine is."""
-    for module in ("completions", "comparing"):
+    for module in ("completions", "comparison"):
         monkeypatch.setattr(f"hierchat.chat.{module}.in_reply_thread", lambda make, stop: make())
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.chat.comparison import CompareFrame, Configuration
-from hierchat.chat.frames import Arm
+from hierchat.chat.comparison import Configuration
+from hierchat.chat.frames import Arm, CompareFrame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.engine.verification import ArrayRows
 from hierchat.models.progress import ModelError
@@ -28,7 +28,7 @@ ORDERS: list[tuple[Arm, Arm]] = [("first", "second"), ("second", "first")]
 @pytest.fixture(params=ORDERS, ids=lambda order: f"{order[0]} first")
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Arm, Arm]:
     reverse = int(request.param[0] == "second")
-    monkeypatch.setattr("hierchat.chat.comparing.secrets.randbelow", lambda below: reverse)
+    monkeypatch.setattr("hierchat.chat.comparison.secrets.randbelow", lambda below: reverse)
     return request.param
 
 
@@ -36,7 +36,7 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
 def test_a_pace_from_one_run_each_on_a_busy_machine_says_so(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, share: float, says: bool
 ) -> None:
-    monkeypatch.setattr("hierchat.chat.comparing.OtherPrograms.share", lambda self: share)
+    monkeypatch.setattr("hierchat.chat.comparison.OtherPrograms.share", lambda self: share)
     last = list(talk.comparing("hello", max_new_tokens=64))[-1]
     doubt = "Other programs used 60 % of the processor meanwhile, and each side ran once: compare again"
     assert (doubt in last.verdict.sentence) is says

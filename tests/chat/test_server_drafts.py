@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.comparing import CannotCompare
-from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Configuration, Pair
+from hierchat.chat.comparison import ARMS, USUAL, CannotCompare, Configuration, Pair
+from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.statistics import server_runs
@@ -203,7 +203,7 @@ def test_sampled_replies_may_have_other_words(talk: Talk, script: Script, drafte
 def test_a_side_that_drafts_and_does_not_stay_is_not_learned(
     talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.chat.comparing.secrets.randbelow", lambda below: 1)
+    monkeypatch.setattr("hierchat.chat.comparison.secrets.randbelow", lambda below: 1)
     last = compared(talk, BOTH)
     first, second = (asked["vllm_xargs"] for asked in script.asked)
     assert first["hierchat_user"] == second["hierchat_user"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hierchat.chat.comparing import CannotCompare
+from hierchat.chat.comparison import CannotCompare
 from hierchat.chat.service import NotBegun
 from hierchat.engine.engine import TARGET
 from hierchat.models.catalogue import OpenAI

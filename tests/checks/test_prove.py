@@ -91,10 +91,10 @@ def test_a_draft_that_is_accepted_though_it_is_wrong(checks: Proofs, monkeypatch
 
 
 def test_a_comparison_with_other_words(checks: Proofs, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hierchat.chat import comparing
+    from hierchat.chat import comparison
 
-    judge = comparing.verdict
-    monkeypatch.setattr(comparing, "verdict", lambda *given: replace(judge(*given), identical=False))
+    judge = comparison.verdict
+    monkeypatch.setattr(comparison, "verdict", lambda *given: replace(judge(*given), identical=False))
     line = checks.speed()
     assert (line.name, line.kept) == (SPEED, False)
 

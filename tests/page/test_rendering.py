@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList, own_sampling, reply_settings
-from hierchat.chat.frames import Figures
+from hierchat.chat.frames import Figures, Verdict
 from hierchat.chat.statistics import SourceRun
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.language import spoken

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from hierchat.chat.chat_documents import ChatDocuments, quotes
-from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Verdict, names
+from hierchat.chat.comparison import ARMS, USUAL, names
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
-from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
