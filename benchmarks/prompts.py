@@ -25,8 +25,8 @@ from benchmarks.peers.arm import PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from benchmarks.session import ready_slot
 from hierchat.chat.in_progress import NewQuestion
-from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
+from hierchat.chat.spare_time import NextQuestion
 from hierchat.checks.runs import RequestError, machine, read_questions, say
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest, Step

@@ -12,8 +12,7 @@ from hierchat import logs
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, CompareFrame, Frame, Verdict
 from hierchat.chat.in_progress import in_reply_thread
-from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
-from hierchat.chat.spare_time import OtherPrograms
+from hierchat.chat.reply_stream import OtherPrograms, ReplyRecorder, ReplyStream
 from hierchat.chat.wording import pace, percent
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.remote.drafted import DraftedEngine

@@ -12,8 +12,8 @@ from typing import Any, Self
 from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
-from hierchat.chat.prefix_keeper import PrefixKeeper
 from hierchat.chat.reply_stream import ReplyOptions, ReplyRecorder, ReplyStream
+from hierchat.chat.spare_time import PrefixKeeper
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.chat.tool_calls import optional
 from hierchat.chat.wording import NO_MODEL

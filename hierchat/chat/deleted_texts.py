@@ -1,15 +1,24 @@
-"""Remove deleted texts from the memory of this process: slots, draft indexes, caches, and memory that was freed."""
+"""Remove deleted texts from the memory of this process (slots, draft indexes, caches, memory that was freed), and from
+engines that keep replies elsewhere."""
 
+import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from itertools import accumulate
 
+from hierchat import logs
+from hierchat.chat.spare_time import SpareTimeThread
+from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.freed_memory import overwrite_freed_memory
+from hierchat.models.progress import ModelError
 from hierchat.runtime import template
 from hierchat.runtime.history_index import Histories
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import Learned
+from hierchat.store import Store, StoreError
 
 OVERWRITE_SECONDS = 1.0
 """Seconds after a deletion when freed memory is overwritten: what drew the deleted text has ended by then."""
@@ -22,6 +31,11 @@ REST = 4.0
 BUSY_SECONDS = 2.0
 """Seconds after which a time that is not the first is tried again, if a reply is being written: it needs the
 processor."""
+
+
+FORGET_SECONDS = 1.0
+"""Between two looks for what engines elsewhere have to forget."""
+_log = logging.getLogger(__name__)
 
 
 class DeletedTexts:
@@ -113,3 +127,46 @@ class DeletedTexts:
                 self._rested = now + REST * (now - began)
                 self._set_timer()
                 self._lock.notify_all()
+
+
+def forget_deleted(store: Store, engine: DraftedEngine) -> bool:
+    """Have an engine delete all replies that were deleted here since; return whether none is left there."""
+    while told := store.outbox.pending(engine.place):
+        by_user = defaultdict(list)
+        for one in told:
+            by_user[one.user].append(one.reply)
+        try:
+            for user, replies in by_user.items():
+                engine.forget(user, replies)
+        except ModelError as error:
+            _log.info("a drafter could not be told what was deleted: %s", logs.kind(error))
+            return False
+        store.outbox.remove(told)
+    return True
+
+
+class Forgetting:
+    """Passes deletions on once a second, while the loaded model's engine keeps replies elsewhere."""
+
+    def __init__(self, store: Store, slot: ModelSlot) -> None:
+        self._store = store
+        self._slot = slot
+        self._thread = SpareTimeThread("forgetting", FORGET_SECONDS, self._look, self._failed)
+        self._thread.wake()
+
+    def close(self) -> None:
+        """Pass on the deletions so far and stop; call it before the store is closed."""
+        self._thread.closed.set()
+        self._thread.wait()
+        with suppress(StoreError):
+            self._look()
+
+    def _look(self) -> bool:
+        engine = self._slot.model.engine if self._slot.model else None
+        if isinstance(engine, DraftedEngine):
+            forget_deleted(self._store, engine)
+        return True
+
+    def _failed(self, error: Exception) -> None:  # another program holds the file: it is looked at again
+        _log.info("what was deleted could not be looked up: %s", logs.kind(error))
+        self._thread.wake()

@@ -3,16 +3,16 @@
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import fmean, stdev
 
-from hierchat import logs
+import psutil
+
+from hierchat.chat.deleted_texts import forget_deleted
 from hierchat.chat.frames import DESERVED_TOKENS, Frame, ReplyPhase
-from hierchat.chat.spare_time import OtherPrograms
 from hierchat.chat.statistics import ReplyStatistics, plan_of
 from hierchat.chat.tools import Tool
 from hierchat.config import GenerationSettings
@@ -24,9 +24,7 @@ from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.language import _, later
-from hierchat.models.progress import ModelError
 from hierchat.runtime.history_index import DraftOrigins
-from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store, StoreError
 from hierchat.store.records import DraftsFrom, FinalState, NewTurn
@@ -84,6 +82,32 @@ class ReplyOptions:
     """Sentences that say why it may call no other tool."""
     documents: Sequence[Source] = ()
     """Databases of passages of its chat's documents."""
+
+
+class OtherPrograms:
+    """Measures how much of the processor other programs use."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._looked, self._used = time.monotonic(), self._now()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._looked
+
+    def share(self) -> float:
+        """Return the share of all cores that other programs used since the last look."""
+        passed, before = self.seconds, self._used
+        self._looked, self._used = time.monotonic(), self._now()
+        machine, mine = (after - earlier for after, earlier in zip(self._used, before, strict=True))
+        return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
+
+    def _now(self) -> tuple[float, float]:
+        machine, mine = psutil.cpu_times(), self._process.cpu_times()
+        idle = machine.idle + getattr(machine, "iowait", 0.0)
+        # A guest's time stands in user and nice, too.
+        guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+        return sum(machine) - idle - guests, mine.user + mine.system
 
 
 @dataclass(slots=True)
@@ -196,56 +220,6 @@ class ReplyStream:
             finish=statistics.finish if phase == "done" else None,
             notice=self.notice,
         )
-
-
-# Has engines elsewhere forget what users delete here.
-LOOK_SECONDS = 1.0
-"""Between two looks for what was deleted."""
-
-
-def forget_deleted(store: Store, engine: DraftedEngine) -> bool:
-    """Have an engine delete all replies that were deleted here since; return whether none is left there."""
-    while told := store.outbox.pending(engine.place):
-        by_user = defaultdict(list)
-        for one in told:
-            by_user[one.user].append(one.reply)
-        try:
-            for user, replies in by_user.items():
-                engine.forget(user, replies)
-        except ModelError as error:
-            _log.info("a drafter could not be told what was deleted: %s", logs.kind(error))
-            return False
-        store.outbox.remove(told)
-    return True
-
-
-class Forgetting:
-    """Passes deletions on once a second, while the loaded model's engine keeps replies elsewhere."""
-
-    def __init__(self, store: Store, slot: ModelSlot) -> None:
-        self._store = store
-        self._slot = slot
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="forgetting", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Pass on the deletions so far and stop; call it before the store is closed."""
-        self._closed.set()
-        self._thread.join()
-        self._look()
-
-    def _run(self) -> None:
-        while not self._closed.wait(LOOK_SECONDS):
-            self._look()
-
-    def _look(self) -> None:
-        engine = self._slot.model.engine if self._slot.model else None
-        if isinstance(engine, DraftedEngine):
-            try:
-                forget_deleted(self._store, engine)
-            except StoreError as error:  # another program holds the file: it is looked at again
-                _log.info("what was deleted could not be looked up: %s", logs.kind(error))
 
 
 WRITE_SECONDS = 0.5

@@ -13,12 +13,11 @@ from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
 from hierchat.chat.comparison import USUAL, Comparing, Pair
 from hierchat.chat.completions import Completions
 from hierchat.chat.conversations import Conversations, reply_settings
-from hierchat.chat.deleted_texts import DeletedTexts
+from hierchat.chat.deleted_texts import DeletedTexts, Forgetting
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress, NewQuestion
-from hierchat.chat.prefix_keeper import PrefixKeeper
-from hierchat.chat.reading_ahead import NextQuestion, ReadingAhead
-from hierchat.chat.reply_stream import Forgetting, ReplyOptions, ReplyRecorder, ReplyStream
+from hierchat.chat.reply_stream import ReplyOptions, ReplyRecorder, ReplyStream
+from hierchat.chat.spare_time import NextQuestion, PrefixKeeper, ReadingAhead
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
 from hierchat.chat.titles import TitleWriter
 from hierchat.chat.tool_calls import before_call, first_call

@@ -1,43 +1,29 @@
-"""Tell how busy the machine is, and run the threads that work while nobody needs it."""
+"""Do in spare time what makes the next reply begin sooner: read a chat before its question is asked, so that *Send*
+waits for the new words only, and write what was read to the disk, so that it is not read again after a restart."""
 
+import logging
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from hierchat import logs
+from hierchat.config import prefix_bytes
+from hierchat.engine.local import LocalEngine
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.template import PromptError
+from hierchat.store import NotFound, Store
+from hierchat.store.records import Attachment
 
-class OtherPrograms:
-    """Measures how much of the processor other programs use."""
+if TYPE_CHECKING:
+    from hierchat.engine.cpu.prefixes import Prefixes
 
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._looked, self._used = time.monotonic(), self._now()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._looked
-
-    def share(self) -> float:
-        """Return the share of all cores that other programs used since the last look."""
-        passed, before = self.seconds, self._used
-        self._looked, self._used = time.monotonic(), self._now()
-        machine, mine = (after - earlier for after, earlier in zip(self._used, before, strict=True))
-        return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
-
-    def _now(self) -> tuple[float, float]:
-        machine, mine = psutil.cpu_times(), self._process.cpu_times()
-        idle = machine.idle + getattr(machine, "iowait", 0.0)
-        # A guest's time stands in user and nice, too.
-        guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
-        return sum(machine) - idle - guests, mine.user + mine.system
-
-
-def on_battery() -> bool:
-    """Tell whether the machine runs on its battery. It does, where it has one and that is not known."""
-    look = getattr(psutil, "sensors_battery", None)
-    battery = look() if look else None
-    return battery is not None and not battery.power_plugged
+SECONDS = 0.5
+"""Between two looks whether nobody needs the model."""
+_log = logging.getLogger(__name__)
 
 
 class SpareTimeThread:
@@ -79,3 +65,158 @@ class SpareTimeThread:
                     pass
             except Exception as error:
                 self._failed(error)
+
+
+class PrefixKeeper:
+    """Gives the loaded model the files of earlier texts, and writes those of new ones while no reply goes on."""
+
+    def __init__(self, store: Store, slot: ModelSlot) -> None:
+        self._folders, self._slot = store.prefixes, slot
+        self._folders.sweep()  # a process may have been killed between a deletion and this
+        self._most = prefix_bytes()
+        self._lock = threading.Lock()
+        self._done = set[tuple[int, str]]()
+        """Users and names of files that were written, or could not be, since the last reply."""
+        self._served: ServedModel | None = None
+        self._prefixes: Prefixes | None = None
+        self._thread = SpareTimeThread("prefixes", SECONDS, self._look, self._failed)
+
+    def attach(self, served: ServedModel) -> None:
+        """Let the sequences of a model begin with what files hold."""
+        if served is self._served:  # a file may be being written
+            return
+        with self._lock:
+            if served is self._served:
+                return
+            self._served, self._prefixes = served, None
+            if self._most and isinstance(served.engine, LocalEngine):
+                runner: Any = served.engine.runner
+                if getattr(runner, "identity", ""):
+                    # Loads numba, which such a runner has loaded
+                    from hierchat.engine.cpu.prefixes import Prefixes
+
+                    may_keep = self._folders.may_keep
+                    self._prefixes = Prefixes(runner, self._folders.path, may_keep, self._most)
+                    served.engine.pool.restore = self._prefixes.restore
+
+    def wake(self) -> None:
+        """Write what was read since, once nobody needs the model."""
+        self._done.clear()
+        self._thread.wake()
+
+    def drop(self, user_id: int) -> None:
+        """Delete all that is kept of a user's texts, on the disk and in the slots; chats are read again."""
+        with self._lock:
+            if served := self._slot.model:
+                served.wipe(user_id)
+            self._folders.drop(user_id)
+
+    def close(self) -> None:
+        self._thread.closed.set()
+        self._thread.wait()
+
+    def _look(self) -> bool:
+        with self._lock:
+            served, prefixes = self._served, self._prefixes
+            if prefixes is None or served is None or served is not self._slot.model:
+                return False
+            while not self._thread.closed.is_set():
+                with self._slot.scheduler.spare() as wanted:
+                    if wanted is None:
+                        return True
+                    copied = prefixes.next_copy(served.local.pool.texts(), self._done)
+                if copied is None:
+                    return False
+                self._done.add((copied.user, copied.name))
+                prefixes.write(copied)
+        return False
+
+    def _failed(self, error: Exception) -> None:
+        # A full disk or a folder that cannot be written: after the next reply it is tried again.
+        _log.info("What the model has read was not kept on the disk. %s", logs.error_message(error))
+
+
+@dataclass(frozen=True, slots=True)
+class NextQuestion:
+    """Chat in which a question is likely to be asked next, and the files that go with it."""
+
+    user: int
+    chat: int | None
+    """None: a new one."""
+    project: int | None = None
+    """The project in which a new chat begins; None: in none."""
+    files: Sequence[Attachment] = ()
+
+
+Beginning = Callable[[ServedModel, NextQuestion], list[int]]
+"""Returns the tokens with which the prompt begins, whatever the question says. Raises NotFound, PromptError."""
+
+
+class ReadingAhead:
+    """Reads prompts ahead while no reply is written and the machine is not on battery."""
+
+    def __init__(self, slot: ModelSlot, beginning: Beginning, kept: PrefixKeeper) -> None:
+        self._slot, self._beginning, self._kept = slot, beginning, kept
+        self._next: NextQuestion | None = None
+        self._stop = threading.Event()
+        """Ends what is being read."""
+        self._thread = SpareTimeThread("reading-ahead", SECONDS, self._look, self._failed)
+
+    def want(self, wanted: NextQuestion) -> None:
+        """Read the beginning of this question's prompt, and no longer that of an earlier one."""
+        self._next = wanted
+        self._stop.set()
+        self._thread.wake()
+
+    def leave(self, user: int, *, new: bool) -> None:
+        """Stop reading for a user's question. `new`: only if that belongs to no chat, and wait until it has stopped."""
+        if (wanted := self._next) and wanted.user == user and not (new and wanted.chat is not None):
+            self._next = None
+            self._stop.set()
+        if new:
+            self._thread.wait()
+
+    def close(self) -> None:
+        self._next = None
+        self._thread.closed.set()
+        self._stop.set()
+        self._thread.wait()
+
+    def _look(self) -> bool:
+        """Read as far as nobody needs the model; return whether there is more to read."""
+        wanted, served = self._next, self._slot.model
+        if wanted is None or (served is None and self._slot.status.phase != "loading"):
+            return False
+        if served is None or not self._slot.scheduler.idle_seconds or _on_battery():
+            return True
+        if isinstance(served.engine, LocalEngine) and not self._read(served.engine, served, wanted):
+            return True
+        if self._next is wanted:
+            self._next = None
+        self._kept.wake()
+        return self._next is not None
+
+    def _read(self, engine: LocalEngine, served: ServedModel, wanted: NextQuestion) -> bool:
+        try:
+            ids = self._beginning(served, wanted)
+        except (NotFound, PromptError):  # deleted meanwhile, or too long: *Send* will say so
+            return True
+        self._kept.attach(served)
+        with self._slot.scheduler.spare() as asked:
+            if asked is None or self._slot.model is not served:
+                return False
+            self._stop = asked
+            if self._next is not wanted:  # another was wanted, or it was closed, before it could be stopped
+                return False
+            return not ids or engine.read_ahead(ids, wanted.user, wanted.chat, asked)
+
+    def _failed(self, error: Exception) -> None:
+        self._next = None  # the next reply reads all of its prompt, and says what is wrong
+        _log.info("Nothing was read ahead. %s", logs.error_message(error))
+
+
+def _on_battery() -> bool:
+    """Return whether the machine runs on its battery; False if that is not known."""
+    look = getattr(psutil, "sensors_battery", None)
+    battery = look() if look else None
+    return battery is not None and not battery.power_plugged

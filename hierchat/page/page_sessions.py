@@ -11,8 +11,8 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.in_progress import ReplyInProgress
-from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
+from hierchat.chat.spare_time import NextQuestion
 from hierchat.language import _, later
 from hierchat.page.screen import Attached, Screen
 from hierchat.page.templates import Macros

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hierchat.chat.completions import ModelTurn, ReplyOptions
 from hierchat.chat.conversations import NOTES
-from hierchat.chat.spare_time import OtherPrograms
+from hierchat.chat.reply_stream import OtherPrograms
 from hierchat.config import GenerationSettings
 from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.drafters import Memory, default_drafter

@@ -24,7 +24,7 @@ from .conftest import Talk, talking
 
 @pytest.fixture(autouse=True)
 def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 1e6)
+    monkeypatch.setattr("hierchat.chat.deleted_texts.FORGET_SECONDS", 1e6)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_what_is_deleted_is_forgotten_without_another_reply(
 ) -> None:
     talk.send("hello")
     if when == "while nobody writes":
-        monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 0.01)
+        monkeypatch.setattr("hierchat.chat.deleted_texts.FORGET_SECONDS", 0.01)
         service = ChatService(talk.store, talk.service.slot)
         talk.store.chats.hide(talk.user, talk.conversation)
         while not drafter.forgot:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hierchat.chat.reading_ahead import NextQuestion
+from hierchat.chat.spare_time import NextQuestion
 from hierchat.page.page_sessions import KeptFiles
 from hierchat.page.screen import Attached
 from hierchat.store.records import Attachment

@@ -11,7 +11,7 @@ import pytest
 from gradio.state_holder import SessionState
 
 from benchmarks.page.tab import Tab
-from hierchat.chat.reading_ahead import NextQuestion
+from hierchat.chat.spare_time import NextQuestion
 from hierchat.page.guard import PageEvents
 from hierchat.page.page_app import Page, build_app, login
 from hierchat.page.page_sessions import Sessions, Stale

@@ -15,8 +15,8 @@ from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.in_progress import InProgress, NewQuestion
-from hierchat.chat.reading_ahead import NextQuestion
 from hierchat.chat.service import ChatService
+from hierchat.chat.spare_time import NextQuestion
 from hierchat.chat.statistics import SourceRun
 from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData

@@ -1,26 +1,34 @@
-"""A chat that was opened is read before its next question is asked, and no word changes by that."""
+"""What was opened is read before its question is asked, and not again after a restart; no word changes by either."""
 
 import threading
 import time
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hierchat.chat import reading_ahead
-from hierchat.chat.reading_ahead import NextQuestion
+from hierchat.chat import spare_time
+from hierchat.chat.spare_time import NextQuestion
+from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
+from hierchat.models.progress import Report
+from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from hierchat.store.records import Attachment
 from tests.chat.conftest import Talk, talk_on
-from tests.testing.tiny_chat import ready_slot
+from tests.testing.tiny import block_model
+from tests.testing.tiny_chat import CONTEXT, END, Steady, model, ready_slot, tokenizer
 
-LONG = "Tell me of the rivers of this country. " * 3
+LONG = "Tell me of the rivers of this country and of all that lives there, from its spring to its end. " * 3
 FILE = Attachment("rivers.txt", 60, "All of the rivers end somewhere. Some end in a lake.")
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_ahead, "SECONDS", 0.001)
+    monkeypatch.setattr(spare_time, "SECONDS", 0.001)
 
 
 def read_ahead(talk: Talk, *files: Attachment, new: bool = False) -> int:
@@ -110,13 +118,6 @@ def test_what_cannot_be_read_ahead_is_left(talk: Talk) -> None:
     assert read_ahead(talk) == 0
 
 
-def test_it_can_be_switched_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HIERCHAT_READ_AHEAD", "0")
-    talk = talk_on(store, ready_slot())
-    assert read_ahead(talk, FILE) == 0
-    talk.service.close()
-
-
 @pytest.mark.parametrize("end", ["closed", "another"])
 def test_a_long_text_is_left_if_it_is_not_wanted_any_more(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, end: str
@@ -139,3 +140,91 @@ def test_a_long_text_is_left_if_it_is_not_wanted_any_more(
         talk.service.read_ahead(NextQuestion(talk.user, None))
         talk.service._reading._thread.wait()
     assert stopped == [True]
+
+
+# After a restart
+
+
+@cache
+def _runner() -> CpuRunner:
+    runner = CpuRunner(block_model(model()), context_length=CONTEXT, threads=2, sequences=4)
+    runner.identity = "tiny"
+    return runner
+
+
+def _load(name: str, report: Report) -> ServedModel:
+    """As after a start: nothing is in the slots."""
+    engine = LocalEngine(_runner().open(), {END}, tokenizer().decode, places=1)
+    engine.latency = Steady()
+    return ServedModel(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, "You help."), 1.0)
+
+
+def _end(talk: Talk) -> None:
+    talk.service.close()
+    talk.sequence.close()
+
+
+def _files(store: Store) -> list[Path]:
+    return [path for path in store.prefixes.path.rglob("*") if path.is_file()]
+
+
+def _kept(talk: Talk) -> int:
+    """Files after the keeper has written all."""
+    talk.service.prefixes._thread.wait()
+    return len(_files(talk.store))
+
+
+def test_an_old_chat_is_not_read_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(places / "DATA" / "hierchat.db") as store:
+        first = talk_on(store, ready_slot(_load))
+        reply = first.send(LONG)
+        pages, end = divmod(len(first.sequence.tokens), 128)
+        assert _kept(first) == pages + (end >= 16) > 0
+        expected = first.send("And its fish?", reply.message_id)
+        words = first.tokens(expected)
+        _end(first)
+        second = talk_on(store, ready_slot(_load))
+        second.conversation = first.conversation
+        read: list[int] = []
+        monkeypatch.setattr(CpuRunner, "run", _counting(CpuRunner.run, read))
+        question = store.messages.get(first.user, expected.message_id or 0).parent_id
+        again = second.again(question or 0, expected.message_id)
+        assert second.tokens(again) == words
+        assert 0 < sum(read) < 24 + 24
+        _end(second)
+
+
+def _counting(run: Any, read: list[int]) -> Any:
+    def counted(self: Any, blocks: Any, **how: Any) -> Any:
+        read.extend(len(block.tokens) for block in blocks if not block.logits)
+        return run(self, blocks, **how)
+
+    return counted
+
+
+def test_incognito_chats_and_guests_are_never_written(places: Path) -> None:
+    with Store.open(places / "DATA" / "hierchat.db") as store:
+        talk = talk_on(store, ready_slot(_load))
+        talk.conversation = store.chats.begin_incognito(talk.user)
+        talk.send(LONG)
+        assert _kept(talk) == 0
+        guest = talk.other(store.guests.begin())
+        guest.send(LONG)
+        assert _kept(guest) == 0
+        _end(talk)
+
+
+def test_a_deleted_document_takes_what_was_read_of_its_user_along(places: Path) -> None:
+    with Store.open(places / "DATA" / "hierchat.db") as store:
+        talk = talk_on(store, ready_slot(_load))
+        talk.send(LONG)
+        assert _kept(talk)
+        document, documents = places / "rivers.txt", talk.service.documents
+        document.write_text("All of the rivers end somewhere.")
+        documents.read(talk.user, talk.conversation, [document], to_project=False, ours=False)
+        documents.readings[talk.user].ended.wait()
+        (found,) = documents.listed(talk.user, talk.conversation)
+        documents.delete(talk.user, found.id)
+        assert _files(store) == []
+        assert talk.sequence.tokens == []
+        _end(talk)
