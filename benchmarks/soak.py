@@ -27,7 +27,7 @@ import httpx
 import psutil
 
 from benchmarks.page.tab import PATIENCE_SECONDS, Tab
-from hierchat.access.members import hashed
+from hierchat.access.login_sessions import hashed
 from hierchat.checks.runs import RequestError, say
 from hierchat.store import Store
 

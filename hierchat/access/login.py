@@ -18,8 +18,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from hierchat.access.hosts import AllowedHosts, is_loopback
-from hierchat.access.login_sessions import LIFE_SECONDS, LoginSession, LoginSessions
-from hierchat.access.members import GUEST_LOGIN, LEAST, AccountError, Member, hashed
+from hierchat.access.login_sessions import (
+    GUEST_LOGIN,
+    LEAST,
+    LIFE_SECONDS,
+    AccountError,
+    LoginSession,
+    LoginSessions,
+    Member,
+    hashed,
+)
 from hierchat.config import shipped
 from hierchat.language import _, current, error_words, later, plural
 from hierchat.store import StoreError

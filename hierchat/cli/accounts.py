@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from hierchat.access.members import GUEST_LOGIN, AccountError, hashed
+from hierchat.access.login_sessions import GUEST_LOGIN, AccountError, hashed
 from hierchat.cli.options import Group, chats, positive, table, with_store
 from hierchat.language import _
 from hierchat.store import Store

@@ -24,8 +24,7 @@ from hierchat.access import limits
 from hierchat.access.files import files, give_out, take_in, take_model
 from hierchat.access.hosts import AllowedHosts, SameOriginMiddleware, is_loopback
 from hierchat.access.login import USER, LoginMiddleware
-from hierchat.access.login_sessions import LoginSessions
-from hierchat.access.members import Member, Members
+from hierchat.access.login_sessions import LoginSessions, Member, Members
 from hierchat.chat.service import ChatService
 from hierchat.freed_memory import overwrite_small_pieces
 from hierchat.language import _, chosen, current, marked, spoken, translated

@@ -25,8 +25,7 @@ from hierchat.access.login import (
     Throttle,
     of_account,
 )
-from hierchat.access.login_sessions import LIFE_SECONDS, MOST_SESSIONS, LoginSessions
-from hierchat.access.members import Member, Members
+from hierchat.access.login_sessions import LIFE_SECONDS, MOST_SESSIONS, LoginSessions, Member, Members
 from tests.access.conftest import ACCOUNT, PAGE, RIGHT, log_in
 from tests.isolation.visitor import Visitor
 from tests.testing import browser as driving

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.access import members
-from hierchat.access.members import LEAST, MOST, hashed, matches
+from hierchat.access import login_sessions
+from hierchat.access.login_sessions import LEAST, MOST, hashed, matches
 from hierchat.cli.main import main
 from hierchat.store import LOCAL_USER, Store
 
@@ -144,8 +144,8 @@ def test_where_there_is_no_account_a_password_is_still_computed(monkeypatch: pyt
         def hash(self, password: str) -> str:
             return "nobody"
 
-    members._nobody.cache_clear()
-    monkeypatch.setattr(members, "_HASHER", Counting())
+    login_sessions._nobody.cache_clear()
+    monkeypatch.setattr(login_sessions, "_HASHER", Counting())
     assert not matches("guessed", None)
     assert verified == ["guessed"]
-    members._nobody.cache_clear()
+    login_sessions._nobody.cache_clear()

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.access.files import files
-from hierchat.access.login_sessions import LIFE_SECONDS, LoginSessions
-from hierchat.access.members import GUEST_LOGIN, Members, hashed
+from hierchat.access.login_sessions import GUEST_LOGIN, LIFE_SECONDS, LoginSessions, Members, hashed
 from tests.access.test_login import Clock
 from tests.isolation.conftest import Place
 from tests.isolation.visitor import Visitor

@@ -6,8 +6,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from hierchat.access.login import WRONG
-from hierchat.access.login_sessions import LoginSessions
-from hierchat.access.members import GUEST_LOGIN, Members
+from hierchat.access.login_sessions import GUEST_LOGIN, LoginSessions, Members
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS
 from tests.testing.fake_service import FakeService

@@ -25,8 +25,7 @@ from playwright.sync_api import (
 
 from benchmarks.page.browser import ARGUMENTS, chromium
 from hierchat.access.files import files
-from hierchat.access.login_sessions import LoginSessions
-from hierchat.access.members import Members, hashed
+from hierchat.access.login_sessions import LoginSessions, Members, hashed
 from hierchat.page.page_app import Before, build_app, serve
 from hierchat.store import Store
 
