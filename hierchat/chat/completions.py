@@ -92,7 +92,7 @@ class Completions:
     _learned: Learned
     _is_owner: Callable[[int], bool]
     """Whether texts that were added on this machine are this user's."""
-    _prefixes: PrefixKeeper | None = None
+    _prefixes: PrefixKeeper
 
     def answer(
         self,
@@ -108,8 +108,7 @@ class Completions:
                 yield Frame("waiting", ahead=ahead)
             if turn.model is None:
                 return
-            if self._prefixes:
-                self._prefixes.attach(turn.model)
+            self._prefixes.attach(turn.model)
             writing = begin(turn.model)
             reply = writing.reply if isinstance(writing, ReplyRecorder) else writing
             reply.sent = sent
@@ -124,8 +123,7 @@ class Completions:
                 yield failed(logs.error_message(error), reply, message)
             finally:
                 self.keep(turn.model)
-                if self._prefixes:
-                    self._prefixes.wake()
+                self._prefixes.wake()
 
     def reply(
         self, served: ServedModel, messages: Sequence[PromptMessage], options: ReplyOptions
@@ -197,7 +195,6 @@ class Completions:
             drafter,
             notice,
             origins,
-            limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
             payoff=learner.learned.payoff if learner else None,
         )
 

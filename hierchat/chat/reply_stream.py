@@ -37,12 +37,6 @@ PROBES = 3
 """So many of them make a baseline, if they agree."""
 SCATTER = 0.1
 """Standard error, as a share of the mean, above which plain forwards disagree and no speed-up is shown."""
-NEARLY_FULL = 0.9
-"""Share of what a model can remember of a chat beyond which the user is told that turns will soon be left out."""
-_NEARLY_FULL = later(
-    "This chat nearly fills the context window: {tokens:,} of {limit:,} tokens. Soon its oldest turns will be left out "
-    "of what the model sees. They stay in the chat."
-)
 FRAME_SECONDS = 0.125
 """Frames reach the page 8 times a second: each takes the browser some 15 ms, of the cores that the model needs."""
 
@@ -122,8 +116,6 @@ class ReplyStream:
     notice: str | None = None
     origins: DraftOrigins | None = None
     """Tells where drafts were found; None where we draft nothing."""
-    limit: int | None = None
-    """Tokens from which on the oldest turns of its chat are left out; None where they already are, or never will."""
     payoff: Payoff | None = None
     """Estimate of what drafting gains, from earlier replies. None: always draft."""
     sent: float | None = None
@@ -179,10 +171,6 @@ class ReplyStream:
         ):
             plain.append(baseline.measure_vanilla(options.settings, forwards=1))
             self._compare(plain)
-        tokens = self.prompt_tokens + len(statistics.tokens)
-        if self.limit and tokens >= NEARLY_FULL * self.limit:
-            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
-            self.notice = " ".join(filter(None, (self.notice, said)))
         yield self.frame("done")
 
     @contextmanager

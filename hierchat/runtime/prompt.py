@@ -53,8 +53,6 @@ class Prompt:
     dropped_turns: int = 0
     thinking: bool = False
     """Whether it ends where the model begins to think: its reply does not say so again."""
-    limit: int | None = None
-    """Tokens from which on turns are left out; None where none ever are."""
 
 
 class MessageTooLong(PromptError):
@@ -125,7 +123,7 @@ class PromptBuilder:
         if ids is None:
             beside = self._around(system, end_ids, reasoning)
             raise self._too_long([message.text for message in turns[-1]], limit - beside)
-        return Prompt(ids, dropped, self.thinking.opened(ids), limit)
+        return Prompt(ids, dropped, self.thinking.opened(ids))
 
     def message_room(
         self, room: int, system_prompt: str = "", end_ids: Collection[int] = (), reasoning: Reasoning = ""

@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-import torch
 
 from hierchat.chat import reply_stream
 from hierchat.chat.completions import NoModel
@@ -32,7 +31,6 @@ from hierchat.store.errors import DatabaseUnwritable
 from hierchat.store.records import NewMessage, NewTurn, Origin
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny_chat import (
-    CONTEXT,
     END,
     SYSTEM,
     catalogue,
@@ -281,24 +279,6 @@ def test_without_a_model_nothing_is_asked(store: Store) -> None:
         assert talk.messages() == []
 
 
-def test_broken_weights_in_mid_reply(talk: Talk) -> None:
-    weight = talk.sequence.runner.model.model.norm.weight
-    whole = weight.detach().clone()
-    frames, frame = until(talk.sending("hello", max_new_tokens=100), 5)
-    with torch.no_grad():
-        weight.fill_(float("nan"))
-    last = list(frames)[-1]
-    reply = talk.messages()[-1]
-    assert (last.phase, last.finish) == ("done", "error")
-    assert "weights are damaged" in last.notice
-    assert (reply.state, reply.text) == ("interrupted", last.text)
-    assert reply.text.startswith(frame.text)  # a step may have been under way
-    assert len(talk.store.replies.tokens(talk.user, reply.id)) == last.figures.tokens
-    with torch.no_grad():
-        weight.copy_(whole)
-    assert goes_on(talk, reply.id)
-
-
 def test_a_reply_whose_end_cannot_be_stored_is_not_shown_as_whole(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,11 +321,8 @@ def test_a_conversation_that_is_hidden_in_mid_reply(talk: Talk) -> None:
     ("error", "said"),
     [
         (MemoryError(), "Memory ran out"),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "Memory ran out"),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] not enough memory: 9 bytes."), "Memory ran out"),
         (RuntimeError("CUDA error: the launch failed"), "Something went wrong that hierchat did not expect"),
     ],
-    ids=["python", "cuda", "torch on the cpu", "any other"],
 )
 def test_an_error_in_mid_reply(
     talk: Talk, caplog: pytest.LogCaptureFixture, error: Exception, said: str
@@ -376,7 +353,7 @@ def test_an_error_in_mid_reply(
 # The context window
 
 
-def test_a_long_conversation_drops_its_oldest_turns_whole_and_says_so_before(talk: Talk) -> None:
+def test_a_long_conversation_drops_its_oldest_turns_whole_and_says_so(talk: Talk) -> None:
     parent, notices, left_out = None, [None], None
     assert talk.service.left_out(talk.user, talk.conversation) == 0
     while not left_out:
@@ -386,11 +363,6 @@ def test_a_long_conversation_drops_its_oldest_turns_whole_and_says_so_before(tal
         notices.append(last.notice)
         left_out = re.match(r"The (\d+) oldest", last.notice or "")
     assert talk.service.left_out(talk.user, talk.conversation) >= int(left_out[1])
-    told = next(notice for notice in notices if notice)
-    tokens, limit = (int(number) for number in re.findall(r"\d+", told))
-    assert told.startswith("This chat nearly fills the context window")
-    assert 0.9 * limit <= tokens
-    assert limit == CONTEXT - 8
     turns, dropped = range(1, len(notices)), int(left_out[1])
     begun = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\nturn {dropped + 1}:"
     assert talk.held.startswith(begun)
