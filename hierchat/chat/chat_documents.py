@@ -11,7 +11,7 @@ from hierchat import logs
 from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.drafting.growing.kernel_arrays import PROMPTS
 from hierchat.drafting.source import Source
-from hierchat.store import Connection, StoreError
+from hierchat.store import Connection
 from hierchat.store.change_events import ALL_CHATS
 from hierchat.store.documents import Documents
 from hierchat.store.records import Attachment, Document, Message, Passage
@@ -20,8 +20,6 @@ from hierchat.texts.text_files import CorpusError, TextReader, find, kind, size_
 
 MOST_DRAFTED = 200
 """Passages that draft a reply, beside those that its prompt holds."""
-CLOSE_SECONDS = 5.0
-"""How long the end of a reading is waited for."""
 Count = Callable[[str], int]
 """Counts the tokens of a text."""
 
@@ -40,20 +38,14 @@ class DocumentReading:
     done: int = 0
     name: str = ""
     stop: threading.Event = field(default_factory=threading.Event)
-    closing: bool = False
-    """Whether hierchat ends: what is read of a document stays then."""
     ended: threading.Event = field(default_factory=threading.Event)
 
     def passages(self, path: Path, files: Sequence[Path]) -> Iterator[Passage]:
-        """Read and cut files into passages. Raises InterruptedError once it shall stop, StoreError if hierchat ends."""
+        """Read and cut files into passages. Raises InterruptedError once it shall stop."""
         for file in files:
             self.name, before = path.name if file == path else str(file.relative_to(path)), self.done
             reader = TextReader([file], pages_as_text=True)
             for passage in cut(self.name, kind(file), reader):
-                if self.closing:
-                    raise StoreError(
-                        "hierchat ended before this document was read to its end. Read it again."
-                    )
                 if self.stop.is_set():
                     raise InterruptedError
                 yield passage
@@ -118,12 +110,6 @@ class ChatDocuments(Documents):
             self._changes.notify(user_id)
 
         threading.Thread(target=work, name="documents", daemon=True).start()
-
-    def close(self) -> None:
-        """Stop what is being read, before the store closes. A document that is half read stays, and says so."""
-        for reading in self.readings.values():
-            reading.closing = True
-            reading.ended.wait(CLOSE_SECONDS)
 
     def forget_readings(self) -> None:
         """Drop the names of the files that were read last."""

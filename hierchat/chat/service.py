@@ -107,7 +107,6 @@ class ChatService:
         self.deleted_texts.close()
         self._reading.close()
         self.prefixes.close()
-        self.documents.close()
         self.data.close()
         self.titles.close()
         self._forgetting.close()

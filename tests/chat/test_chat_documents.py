@@ -1,7 +1,6 @@
 """Documents of a chat: read from files of all kinds, quoted with a question, and in the prompt exactly as stored."""
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from hierchat.chat.chat_documents import DocumentReading
 from hierchat.drafting.draft_tree import DOCUMENTS
+from hierchat.store import StoreError
 from hierchat.store.records import Attachment, Passage
 from hierchat.texts.attachments import PASSAGES
 from hierchat.texts.passages import cut
@@ -144,50 +144,27 @@ def test_files_of_all_kinds_and_what_is_wrong_with_some(
     assert not files.exists()  # what came in goes with its folder
 
 
-@pytest.mark.parametrize("stops", [True, False])
-def test_stopped_or_failed_nothing_of_it_stays(
-    talk: Talk, files: Path, monkeypatch: pytest.MonkeyPatch, stops: bool
+@pytest.mark.parametrize("end", [None, MemoryError(), StoreError("chat.db was closed.")], ids=str)
+def test_stopped_or_failed_nothing_of_it_stays_but_what_was_read_when_hierchat_ended(
+    talk: Talk, files: Path, monkeypatch: pytest.MonkeyPatch, end: Exception | None
 ) -> None:
     (files / "long.txt").write_text("\n\n".join("word " * 150 for n in range(1_500)))
 
     def cutting(*given: Any) -> Iterator[Passage]:
         for number, passage in enumerate(cut(*given)):
             yield passage
-            if number == 1_000 and stops:
+            if number == 1_000 and end:
+                raise end
+            if number == 1_000:
                 talk.service.documents.readings[talk.user].stop.set()
-            elif number == 1_000:
-                raise MemoryError
 
-    monkeypatch.setattr("hierchat.chat.chat_documents.cut", cutting)
-    unread = add(talk, files / "long.txt").unread
-    assert unread == [] if stops else unread[0].startswith("Memory ran out")
-    assert listed(talk) == []
-
-
-def test_what_is_half_read_when_hierchat_ends_is_read_again_in_its_place(
-    talk: Talk, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (files / "long.txt").write_text("\n\n".join(f"{number} " + "word " * 150 for number in range(1_500)))
-    half, closed = threading.Event(), threading.Event()
-
-    def cutting(*given: Any) -> Iterator[Passage]:
-        for number, passage in enumerate(cut(*given)):
-            yield passage
-            if number == 1_000 and not closed.is_set():
-                half.set()
-                closed.wait(60)
-
-    monkeypatch.setattr("hierchat.chat.chat_documents.cut", cutting)
-    documents = talk.service.documents
-    documents.read(talk.user, talk.conversation, [files / "long.txt"], to_project=False, ours=False)
-    assert half.wait(60)
-    threading.Timer(0.2, closed.set).start()
-    documents.close()
-    assert documents.readings[talk.user].ended.is_set()
-    ((name, passages, done),) = listed(talk)
-    assert (name, 0 < passages < 1_500, done) == ("long.txt", True, False)
+    with monkeypatch.context() as patched:
+        patched.setattr("hierchat.chat.chat_documents.cut", cutting)
+        unread = add(talk, files / "long.txt").unread
+    assert (unread == []) is (end is None)
+    assert listed(talk) == ([("long.txt", 1_000, False)] if isinstance(end, StoreError) else [])
     assert add(talk, files / "long.txt").unread == []
-    assert listed(talk) == [("long.txt", 1_500, True)]
+    assert listed(talk) == [("long.txt", 1_500, True)]  # in its place
 
 
 def test_a_fork_keeps_its_documents_and_quotes_when_the_other_chat_goes(talk: Talk, files: Path) -> None:
