@@ -216,10 +216,7 @@ def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], others
     total = max(len(left.tokens), len(right.tokens))
     if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
         compared = min(len(left.tokens), len(right.tokens))
-        sentence = _("Stopped.")
-        if known and same and same == compared:
-            sentence = _("Stopped. Word for word the same so far, {same:,} tokens.").format(same=same)
-        return Verdict(same == compared, same, None, sentence)
+        return Verdict(same == compared, same, None, _("Stopped."))
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
     drafted = all(
         one.model.is_local or isinstance(one.model.engine, DraftedEngine) for one in (first, second)
