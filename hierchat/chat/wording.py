@@ -39,14 +39,6 @@ _VERBS = {
     "compiling": later("Compiling the kernels for {name}, once, for about a minute"),
     "measuring": later("Measuring the speed of {name}, for some seconds"),
 }
-_READYING = {
-    "downloading": later("waited {time} for the download of the model"),
-    "converting": later("waited {time} for the conversion of the model"),
-    "loading": later("waited {time} for the model to load"),
-    "compiling": later("waited {time} for the kernels to be compiled, once"),
-    "measuring": later("waited {time} for the speed of the model to be measured"),
-}
-_UNTIL_READY = later("waited {time} until the model was ready")
 _MEGABYTE = 1_000_000
 
 
@@ -113,7 +105,7 @@ def time_words(figures: Figures) -> list[str]:
     written, whole = tokens(figures.tokens), figures.whole_seconds
     besides = (
         (later("waited {time} for other replies"), figures.waited_seconds or 0.0),
-        *((_READYING.get(phase, _UNTIL_READY), spent) for phase, spent in figures.loading.items()),
+        (later("waited {time} until the model was ready"), sum(figures.loading.values())),
         (later("read the prompt for {time}"), figures.read_seconds or 0.0),
     )
     return [
