@@ -16,6 +16,7 @@ from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.engine.engine import GenerationRequest
+from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import ServedModel
@@ -39,8 +40,6 @@ _PART = 1_000
 """Characters of the question that are read for a title."""
 _POLL_SECONDS = 0.25
 
-_REASONING = re.compile(r"<(think|thinking|reasoning|reflection)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_REASONS = re.compile(r"<(?:think|thinking|reasoning|reflection)>", re.IGNORECASE)
 _TAG = re.compile(r"<\|[^<>]*\|>|</?(?:title|answer|b|i|em|strong|p|h\d)>", re.IGNORECASE)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _BEFORE = re.compile(
@@ -131,8 +130,7 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat:
 
 def clean_title(text: str, *, cut: bool = False) -> str | None:
     """Extract the title from a model's text: one plain line. None if there is none. `cut`: its end is missing."""
-    text = _REASONING.sub("", text)
-    text = "" if _REASONS.search(text) else _TAG.sub("", text)  # reasoning that has not ended
+    text = _TAG.sub("", split_reasoning(text).answer)
     lines = [line for line in map(str.strip, text.splitlines()) if line]
     if len(lines) > 1 and lines[0].endswith(":"):
         lines = lines[1:]
