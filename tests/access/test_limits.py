@@ -3,7 +3,9 @@ connections, and time in which it does nothing with them."""
 
 import asyncio
 import itertools
+import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -228,3 +230,39 @@ def test_connections_of_one_network_of_ipv6_count_together() -> None:
     assert network("2001:db8:1:2:3:4:5:6") == network("2001:db8:1:2::1") == "2001:db8:1:2::/64"
     for alone in ("192.168.1.5", "::ffff:192.168.1.5", ""):
         assert network(alone) == alone
+
+
+FLOOD = int(os.environ.get("HIERCHAT_FLOOD", "2000"))
+
+
+@pytest.fixture
+def handles() -> Iterator[None]:
+    """Both ends of each connection are in this process."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 3 * FLOOD)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_thousands_of_connections_are_turned_away_and_the_page_answers(address: str, handles: None) -> None:
+    host, port = netloc(address).split(":")
+
+    async def one() -> bytes:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:  # those that are let in say nothing until all are there
+            return await asyncio.wait_for(reader.read(12), 5)
+        except (TimeoutError, ConnectionError):
+            return b""
+        finally:
+            writer.close()
+
+    async def flood() -> Counter[bytes]:
+        return Counter(await asyncio.gather(*(one() for _ in range(FLOOD))))
+
+    said = asyncio.run(flood())
+    assert said[b"HTTP/1.1 503"] > 0
+    assert set(said) <= {b"HTTP/1.1 503", b""}
+    answered = b""
+    while b" 200 " not in answered:
+        answered = got(address, "/login")

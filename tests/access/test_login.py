@@ -377,3 +377,36 @@ def test_gradio_may_call_itself_only_while_it_starts() -> None:
 def test_a_socket_needs_a_session() -> None:
     with pytest.raises(WebSocketDisconnect), Doors().client().websocket_connect("/"):
         pass
+
+
+def test_a_session_that_somebody_else_chose_is_none_and_each_login_makes_its_own(address: str) -> None:
+    name = log_in(address)["Cookie"].partition("=")[0]
+    chosen = {"Cookie": f"{name}=chosen-by-somebody-else"}
+    answer = ask(address, "POST", "/login", chosen | PAGE, form=RIGHT)
+    assert answer.status == 303
+    assert "chosen" not in answer.headers["Set-Cookie"]
+    assert ask(address, "GET", "/config", chosen).status == 401
+    mine = {"Cookie": answer.cookie}
+    again = ask(address, "POST", "/login", mine, form=RIGHT)
+    assert again.cookie != answer.cookie
+    for query in (f"?{answer.cookie}", f"?token={answer.cookie.partition('=')[2]}"):
+        assert ask(address, "GET", f"/config{query}").status == 401
+
+
+STEPS = ["../", "..%2f", "%2e%2e/", "%2e%2e%2f", "..%5c", "..\\", "....//", "%252e%252e%252f", "..;/"]
+STEPS += ["%c0%ae%c0%ae/", "/", "%00/"]
+ROUTES = [
+    "/", "/static/", "/assets/", "/svelte/", "/transfer/out/", "/models/", "/pwa_icon/", "/monitoring/", "/gradio_api/",
+    "/gradio_api/file=", "/gradio_api/file/", "/v1/models/", "/login/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_no_path_leads_to_a_file(address: str, route: str) -> None:
+    cookie = log_in(address)
+    for step in STEPS:
+        for file in ("etc/passwd", "hierchat.db", "home/you/.local/share/hierchat/hierchat.db"):
+            answer = ask(address, "GET", f"{route}{step * 9}{file}", cookie, read=300)
+            assert "root:" not in answer.text
+            assert "SQLite" not in answer.text
+            assert answer.status in (400, 401, 403, 404, 405, 422), (route, step, answer.status, answer.text)

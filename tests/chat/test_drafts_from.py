@@ -1,21 +1,17 @@
-"""What may draft is the user's choice, imported and restored chats among it, and no choice changes a word."""
+"""What may draft is the user's choice, imported chats among it, and no choice changes a word."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from hierchat.chat.service import NotBegun
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.store import Chat, ChatMessage, Mark, Store
-from hierchat.store.backups import restore
+from hierchat.store import Chat, ChatMessage, Mark
 from hierchat.texts.build import write
-from tests.testing.tiny_chat import ready_slot
 
-from .conftest import Talk, talk_on
+from .conftest import Talk
 from .test_service import recalled
 
 
@@ -104,26 +100,3 @@ def test_a_reply_of_another_program_is_regenerated_and_not_resumed(talk: Talk) -
     assert talk.store.messages.get(talk.user, second.message_id).siblings == (reply.id, second.message_id)
     assert talk.service.figures(talk.user, reply.id) is None
     assert talk.service.runs(talk.user, reply.id) == []
-
-
-def test_a_restored_backup_drafts_as_before(tmp_path: Path) -> None:
-    def count(store: Store, *numbers: int) -> tuple[Any, ...]:
-        """Text and figures of the last reply."""
-        talk = talk_on(store, ready_slot())
-        for number in numbers:
-            last = talk.other().send(f"Count to {number}", temperature=0.0, max_new_tokens=40)
-        talk.service.close()
-        figures = store.replies.turn(talk.user, last.message_id or 0).figures
-        return last.text, figures.forwards, figures.proposed, figures.accepted, figures.sources
-
-    path = tmp_path / "chat.db"
-    with Store.open(path) as store:
-        count(store, *range(4))
-        store.connection.backup(copy := path.with_name("copy.db"))
-    shutil.copyfile(path, same := path.with_name("same.db"))
-    path.write_bytes(b"lost")
-    restore(copy, path)
-    with Store.open(same) as before, Store.open(path) as restored:
-        found = count(before, 2)
-        assert count(restored, 2) == found
-    assert found[3] > 20  # of 40 tokens

@@ -280,14 +280,6 @@ def test_a_server_that_was_renamed_meanwhile_is_not_called(servers: ToolServers,
     assert (state, "has changed. Ask again." in said) == ("failed", True)
 
 
-def test_a_schema_that_is_too_large_takes_any_arguments(
-    servers: ToolServers, liar: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schema = {"type": "object", "properties": {f"k{number}": {} for number in range(20_000)}}
-    monkeypatch.setattr(Liar, "more", {"inputSchema": schema})
-    assert {one.schema for one in servers.tools("files", NEVER)} == {'{"type": "object", "properties": {}}'}
-
-
 def test_a_line_without_end_is_given_up(
     servers: ToolServers, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
