@@ -12,15 +12,14 @@ from hierchat import logs
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, CompareFrame, Frame, Verdict
 from hierchat.chat.in_progress import in_reply_thread
-from hierchat.chat.reply_stream import OtherPrograms, ReplyRecorder, ReplyStream
-from hierchat.chat.wording import pace, percent
+from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
+from hierchat.chat.wording import pace
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _, later
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store.records import BUSY_SHARE
 
 WITHOUT, WITH = later("Without drafts"), later("With drafts")
 ARMS: tuple[Arm, Arm] = ("first", "second")
@@ -77,7 +76,6 @@ class Comparing:
         self._names = names(self._pair)
         self._frames: dict[Arm, Frame] = {arm: Frame("waiting", name=self._names[arm]) for arm in ARMS}
         self._replies: dict[Arm, ReplyStream] = {}
-        self._others = 0.0
 
     def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
         """Yield frames until both sides have ended or one cannot be answered; then load the model of before again."""
@@ -170,12 +168,10 @@ class Comparing:
             for sequence, kept in zip(drafting, read, strict=True):
                 sequence.rollback(min(kept, len(sequence.tokens)))
             written = record.frames if arm == "second" else record.frames_alone
-            others = OtherPrograms()
             with closing(written(measure=record.reply.drafter is not None, anew=True)) as running:
                 for frame in running:
                     self._set(arm, frame)
                     yield self._frame(arm)
-            self._others = max(self._others, others.share())
             for one in replies.values() if engine else ():
                 plain = one.statistics
                 if one.drafter is None and plain.tokens and plain.finish != "stopped":
@@ -187,7 +183,7 @@ class Comparing:
         if self._replies.keys() == set(ARMS):
             first, second = (self._replies[arm].model for arm in ARMS)
             exact = first.engine.exact if first is second else None
-            found = replace(verdict(self._replies, self._names, self._others), exact=exact)
+            found = replace(verdict(self._replies, self._names), exact=exact)
             yield CompareFrame(dict(self._frames), None, found)
 
     def _set(self, arm: Arm, frame: Frame) -> None:
@@ -207,8 +203,7 @@ def _require_drafting(served: ServedModel, chosen: Configuration) -> None:
         )
 
 
-def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], others: float = 0.0) -> Verdict:
-    """Compare two replies. `others`: share of the processor that other programs used."""
+def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str]) -> Verdict:
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.model is second.model and left.knows_tokens and right.knows_tokens
@@ -224,7 +219,7 @@ def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], others
     # Of a server that drafts as it likes, two speeds tell nothing.
     speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
     deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
-    tempo = _pace(speedup, names["second"], others) if deserved else ""
+    tempo = _pace(speedup, names["second"]) if deserved else ""
     identical = same == total if known else left.text == right.text
     word = common_prefix(left.text.split(), right.text.split()) + 1
     if identical:
@@ -246,16 +241,9 @@ def _reason(first: ReplyStream, second: ReplyStream) -> str:
     return ""
 
 
-def _pace(speedup: float | None, name: str, others: float) -> str:
+def _pace(speedup: float | None, name: str) -> str:
     """Say how fast the second side, of this name, was against the first."""
     if speedup is None:
         return ""
     told = pace(speedup)
-    said = _(" “{name}” is {pace}.").format(name=name, pace=told) if told else _(" Both are as fast.")
-    if others <= BUSY_SHARE:
-        return said
-    doubt = _(
-        " Other programs used {share} of the processor meanwhile, and each side ran once: compare again before you "
-        "rely on the speed."
-    )
-    return said + doubt.format(share=percent(others))
+    return _(" “{name}” is {pace}.").format(name=name, pace=told) if told else _(" Both are as fast.")

@@ -23,7 +23,6 @@ from hierchat.drafting.source import Source
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine
-from hierchat.language import _, later
 from hierchat.runtime.history_index import DraftOrigins
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store, StoreError
@@ -78,30 +77,17 @@ class ReplyOptions:
     """Databases of passages of its chat's documents."""
 
 
-class OtherPrograms:
-    """Measures how much of the processor other programs use."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._looked, self._used = time.monotonic(), self._now()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._looked
-
-    def share(self) -> float:
-        """Return the share of all cores that other programs used since the last look."""
-        passed, before = self.seconds, self._used
-        self._looked, self._used = time.monotonic(), self._now()
-        machine, mine = (after - earlier for after, earlier in zip(self._used, before, strict=True))
-        return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
-
-    def _now(self) -> tuple[float, float]:
-        machine, mine = psutil.cpu_times(), self._process.cpu_times()
-        idle = machine.idle + getattr(machine, "iowait", 0.0)
-        # A guest's time stands in user and nice, too.
-        guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
-        return sum(machine) - idle - guests, mine.user + mine.system
+@contextmanager
+def _watching(statistics: ReplyStatistics) -> Iterator[None]:
+    """Measure how much of the processor other programs use in this block, which runs in one thread."""
+    process = psutil.Process()
+    process.cpu_percent()  # both count from these calls on
+    psutil.cpu_percent()
+    try:
+        yield
+    finally:
+        others = psutil.cpu_percent() - process.cpu_percent() / (psutil.cpu_count() or 1)
+        statistics.others = max(others, 0.0) / 100
 
 
 @dataclass(slots=True)
@@ -150,7 +136,7 @@ class ReplyStream:
         baseline = engine if isinstance(engine, LocalEngine) else None
         if statistics.baseline == "measured" or not measure:
             baseline = None
-        with closing(steps), self._watching():
+        with closing(steps), _watching(statistics):
             for step in steps:
                 statistics.add(step, (time.monotonic() - sent) * 1e3)
                 self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
@@ -172,14 +158,6 @@ class ReplyStream:
             plain.append(baseline.measure_vanilla(options.settings, forwards=1))
             self._compare(plain)
         yield self.frame("done")
-
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        others = OtherPrograms()
-        try:
-            yield
-        finally:
-            self.statistics.others = others.share()
 
     @property
     def prompt_tokens(self) -> int:

@@ -1,26 +1,24 @@
 """Replies without a store, what stands in a prompt (files, system prompts, notes), and models that think."""
 
 import threading
-import time
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.chat.completions import ModelTurn, ReplyOptions
+from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.conversations import NOTES
-from hierchat.chat.reply_stream import OtherPrograms
 from hierchat.config import GenerationSettings
 from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.drafters import Memory, default_drafter
-from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import MessageTooLong, PromptMessage
 from hierchat.store import Chat, ChatMessage, Store
 from hierchat.store.records import Attachment, ChatSettings
 from hierchat.texts.attachments import with_files
 from tests.testing.scripted_engine import ScriptedEngine, served
 from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
-from tests.testing.tiny_chat import CONTEXT, SYSTEM, catalogue, ready_slot, settle, tokenizer
+from tests.testing.tiny_chat import CONTEXT, SYSTEM, ready_slot, tokenizer
 
 from .conftest import Talk, talk_on
 
@@ -48,10 +46,11 @@ def test_the_replies_are_those_that_the_chat_gives(talk: Talk) -> None:
 def test_a_reply_keeps_how_busy_other_programs_were_meanwhile(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for share in (0.0, 0.7):
-        monkeypatch.setattr(OtherPrograms, "share", lambda watch, share=share: share)
+    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda process: 10.0 * (psutil.cpu_count() or 1))
+    for busy, share in ((10.0, 0.0), (80.0, 0.7)):
+        monkeypatch.setattr(psutil, "cpu_percent", lambda busy=busy: busy)
         stored = talk.store.replies.turn(talk.user, talk.send("hello").message_id)
-        assert stored.figures.others == share
+        assert stored.figures.others == pytest.approx(share)
 
 
 def test_it_waits_in_the_same_queue_and_leaves_it(talk: Talk) -> None:
@@ -201,40 +200,6 @@ def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
     greedy = [talk.again(question, temperature=0) for _ in range(2)]
     assert greedy[0].text == greedy[1].text
     assert talk.store.replies.turn(talk.user, greedy[1].message_id).begun.seed == 7
-
-
-class Loaded:
-    """Stands for a model; nothing is computed."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.note, self.drafts, self.is_local = name, "", True, False
-        self.engine = type("Exact", (), {"exact": True, "places": 1})()
-
-
-def test_many_replies_and_exchanges_of_the_model_never_overlap() -> None:
-    slot = ModelSlot(catalogue("a", "b"), load=lambda name, report: Loaded(name))
-    slot.start("a")
-    settle(slot)
-    within, seen = list[str](), list[str]()
-
-    def reply() -> None:
-        for _ in range(10):
-            with ModelTurn(slot, threading.Event()) as turn:
-                for _ in turn.waiting():
-                    pass
-                within.append(turn.model.name)
-                assert len(within) == 1
-                assert slot.model is turn.model
-                seen.append(within.pop())
-
-    threads = [threading.Thread(target=reply) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        for name in ("b", "a"):
-            slot.start(name)
-            time.sleep(0.01)
-    assert len(seen) == 40
 
 
 THOUGHT, ANSWER = "The user asks.", "Thank you."
