@@ -24,6 +24,7 @@ from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.engine.sampling.grammar import bounded
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
+from hierchat.store import StoreError
 
 # The fields that requests of several addresses share: model, sampling, and how the reply comes back.
 Stop = Annotated[str, Field(min_length=1)]
@@ -179,8 +180,8 @@ FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"
 
 
 class RunningReply:
-    """Writes the reply to one request in a thread; a client that hangs up stops it. `done` gets its tokens. If nothing
-    of the caller's is kept, only texts that come with hierchat draft it."""
+    """Writes the reply to one request in a thread; a client that hangs up stops it. `leave` is called at its end. If
+    nothing of the caller's is kept, only texts that come with hierchat draft it."""
 
     def __init__(
         self,
@@ -188,11 +189,11 @@ class RunningReply:
         request: ReplyRequest,
         caller: Caller,
         receive: Receive,
-        done: Callable[[int], None],
+        leave: Callable[[], None],
     ) -> None:
         self._service, self._request, self._caller = service, request, caller
         self._receive = receive
-        self._done = done
+        self._leave = leave
         self.reply: ReplyStream | None = None
         """There once it began."""
         self._load_seconds = 0.0
@@ -217,7 +218,7 @@ class RunningReply:
         finally:
             self._stop.set()
             watching.cancel()
-            self._done(sum(self.tokens()))
+            self._leave()
 
     async def last(self) -> Frame:
         """Return the last frame. Raises as `frames`, and ApiError if the client hung up before the first one."""
@@ -272,8 +273,13 @@ class RunningReply:
 
         try:
             self._load_seconds = load(self._service, self._request.model, self._stop)
-            for frame in self._service.completions.answer(self._begin, self._stop):
-                tell(frame)
+            try:
+                for frame in self._service.completions.answer(self._begin, self._stop):
+                    tell(frame)
+            finally:
+                if self._caller.key:
+                    with suppress(StoreError):  # the reply is whole without its count
+                        self._service.keys.note_use(self._caller.key.id, sum(self.tokens()))
         except Exception as error:
             tell(error)
         else:
@@ -392,20 +398,10 @@ class Serving:
     def __init__(self, service: ChatService) -> None:
         self.service = service
         self._limits = KeyLimits()
-        self._noting: set[asyncio.Future[None]] = set()
 
     async def begin(self, request: Request, asked: ReplyRequest) -> RunningReply:
         """Begin a reply within the limits of the caller's key. Raises ApiError."""
         caller: Caller = request.scope[CALLER]
         await asyncio.to_thread(require_here, self.service, asked.model)
-        leave = self._limits.enter(caller.key) if caller.key else None
-
-        def done(tokens: int) -> None:
-            if leave and caller.key:
-                leave()
-                noting = asyncio.to_thread(self.service.keys.note_use, caller.key.id, tokens)
-                task = asyncio.ensure_future(noting)
-                self._noting.add(task)  # the loop itself holds tasks weakly
-                task.add_done_callback(self._noting.discard)
-
-        return RunningReply(self.service, asked, caller, request.receive, done)
+        leave = self._limits.enter(caller.key) if caller.key else lambda: None
+        return RunningReply(self.service, asked, caller, request.receive, leave)

@@ -156,15 +156,6 @@ def test_what_waits_for_a_reply_that_failed_stays_in_the_chat_behind_it(one: Beg
     assert [file.name for file in files] == ["Second.txt", "Third.txt"]
 
 
-def test_all_stopped_nothing_that_waits_goes_out(one: Begun) -> None:
-    one.begin().add("Second")
-    one.write()
-    one.replies.stop(one.user)
-    one.end()
-    assert one.replies.all_of(one.user) == []
-    assert one.texts() == ["Second"]
-
-
 def test_what_is_stopped_before_its_turn_stays_in_its_chat_once(one: Begun) -> None:
     one.begin()
     one.add("Second")
