@@ -2,12 +2,10 @@
 
 import re
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gradio.tunneling import CURRENT_TUNNELS
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -203,66 +201,36 @@ def test_it_starts_on_every_kind_of_address(tmp_path: Path, host: str) -> None:
         assert ask(address, "GET", "/", {"Host": "evil.example"}).status == 403
 
 
-RELAY = """#!{python}
-import socket, sys, threading
-def pump(one, other):
-    try:
-        while piece := one.recv(65536):
-            other.sendall(piece)
-    except OSError:
-        pass
-    finally:
-        other.close()
-port = int(sys.argv[sys.argv.index("-l") + 1])
-server = socket.create_server(("127.0.0.1", 0))
-print(f"start proxy success: http://stand-in.example:{{server.getsockname()[1]}}", flush=True)
-while True:
-    visitor = server.accept()[0]
-    page = socket.create_connection(("127.0.0.1", port))
-    for pair in ((visitor, page), (page, visitor)):
-        threading.Thread(target=pump, args=pair, daemon=True).start()
-"""
-"""Stands for frpc, Gradio's program of the public link, with the relay behind it."""
-
-
 def test_a_public_link_asks_for_the_login_and_takes_no_models(
-    fresh: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through a stand-in of the relay, whose connections come from this machine."""
-    program = tmp_path / "frpc"
-    program.write_text(RELAY.format(python=sys.executable))
-    program.chmod(0o755)
-    monkeypatch.setattr("gradio.tunneling.BINARY_PATH", str(program))
-    monkeypatch.setattr("gradio.networking.GRADIO_SHARE_SERVER_ADDRESS", "127.0.0.1:1")
+    """Gradio's relay hands requests on from this machine, under the name of the link."""
+    public = "https://stand-in.example"
+    monkeypatch.setattr("gradio.networking.setup_tunnel", lambda **relay: public)
     log_ins = driving.log_ins_of(fresh.store, ANN)
     app = build_app(fresh, log_ins)
-    local, public = serve(app, log_ins, share=True)
+    local, told = serve(app, log_ins, share=True)
+    assert told == public
+    link = {"Host": netloc(public), "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "localhost"}
     try:
-        assert public.startswith("https://stand-in.example:")
-        relay = f"http://127.0.0.1:{public.rpartition(':')[2]}"
-        link = {"Host": netloc(public), "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "localhost"}
-        assert ask(relay, "GET", "/login", link).status == 200
-        assert ask(relay, "GET", "/config", link).status == 401
-        assert ask(relay, "GET", "/login", link | {"Host": "evil.example"}).status == 403
+        assert ask(local, "GET", "/login", link).status == 200
+        assert ask(local, "GET", "/config", link).status == 401
+        assert ask(local, "GET", "/login", link | {"Host": "evil.example"}).status == 403
         form = {"username": ANN[0], "password": ANN[1]}
         foreign = link | {"Origin": "https://evil.example"}
-        assert ask(relay, "POST", "/login", foreign, form=form).status == 403
-        answer = ask(relay, "POST", "/login", link | {"Origin": public}, form=form)
+        assert ask(local, "POST", "/login", foreign, form=form).status == 403
+        answer = ask(local, "POST", "/login", link | {"Origin": public}, form=form)
         assert answer.status == 200
         assert "secure" in (answer.headers["Set-Cookie"] or "").lower()
         mine = link | {"Cookie": answer.cookie}
-        assert ask(relay, "GET", "/config", mine).status == 200
-        fetched = re.findall(
-            r"<(?:script|link)[^>]* (?:src|href)=\"([^\"]*)", ask(relay, "GET", "/", mine).text
-        )
+        assert ask(local, "GET", "/config", mine).status == 200
+        page = ask(local, "GET", "/", mine).text
+        fetched = re.findall(r"<(?:script|link)[^>]* (?:src|href)=\"([^\"]*)", page)
         assert any(one.endswith(".js") for one in fetched)
         assert not any(":" in one for one in fetched)  # all from where the page comes from
-        for door in (relay, local):  # also where somebody sits at the machine
-            host = mine | ({} if door == relay else {"Host": netloc(local)})
-            refused = ask(door, "PUT", "/models/a.gguf", host, raw=b"GGUF" + bytes(60))
+        for host in (link["Host"], netloc(local)):  # also where somebody sits at the machine
+            refused = ask(local, "PUT", "/models/a.gguf", mine | {"Host": host}, raw=b"GGUF" + bytes(60))
             assert (refused.status, "shared by a public link" in refused.text) == (403, True)
     finally:
         app.close(verbose=False)
         log_ins.close()
-        for tunnel in CURRENT_TUNNELS:
-            tunnel.kill()
