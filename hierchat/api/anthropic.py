@@ -12,15 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import ChatRequest, Deltas, function_tool, reply_request, whole
-from hierchat.api.keys import ApiError, as_api_error
+from hierchat.api.keys import KINDS, ApiError, as_api_error
 from hierchat.api.requests import RunningReply, Schema, Serving, Strict, event_stream, fields
 
-_KINDS = {
-    401: "authentication_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-}
+_KINDS = KINDS | {413: "request_too_large"}
 
 
 class CacheControl(Strict):

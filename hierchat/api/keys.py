@@ -27,7 +27,7 @@ from hierchat.runtime.template import TemplateRefused
 from hierchat.store import Access, Key, StoreError
 from hierchat.store.users import Keys
 
-_KINDS = {
+KINDS = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -64,7 +64,7 @@ class ApiError(Exception):
 
     @property
     def kind(self) -> str:
-        return _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}

@@ -151,22 +151,18 @@ class Forgetting:
     def __init__(self, store: Store, slot: ModelSlot) -> None:
         self._store = store
         self._slot = slot
-        self._thread = SpareTimeThread("forgetting", FORGET_SECONDS, self._look, self._failed)
+        self._thread = SpareTimeThread("forgetting", FORGET_SECONDS, self._look)
         self._thread.wake()
 
     def close(self) -> None:
         """Pass on the deletions so far and stop; call it before the store is closed."""
         self._thread.closed.set()
         self._thread.wait()
-        with suppress(StoreError):
-            self._look()
+        self._look()
 
     def _look(self) -> bool:
         engine = self._slot.model.engine if self._slot.model else None
         if isinstance(engine, DraftedEngine):
-            forget_deleted(self._store, engine)
+            with suppress(StoreError):  # another program holds the file: it is looked at again
+                forget_deleted(self._store, engine)
         return True
-
-    def _failed(self, error: Exception) -> None:  # another program holds the file: it is looked at again
-        _log.info("what was deleted could not be looked up: %s", logs.kind(error))
-        self._thread.wake()

@@ -27,15 +27,13 @@ _log = logging.getLogger(__name__)
 
 
 class SpareTimeThread:
-    """Thread that calls `look` every few seconds, from `wake` on until it returns False: nothing is left to do."""
+    """Thread that calls `look` every few seconds, from `wake` on until it returns False: nothing is left to do. It also
+    ends with an error, which is logged."""
 
-    def __init__(
-        self, name: str, seconds: float, look: Callable[[], bool], failed: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, name: str, seconds: float, look: Callable[[], bool]) -> None:
         self._name = name
         self._seconds = seconds
         self._look = look
-        self._failed = failed
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._again = False
@@ -64,7 +62,7 @@ class SpareTimeThread:
                 while not self.closed.wait(self._seconds) and self._look():
                     pass
             except Exception as error:
-                self._failed(error)
+                _log.info("The thread of %s ended. %s", self._name, logs.error_message(error))
 
 
 class PrefixKeeper:
@@ -79,7 +77,7 @@ class PrefixKeeper:
         """Users and names of files that were written, or could not be, since the last reply."""
         self._served: ServedModel | None = None
         self._prefixes: Prefixes | None = None
-        self._thread = SpareTimeThread("prefixes", SECONDS, self._look, self._failed)
+        self._thread = SpareTimeThread("prefixes", SECONDS, self._look)
 
     def attach(self, served: ServedModel) -> None:
         """Let the sequences of a model begin with what files hold."""
@@ -131,10 +129,6 @@ class PrefixKeeper:
                 prefixes.write(copied)
         return False
 
-    def _failed(self, error: Exception) -> None:
-        # A full disk or a folder that cannot be written: after the next reply it is tried again.
-        _log.info("What the model has read was not kept on the disk. %s", logs.error_message(error))
-
 
 @dataclass(frozen=True, slots=True)
 class NextQuestion:
@@ -160,7 +154,7 @@ class ReadingAhead:
         self._next: NextQuestion | None = None
         self._stop = threading.Event()
         """Ends what is being read."""
-        self._thread = SpareTimeThread("reading-ahead", SECONDS, self._look, self._failed)
+        self._thread = SpareTimeThread("reading-ahead", SECONDS, self._look)
 
     def want(self, wanted: NextQuestion) -> None:
         """Read the beginning of this question's prompt, and no longer that of an earlier one."""
@@ -189,8 +183,12 @@ class ReadingAhead:
             return False
         if served is None or not self._slot.scheduler.idle_seconds or _on_battery():
             return True
-        if isinstance(served.engine, LocalEngine) and not self._read(served.engine, served, wanted):
-            return True
+        try:
+            if isinstance(served.engine, LocalEngine) and not self._read(served.engine, served, wanted):
+                return True
+        except Exception:  # the next reply reads all of its prompt, and says what is wrong
+            self._next = None
+            raise
         if self._next is wanted:
             self._next = None
         self._kept.wake()
@@ -209,10 +207,6 @@ class ReadingAhead:
             if self._next is not wanted:  # another was wanted, or it was closed, before it could be stopped
                 return False
             return not ids or engine.read_ahead(ids, wanted.user, wanted.chat, asked)
-
-    def _failed(self, error: Exception) -> None:
-        self._next = None  # the next reply reads all of its prompt, and says what is wrong
-        _log.info("Nothing was read ahead. %s", logs.error_message(error))
 
 
 def _on_battery() -> bool:

@@ -3,7 +3,6 @@
 A title comes from the chat's first question alone, and a small model writes none: the first words are the title then.
 Nothing of its prompt is stored or learned."""
 
-import logging
 import re
 import threading
 import time
@@ -11,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from hierchat import logs
 from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings, Reasoning
@@ -52,8 +50,6 @@ _CHATTER = re.compile(
     re.IGNORECASE,
 )
 
-_log = logging.getLogger("hierchat.titles")
-
 
 @dataclass(eq=False)
 class TitleWriter:
@@ -63,7 +59,7 @@ class TitleWriter:
     _slot: ModelSlot
 
     def __post_init__(self) -> None:
-        self._thread = SpareTimeThread("titles", _POLL_SECONDS, self._go_on, self._failed)
+        self._thread = SpareTimeThread("titles", _POLL_SECONDS, self._go_on)
         self.wake, self.wait = self._thread.wake, self._thread.wait
 
     def close(self) -> None:
@@ -72,11 +68,6 @@ class TitleWriter:
         with self._slot.scheduler.turn(0, first=True):  # whoever joins the queue stops it
             pass
         self.wait()
-
-    @staticmethod
-    def _failed(error: Exception) -> None:
-        # The first words are a title, too.
-        _log.info("No title could be written. %s", logs.error_message(error))
 
     def _go_on(self) -> bool:
         served = self._slot.model

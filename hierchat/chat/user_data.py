@@ -29,7 +29,7 @@ class UserData:
         self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
         self.backups = store.backups.folder
         self._not_why = ""  # the last backup failed: it is tried again each minute, and told once
-        self._daily = SpareTimeThread("backups", BACKUP_SECONDS, self._back_up_daily, self._not_backed_up)
+        self._daily = SpareTimeThread("backups", BACKUP_SECONDS, self._back_up_daily)
         self.back_up_daily = self._daily.wake
         """Copies the database once a day from then on, until `close`."""
 
@@ -39,18 +39,16 @@ class UserData:
         self._daily.wait()
 
     def _back_up_daily(self) -> bool:
-        if self._store.backups.due():
-            self._store.backups.make()
-        self._not_why = ""
-        return True
-
-    def _not_backed_up(self, error: Exception) -> None:
-        if self._store.connection.closed:
-            return
-        if (said := logs.error_message(error)) != self._not_why:
-            _log.warning("The database was not backed up: %s", said)
+        said = ""
+        try:
+            if self._store.backups.due():
+                self._store.backups.make()
+        except Exception as error:
+            said = logs.error_message(error)
+            if said != self._not_why and not self._store.connection.closed:
+                _log.warning("The database was not backed up: %s", said)
         self._not_why = said
-        self._daily.wake()
+        return True
 
     def importing(self, user_id: int, paths: Sequence[Path]) -> Import:
         """Return an import of chats from files, which runs as it is iterated; call `imported` at its end."""
