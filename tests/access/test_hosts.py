@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hierchat.access import hosts
 from hierchat.access.hosts import WRONG_ADDRESS, WRONG_PAGE, AllowedHosts, SameOriginMiddleware
-from hierchat.page.page_app import ProtectedApp, build_app, serve
+from hierchat.page.page_app import build_app, serve
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
 from tests.testing.raw import ask, netloc
@@ -161,17 +161,6 @@ def test_the_share_address_counts_once_there_is_one() -> None:
     assert served.is_public(over)
     assert not served.is_local(over)
     assert served.is_local(scope("localhost:7860"))
-
-
-def test_the_app_learns_its_share_address_from_gradio(fresh: FakeService) -> None:
-    app = ProtectedApp("127.0.0.1", None)
-    blocks = build_app(fresh)
-    app.configure_app(blocks)
-    doors = app.build_middleware_stack()._app  # type: ignore[attr-defined]
-    assert isinstance(doors, SameOriginMiddleware)
-    assert doors._origins.refusal(scope("abc123.gradio.live")) == WRONG_ADDRESS
-    blocks.share_url = "https://abc123.gradio.live"
-    assert doors._origins.refusal(scope("abc123.gradio.live")) is None
 
 
 def test_a_socket_is_closed_before_it_opens() -> None:

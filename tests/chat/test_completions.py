@@ -1,7 +1,5 @@
 """Replies without a store, what stands in a prompt (files, system prompts, notes), and models that think."""
 
-import threading
-
 import psutil
 import pytest
 from hypothesis import given
@@ -23,26 +21,6 @@ from tests.testing.tiny_chat import CONTEXT, SYSTEM, ready_slot, tokenizer
 from .conftest import Talk, talk_on
 
 
-def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
-    return list(talk.complete(said, talk.stop, **settings))
-
-
-@pytest.mark.usefixtures("every_frame")
-def test_the_replies_are_those_that_the_chat_gives(talk: Talk) -> None:
-    frames = complete(talk, PromptMessage("user", "hello"))
-    assert talk.messages() == []
-    assert talk.store.figures.over_time(talk.user, 500).whole.replies == 0
-    first = talk.send("hello")
-    last = frames[-1]
-    assert (last.text, last.finish, last.figures.tokens) == (first.text, first.finish, first.figures.tokens)
-    assert {frame.phase for frame in frames} == {"waiting", "reading", "writing", "done"}
-    assert {frame.message_id for frame in frames} == {None}
-    second = talk.send("go on", first.message_id)
-    reply = PromptMessage("assistant", first.text, tuple(talk.tokens(first)))
-    said = PromptMessage("user", "hello"), reply, PromptMessage("user", "go on")
-    assert complete(talk, *said)[-1].text == second.text
-
-
 def test_a_reply_keeps_how_busy_other_programs_were_meanwhile(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,17 +29,6 @@ def test_a_reply_keeps_how_busy_other_programs_were_meanwhile(
         monkeypatch.setattr(psutil, "cpu_percent", lambda busy=busy: busy)
         stored = talk.store.replies.turn(talk.user, talk.send("hello").message_id)
         assert stored.figures.others == pytest.approx(share)
-
-
-def test_it_waits_in_the_same_queue_and_leaves_it(talk: Talk) -> None:
-    said = PromptMessage("user", "x")
-    with talk.service.slot.scheduler.turn():
-        stop = threading.Event()
-        frames = talk.complete([said], stop)
-        assert [next(frames).ahead for _ in range(2)] == [1, 1]
-        stop.set()
-        assert list(frames) == []
-    assert complete(talk, said, max_new_tokens=4)[-1].finish == "length"
 
 
 FILE = Attachment("harbour.txt", 99, "The old lighthouse keeper counts 37 grey herons before breakfast.\n")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 
 import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import ChangeEvents, InProgress, ReplyInProgress, State, in_reply_thread
-from hierchat.chat.service import ChatService
-from hierchat.config import GenerationSettings
 from hierchat.store import Store, StoreError
 from hierchat.store.messages import Messages
 from hierchat.store.records import Attachment, NewMessage
 from tests.testing.following import follow
-from tests.testing.tiny_chat import END, ready_slot
 
 PATIENCE = 20.0
 
@@ -174,22 +170,6 @@ def test_what_waits_in_a_conversation_that_ends_is_dropped(one: Begun) -> None:
     one.replies.end(one.user, one.chat)
     assert one.reply.wait(0)
     assert one.replies.all_of(one.user) == one.replies.waiting(one.user) == []
-
-
-def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path: Path) -> None:
-    path, settings = tmp_path / "ends.db", GenerationSettings(max_new_tokens=400, logit_bias={END: -100.0})
-    with Store.open(path) as store:
-        service, user = ChatService(store, ready_slot()), store.users.ensure("ann")
-        reply = ReplyInProgress(user, store.chats.create(user), "Long")
-        service.in_progress.begin(reply, lambda stop: service.send(user, reply.question, settings, stop))
-        states = follow(reply)
-        while not take(states):
-            pass
-        assert not reply.wait(0)
-    assert reply.wait(PATIENCE)  # it ends by itself: the store is closed
-    with Store.open(path) as again:
-        question, answer = again.messages.path(user, reply.conversation_id)
-        assert (question.text, answer.state) == ("Long", "interrupted")
 
 
 def test_a_question_is_stored_from_when_it_is_sent_until_its_turn_or_taken_out_by_its_user(

@@ -14,7 +14,6 @@ import pytest
 
 from hierchat.chat import reply_stream
 from hierchat.chat.completions import NoModel
-from hierchat.chat.conversations import own_sampling, reply_settings
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import NotBegun
@@ -436,13 +435,6 @@ def test_a_reply_that_repeats_itself_ends_at_the_same_token_however_it_is_drafte
     assert [token for step in plain for token in step.tokens] == tokens[:ended]
     assert talk.store.figures.over_time(talk.user, 500).whole.replies == 1
     assert talk.messages()[-1].state == "complete"
-
-
-def test_chats_end_loops_unless_they_say_otherwise() -> None:
-    assert reply_settings({}).end_loops
-    assert reply_settings(own_sampling(GenerationSettings())).end_loops
-    assert not reply_settings({"end_loops": False}).end_loops
-    assert not GenerationSettings().end_loops
 
 
 # Continue

@@ -1,21 +1,24 @@
 """Deleted text is in the memory of no process, but for freed fragments that cannot be overwritten from outside."""
 
+import json
 import os
 import re
 import signal
 import sqlite3
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hierchat.chat.conversations import UNDO_SECONDS
 from hierchat.chat.deleted_texts import OVERWRITE_SECONDS
+from hierchat.checks.memory import pieces_of
 from tests.end_to_end.program import Program
-from tests.isolation.memory import in_memory
 from tests.isolation.visitor import Visitor
 from tests.testing.raw import ask
 
@@ -40,8 +43,25 @@ def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]
     running.stop(signal.SIGKILL)
 
 
+def forms(word: str) -> dict[bytes, str]:
+    """A word as UTF-8, as Python holds it (UCS-2 and UCS-4 are UTF-16 and UTF-32), and as JSON escapes it."""
+    found = {word.encode(name): name for name in ("utf-32-le", "utf-16-le", "utf-8")}
+    return {json.dumps(word)[1:-1].encode(): "json"} | found
+
+
 def copies(program: Program) -> dict[str, int]:
-    return {where: len(found) for where, found in in_memory(program.process.pid, WORDS).items()}
+    """Process, word and form -> how often the memory of the server or of a child of it holds that."""
+    server, found = psutil.Process(program.process.pid), Counter[str]()
+    for process in (server, *server.children(recursive=True)):
+        ended = () if process is server else (psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError)
+        with suppress(*ended):
+            name = "server" if process is server else " ".join(process.cmdline()[-2:])
+            for data in pieces_of(process.pid):
+                for word in WORDS:
+                    found.update(
+                        {f"{name}: {word} as {kind}": data.count(form) for form, kind in forms(word).items()}
+                    )
+    return dict(+found)
 
 
 def in_file(program: Program) -> int:
