@@ -210,7 +210,7 @@ class ReadingAhead:
 
 
 def _on_battery() -> bool:
-    """Return whether the machine runs on its battery; False if that is not known."""
+    """Return whether the machine runs on its battery; True also if it has one and that is not known."""
     look = getattr(psutil, "sensors_battery", None)
     battery = look() if look else None
     return battery is not None and not battery.power_plugged

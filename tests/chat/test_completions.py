@@ -5,18 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.conversations import NOTES
 from hierchat.config import GenerationSettings
 from hierchat.reasoning import join_reasoning, split_reasoning
-from hierchat.runtime.drafters import Memory, default_drafter
-from hierchat.runtime.prompt import MessageTooLong, PromptMessage
+from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Chat, ChatMessage, Store
 from hierchat.store.records import Attachment, ChatSettings
 from hierchat.texts.attachments import with_files
 from tests.testing.scripted_engine import ScriptedEngine, served
 from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
-from tests.testing.tiny_chat import CONTEXT, SYSTEM, ready_slot, tokenizer
+from tests.testing.tiny_chat import CONTEXT, SYSTEM, ready_slot
 
 from .conftest import Talk, talk_on
 
@@ -35,33 +33,13 @@ FILE = Attachment("harbour.txt", 99, "The old lighthouse keeper counts 37 grey h
 FENCED = f"File: harbour.txt\n```txt\n{FILE.text}```\n\nHow many?<|im_end|>"
 
 
-def test_the_model_reads_the_file_before_the_question_in_every_turn_and_it_drafts(talk: Talk) -> None:
+def test_the_model_reads_the_file_before_the_question_in_every_turn(talk: Talk) -> None:
     first = talk.send("How many?", files=[FILE], max_new_tokens=4)
     assert f"user\n{FENCED}" in talk.held
     question = talk.messages()[0]
     assert (question.text, [file.name for file in question.attachments]) == ("How many?", ["harbour.txt"])
     talk.send("And after?", first.message_id, max_new_tokens=4)
     assert f"user\n{FENCED}" in talk.held
-    begun = tokenizer().decode(talk.model.prompts.tokens(FILE.text)[:30])
-    for found in (drafted(talk, first.message_id, []), drafted(talk.other(), None, [FILE])):
-        assert found
-        assert FILE.text.startswith(begun + found)
-
-
-def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
-    """What the chat's own text proposes, and nothing else, where the model has begun to quote the file."""
-    service, served = talk.service, talk.model
-    path = [] if parent is None else talk.store.messages.path(talk.user, talk.conversation, parent)
-    said = service._said(served, talk.user, path, None)
-    if files:
-        said.append(PromptMessage("user", FENCED.removesuffix("<|im_end|>")))
-    options = ReplyOptions(talk.user, GenerationSettings(max_new_tokens=24), talk.stop)
-    drafter = default_drafter(served, Memory(), width=8)
-    drafter.begin(service.completions.reply(served, said, options).prompt_ids)
-    drafter.observe(served.prompts.tokens(FILE.text)[:30])
-    tree = drafter.propose()
-    assert set(tree.sources) == {"context"}
-    return str(tokenizer().decode(tree.tokens))
 
 
 @pytest.mark.parametrize("prompt", ["", "Answer in rhymes."])

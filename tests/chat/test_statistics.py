@@ -1,11 +1,8 @@
 """A reply's text, spans and figures out of its steps."""
 
-from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_pieces
@@ -125,21 +122,3 @@ def test_without_a_clock_reading_and_writing_are_the_time() -> None:
     crashed.resume([5], ["target"], None)
     crashed.add(step([6], forward_ms=100.0), 900.0)
     assert crashed.figures().total_seconds is None
-
-
-sources = st.sampled_from(["context", "history", "target"])
-steps = st.lists(st.tuples(st.lists(sources, min_size=1, max_size=5), st.floats(0.1, 100)), max_size=8)
-
-
-@given(steps)
-def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) -> None:
-    statistics = ReplyStatistics(decode)
-    for names, ms in made:
-        proposed = {name: names.count(name) + 1 for name in names if name != "target"}
-        statistics.add(step([5] * len(names), names, proposed=proposed, forward_ms=ms, draft_ms=0.3), 100.0)
-    shown, stored = statistics.figures(), stored_figures(statistics.record(), len(statistics.tokens))
-    assert dict(stored.shares) == pytest.approx(dict(shown.shares))
-    assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
-    rounded = {"tokens_per_second": None, "shares": {}, "written": None}
-    assert replace(stored, **rounded) == replace(shown, **rounded)
-    assert not made or sum(shown.shares.values()) == pytest.approx(1)

@@ -96,20 +96,6 @@ def test_that_attack_is_a_real_one(ann: Talk, monkeypatch: pytest.MonkeyPatch) -
     assert right > wrong
 
 
-def test_nor_after_a_title_was_written_for_another(ann: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    ann.send(SECRET)
-    theirs = ann.other("ben")
-    theirs.send("Mine.")
-    own = read_already(ann.other("ben"), "Something else.")  # how all prompts begin
-    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", 0.0)
-    with ann.store.connection.write() as db:  # ann's chat alone is named
-        db.execute("UPDATE users SET model_titles = 0 WHERE id = ?", [theirs.user])
-    ann.service.titles.wake()
-    ann.service.titles.wait()
-    assert ann.store.chats.get(ann.user, ann.conversation)
-    assert read_already(ann.other("ben"), SECRET) == own
-
-
 def corpus(name: str, text: str) -> Statistics:
     """A text as it is held to be drafted from."""
     tokens = np.array([*tokenizer().encode(text), BREAK], np.int32)

@@ -284,26 +284,3 @@ def test_files_on_their_way_out_are_their_user_s_and_gradio_s_own_routes_serve_n
     answer = place.visitors["ben"].ask("GET", f"/transfer/out/{victim.ticket}")
     assert (answer.status, SECRET in answer.text) == (404, False)
     assert SECRET in victim.visitor.ask("GET", f"/transfer/out/{victim.ticket}").text
-
-
-def test_the_search_finds_nothing_of_another_user(place: Place, victim: Victim) -> None:
-    ben = Visitor(place.address, "ben", place.visitors["ben"].password)
-    ben.open()
-    config = ben.config()
-    query = next(one["id"] for one in config["components"] if one["props"].get("elem_id") == "hc-search")
-    (search,) = (one for one in config["dependencies"] if one["targets"] == [[query, "change"]])
-    for words in (SECRET, SECRET[:4], "The", '"', "*", "a OR b"):
-        said = ben.call(search["id"], [words]).replace(words, "")
-        assert SECRET not in said, words
-        assert "sleeps" not in said, words
-
-
-def test_what_is_told_to_another_user_does_not_count_with_mine(place: Place) -> None:
-    """Numbers of changes over all users would tell how busy the others are."""
-    changes, store = place.service.changes, place.store
-    ann, ben = (store.users.ensure(name) for name in ("ann", "ben"))
-    before = changes.count(ben)
-    for _ in range(5):
-        changes.notify(ann, 1)
-    changes.notify(ben)
-    assert changes.count(ben) == before + 1
