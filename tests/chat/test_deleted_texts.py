@@ -22,7 +22,7 @@ def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(deleted_texts, "overwrite_freed_memory", lambda: happened.append("overwritten"))
     monkeypatch.setattr(deleted_texts.template, "renew_process", lambda: None)
     monkeypatch.setattr(deleted_texts, "OVERWRITE_SECONDS", 0.01)
-    monkeypatch.setattr(deleted_texts, "OVERWRITE_AGAIN", (0.02, 0.02))
+    monkeypatch.setattr(deleted_texts, "OVERWRITE_AGAIN", (0.3, 0.3))
     monkeypatch.setattr(deleted_texts, "REST", 0.0)
     monkeypatch.setattr(deleted_texts, "BUSY_SECONDS", 0.01)
     return happened
@@ -61,7 +61,7 @@ def test_all_times_but_the_first_wait_while_a_reply_is_written(
     with texts._slot.scheduler.turn():
         texts.clear(USER)
         until(lambda: len(overwritten) == 2)
-        time.sleep(0.2)
+        time.sleep(0.5)
         assert overwritten == ["emptied", "overwritten"]
     texts.wait(3)
     assert overwritten[2:4] == ["emptied", "overwritten"]
