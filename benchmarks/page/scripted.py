@@ -80,9 +80,7 @@ def loader(reply: str) -> Any:
     """Make a loader for a ModelSlot that gives a ScriptedEngine with this reply."""
 
     def load(name: str, report: Report) -> ServedModel:
-        return ServedModel(
-            name, MODEL, ScriptedEngine(reply), PromptBuilder(Characters(), WINDOW), vanilla_ms=None
-        )
+        return ServedModel(name, MODEL, ScriptedEngine(reply), PromptBuilder(Characters(), WINDOW))
 
     return load
 

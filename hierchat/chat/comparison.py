@@ -177,7 +177,7 @@ class Comparing:
                 if one.drafter is None and plain.tokens and plain.finish != "stopped":
                     # A whole plain reply is the better baseline than a few plain forwards.
                     for reply in replies.values():
-                        reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
+                        reply.statistics.vanilla_ms = plain.decode_ms / len(plain.tokens)
         for arm, reply in replies.items():
             self._set(arm, replace(self._frames[arm], figures=reply.statistics.figures()))
         if self._replies.keys() == set(ARMS):

@@ -179,8 +179,6 @@ class Completions:
             learner = memory if options.learns else apart(memory)
             drafter = reply_drafter(drafting_with, learner, settings, options.stop)
         statistics = ReplyStatistics(partial(served.prompts.thinking.text, opened=prompt.thinking), settings)
-        if served.vanilla_ms is not None:
-            statistics.set_baseline(served.vanilla_ms, "estimated")
         notice = " ".join(notices) or None
         origins = None
         if memory is not None:  # each is named by its place in the list of all sources

@@ -134,7 +134,7 @@ class ReplyStream:
         shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent
         plain: list[float] = []
         baseline = engine if isinstance(engine, LocalEngine) else None
-        if statistics.baseline == "measured" or not measure:
+        if statistics.vanilla_ms is not None or not measure:
             baseline = None
         with closing(steps), _watching(statistics):
             for step in steps:
@@ -168,7 +168,7 @@ class ReplyStream:
     def _compare(self, plain: Sequence[float]) -> None:
         """Set the baseline to the mean milliseconds of plain forwards, once enough of them agree."""
         if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
-            self.statistics.set_baseline(fmean(plain), "measured")
+            self.statistics.vanilla_ms = fmean(plain)
 
     def frame(self, phase: ReplyPhase = "done") -> Frame:
         statistics = self.statistics

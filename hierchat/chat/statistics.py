@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, pairwise
-from typing import Literal
 
 from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
@@ -47,8 +46,7 @@ class ReplyStatistics:
         self.others: float | None = None
         """TurnFigures.plan."""
         self.vanilla_ms: float | None = None
-        """Milliseconds per token of the fastest plain decoding on this backend."""
-        self.baseline: Literal["measured", "estimated"] | None = None
+        """Milliseconds per token of plain decoding, the baseline of the speed-up, once that was measured."""
         self.begun = 0
         """Tokens that an earlier run wrote, where the reply is continued."""
         self._timed = True
@@ -126,7 +124,7 @@ class ReplyStatistics:
         if not self._timed:
             return
         if step.batch_size > 1:  # the baseline is of a reply alone
-            self.vanilla_ms = self.baseline = None
+            self.vanilla_ms = None
         self.forwards += step.width > 0 or step.text is None
         self.proposed.update(step.proposed)
         self.decode_ms += spent
@@ -151,10 +149,6 @@ class ReplyStatistics:
         parts = split_reasoning(text)
         if self._timed and parts.thought and not self._thought_ended:
             self.thought_ms, self._thought_ended = self.decode_ms, not parts.thinking
-
-    def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
-        """Set the baseline of the speed-up: plain decoding at `vanilla_ms` per token."""
-        self.vanilla_ms, self.baseline = vanilla_ms, kind
 
     @property
     def text(self) -> str:
@@ -213,7 +207,7 @@ class ReplyStatistics:
             others=self.others,
             plan=self.plan,
             baseline_tokens_per_second=vanilla,
-            baseline=self.baseline if self.tokens else None,
+            baseline="measured" if vanilla else None,
             speedup=per_second / vanilla if per_second and vanilla else None,
             finish=self.finish,
             stop_string=self.stop_string if self.tokens else None,

@@ -112,7 +112,7 @@ def load_served_model(
             min(places, runner.most_sequences),
             Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
         )
-        vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+        engine.measure_vanilla(entry.sampling, forwards=1)  # raises BrokenLogits if weights are damaged
         measure(engine.latency, engine.sequence)
         levels = None
         if options.catalogue and runner.drafts:
@@ -123,7 +123,6 @@ def load_served_model(
             loaded.model_key,
             engine,
             PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt, entry.name),
-            vanilla_ms,
             " ".join(filter(None, (note, lack))),
             drafting,
             levels,
@@ -220,9 +219,7 @@ def load_remote(entry: ModelEntry) -> ServedModel:
                 "The drafter in vLLM cannot use its file, so earlier chats draft nothing. Its log says why."
             )
         engine = DraftedEngine(server, model, context, channel)
-    return ServedModel(
-        entry.name, f"remote:{server.host}/{model.name}", engine, prompts, vanilla_ms=None, note=note
-    )
+    return ServedModel(entry.name, f"remote:{server.host}/{model.name}", engine, prompts, note=note)
 
 
 class StandaloneModel:

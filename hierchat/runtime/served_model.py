@@ -62,8 +62,6 @@ class ServedModel:
     model_key: str
     engine: Engine
     prompts: PromptBuilder
-    vanilla_ms: float | None
-    """Fastest plain decoding in ms per token, measured after loading; None if the engine cannot measure it."""
     note: str = ""
     """Why it does not run on the engine that would be fastest here."""
     statistics: tuple[Statistics, ...] = ()

@@ -42,7 +42,7 @@ def scripted(script: Script, template: str | None = None) -> Callable[[str, Repo
 
     def load(name: str, report: Report) -> ServedModel:
         prompts = PromptBuilder(words, CONTEXT, SYSTEM)
-        return ServedModel(name, f"script {name}", script, prompts, vanilla_ms=None)
+        return ServedModel(name, f"script {name}", script, prompts)
 
     return load
 

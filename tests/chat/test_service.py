@@ -108,9 +108,7 @@ def test_a_drafted_reply_tells_its_figures_and_which_reply_its_runs_came_from(ta
     service, figures, id = talk.service, last.figures, last.message_id
     assert same(service.figures(talk.user, id), figures)
     assert sum(figures.shares.values()) == pytest.approx(1)
-    assert figures.baseline == "estimated"  # too short to measure on the way
-    speeds = figures.tokens_per_second, figures.baseline_tokens_per_second
-    assert figures.speedup == pytest.approx(speeds[0] / speeds[1])
+    assert figures.baseline is figures.speedup is None  # too short to measure on the way
     assert 0 < figures.acceptance_rate <= 1
     assert figures.tokens_per_forward > 1
 
@@ -568,12 +566,12 @@ def test_a_reply_ends_where_the_context_is_full(talk: Talk) -> None:
     ("times", "limit", "kind"),
     [
         ([10.0, 11.0, 12.0], 64, "measured"),
-        ([10.0, 11.0, 12.0], 63, "estimated"),  # too short
-        ([10.0, 40.0, 10.0], 64, "estimated"),  # they do not agree
+        ([10.0, 11.0, 12.0], 63, None),  # too short
+        ([10.0, 40.0, 10.0], 64, None),  # they do not agree
     ],
 )
 def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch, times: list[float], limit: int, kind: str
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, times: list[float], limit: int, kind: str | None
 ) -> None:
     left = list(times)
     monkeypatch.setattr(talk.model.engine, "measure_vanilla", lambda settings, forwards=3: left.pop(0))

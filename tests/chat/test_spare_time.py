@@ -156,7 +156,7 @@ def _load(name: str, report: Report) -> ServedModel:
     """As after a start: nothing is in the slots."""
     engine = LocalEngine(_runner().open(), {END}, tokenizer().decode, places=1)
     engine.latency = Steady()
-    return ServedModel(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, "You help."), 1.0)
+    return ServedModel(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, "You help."))
 
 
 def _end(talk: Talk) -> None:

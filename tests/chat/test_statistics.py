@@ -59,7 +59,7 @@ def test_a_character_belongs_to_the_run_that_completes_it() -> None:
 
 def test_figures_of_a_reply() -> None:
     statistics = ReplyStatistics(decode)
-    statistics.set_baseline(50.0, "estimated")
+    statistics.vanilla_ms = 50.0
     statistics.add(Step(prompt_read=4, prompt_tokens=9))
     statistics.add(Step(width=4, forward_ms=30.0, prompt_read=8, prompt_tokens=9))
     assert statistics.figures() == Figures()
@@ -88,7 +88,7 @@ def test_figures_of_a_reply() -> None:
         read_seconds=0.03,
         speedup=pytest.approx(2),
         baseline_tokens_per_second=pytest.approx(20),
-        baseline="estimated",
+        baseline="measured",
         shares=MappingProxyType({"target": 0.5, "context": 0.25, "history": 0.25}),
     )
 

@@ -64,7 +64,7 @@ class EchoEngine:
 
 
 def served(seed: int) -> ServedModel:
-    return ServedModel("echo", "echo", EchoEngine(seed), PromptBuilder(Characters(), WINDOW), vanilla_ms=None)
+    return ServedModel("echo", "echo", EchoEngine(seed), PromptBuilder(Characters(), WINDOW))
 
 
 class WrongScreen(AssertionError):

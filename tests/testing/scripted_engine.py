@@ -74,9 +74,7 @@ class ScriptedEngine:
 def served(engine: ScriptedEngine | None = None, name: str = "elsewhere") -> ServedModel:
     """Ready to answer, with WORDS where nothing else is said."""
     engine = engine or ScriptedEngine(WORDS, at_once=2, places=2)
-    return ServedModel(
-        name, f"scripted {name}", engine, PromptBuilder(engine.words, CONTEXT, SYSTEM), vanilla_ms=None
-    )
+    return ServedModel(name, f"scripted {name}", engine, PromptBuilder(engine.words, CONTEXT, SYSTEM))
 
 
 def load(name: str, report: Report) -> ServedModel:

@@ -10,7 +10,6 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import Grammars
@@ -111,10 +110,7 @@ def served(name: str = "tiny", seed: int = 0, *, ends: bool = True) -> ServedMod
     grammars = Grammars(tokenizer(), {END}, target.vocabulary)
     engine = LocalEngine(target, {END} if ends else (), tokenizer().decode, grammars=grammars)
     engine.latency = Steady()
-    vanilla_ms = engine.measure_vanilla(GenerationSettings(), 1)
-    return ServedModel(
-        name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), vanilla_ms
-    )
+    return ServedModel(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM))
 
 
 def catalogue(*names: str) -> Catalogue:
