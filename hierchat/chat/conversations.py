@@ -11,7 +11,6 @@ from typing import Any
 from hierchat.chat.in_progress import InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import NotFound, Store, StoreError
-from hierchat.store.change_events import ChangeEvents
 from hierchat.store.records import ChatSettings, Conversation, Message, Project
 
 NOTES = "Notes about the user, in the user's own words:\n"
@@ -83,7 +82,6 @@ class Conversations:
     """Manages the chats of all users. Methods raise NotFound for another user's or a missing chat, and StoreError."""
 
     _store: Store
-    _changes: ChangeEvents
     _in_progress: InProgress
     _sampling_of: Callable[[str], GenerationSettings]
     """A model's default sampling by its name, the loaded one's by ""."""
@@ -92,6 +90,7 @@ class Conversations:
 
     def __post_init__(self) -> None:
         store = self._store
+        self._changes = store.changes
         # Passed on as the store has them:
         self.get, self.last_message = store.chats.get, store.messages.last
         self.attachments, self.attachment = store.messages.attachments, store.messages.attachment

@@ -15,7 +15,6 @@ from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.language import here
 from hierchat.store import NotFound, Store, StoreError, title_of
-from hierchat.store.change_events import ChangeEvents
 from hierchat.store.records import Attachment, NewMessage
 
 State = Frame | CompareFrame
@@ -118,9 +117,9 @@ class ReplyInProgress:
 class InProgress:
     """Runs all replies in progress: at most one in each conversation."""
 
-    def __init__(self, store: Store, changes: ChangeEvents) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._changes = changes
+        self._changes = store.changes
         self._replies: dict[tuple[int, int], ReplyInProgress] = {}
         self._waiting: dict[tuple[int, int], list[ReplyInProgress]] = {}
         self._lock = threading.Lock()

@@ -61,14 +61,12 @@ class ChatService:
         self.store = store
         self.slot = slot
         self.changes, self.presets, self.projects = store.changes, store.presets, store.projects
-        self.in_progress = InProgress(store, self.changes)
+        self.in_progress = InProgress(store)
         self._histories = Histories(store)
         self._learned = Learned(store)
         self.deleted_texts = DeletedTexts(slot, self._histories, self._learned)
-        self.chats = Conversations(
-            store, self.changes, self.in_progress, self.sampling_of, self.deleted_texts.clear
-        )
-        self.data = UserData(store, self.changes)
+        self.chats = Conversations(store, self.in_progress, self.sampling_of, self.deleted_texts.clear)
+        self.data = UserData(store)
         self.data.back_up_daily()
         self.prefixes = PrefixKeeper(store, slot)
         self._reading = ReadingAhead(slot, self._beginning, self.prefixes)

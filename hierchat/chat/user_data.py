@@ -7,7 +7,6 @@ from pathlib import Path
 from hierchat import logs
 from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.store import Store
-from hierchat.store.change_events import ChangeEvents
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown, export_zip
 from hierchat.texts.importing import Import
 
@@ -19,9 +18,9 @@ _log = logging.getLogger(__name__)
 class UserData:
     """Reads figures, makes backups, imports and exports. Methods raise StoreError."""
 
-    def __init__(self, store: Store, changes: ChangeEvents) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._changes = changes
+        self._changes = store.changes
         self.path = store.path
         # Passed on as the store has them:
         self.over_time = store.figures.over_time

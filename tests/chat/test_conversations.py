@@ -8,7 +8,7 @@ import pytest
 
 from hierchat.chat import conversations, user_data
 from hierchat.chat.conversations import Conversations
-from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.in_progress import InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import NotFound, Store
 from hierchat.store.backups import backups_of, require_whole
@@ -16,16 +16,9 @@ from hierchat.store.records import ChatSettings, NewMessage, Project
 
 
 @pytest.fixture
-def changes(store: Store) -> ChangeEvents:
-    return store.changes
-
-
-@pytest.fixture
-def chats(store: Store, changes: ChangeEvents) -> Conversations:
+def chats(store: Store) -> Conversations:
     hot = GenerationSettings(temperature=0.7)
-    return Conversations(
-        store, changes, InProgress(store, changes), lambda name: hot if name else GenerationSettings()
-    )
+    return Conversations(store, InProgress(store), lambda name: hot if name else GenerationSettings())
 
 
 def in_file(store: Store, id: int, table: str = "conversations") -> bool:
@@ -44,9 +37,9 @@ def test_the_list_says_whether_there_are_more(chats: Conversations, user: int) -
 
 
 def test_a_deleted_chat_is_out_of_sight_and_can_be_brought_back(
-    chats: Conversations, store: Store, user: int, changes: ChangeEvents
+    chats: Conversations, store: Store, user: int
 ) -> None:
-    chat = chats.create(user)
+    chat, changes = chats.create(user), store.changes
     chats.rename(user, chat, "Oslo")
     seen = changes.count(user)
     deleted = chats.delete(user, chat)
@@ -115,9 +108,9 @@ def test_an_incognito_chat_is_erased_or_kept(chats: Conversations, store: Store,
 
 
 def test_settings_follow_the_model_until_they_differ_and_presets_begin_new_chats(
-    chats: Conversations, store: Store, user: int, changes: ChangeEvents
+    chats: Conversations, store: Store, user: int
 ) -> None:
-    presets, chat = store.presets, chats.create(user)
+    presets, changes, chat = store.presets, store.changes, chats.create(user)
     own = chats.settings(user, chat)
     assert own == chats.model_settings()
     assert chats.model_settings("hot").sampling["temperature"] == 0.7
@@ -172,7 +165,7 @@ def test_a_deleted_project_can_be_brought_back_until_the_next_deletion(
 
 
 def test_a_backup_is_made_by_itself_and_what_keeps_it_from_that_is_told_once(
-    store: Store, changes: ChangeEvents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried, hindered, made = threading.Semaphore(0), [OSError("no room")] * 3, store.backups.make
 
@@ -186,7 +179,7 @@ def test_a_backup_is_made_by_itself_and_what_keeps_it_from_that_is_told_once(
 
     monkeypatch.setattr(store.backups, "make", make)
     monkeypatch.setattr(user_data, "BACKUP_SECONDS", 0.01)
-    data = user_data.UserData(store, changes)
+    data = user_data.UserData(store)
     data.back_up_daily()
     for _ in range(4):
         assert tried.acquire(timeout=30)

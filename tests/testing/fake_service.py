@@ -125,10 +125,10 @@ class FakeService(ChatService):
         """What was to be read ahead."""
         self.changes = store.changes
         self.presets, self.projects = store.presets, store.projects
-        self.in_progress = InProgress(store, self.changes)
+        self.in_progress = InProgress(store)
         self.deleted_texts = SimpleNamespace(caches=[], screens=[], overwrites=[])
-        self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
-        self.data = UserData(store, self.changes)
+        self.chats = Conversations(store, self.in_progress, self.sampling_of)
+        self.data = UserData(store)
         self.users, self.keys = store.users, store.keys
         self.users.choose(self.user, told=2)  # nothing stands above the box but what a test is about
         self.dismiss_model_message = self.slot.hush
