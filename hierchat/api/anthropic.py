@@ -18,11 +18,8 @@ from hierchat.api.requests import RunningReply, Schema, Serving, Strict, event_s
 _KINDS = KINDS | {413: "request_too_large"}
 
 
-class CacheControl(Strict):
-    """A hint of Anthropic's protocol to cache a prefix, which is ignored: prefixes are reused without it."""
-
-    type: str
-    ttl: str = ""
+CacheControl = dict[str, str]
+"""A hint of Anthropic's protocol to cache a prefix, which is ignored: prefixes are reused without it."""
 
 
 class TextBlock(Strict):

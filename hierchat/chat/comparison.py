@@ -115,9 +115,8 @@ class Comparing:
                 self._set(arms[0], Frame("done", finish="error", notice=trouble))
                 yield self._frame(None)
                 return
-            share = f" {now.done / now.total:.0%}" if now.total else ""
             for arm in arms:
-                self._set(arm, Frame("waiting", notice=f"Loading {name} for this side…{share}"))
+                self._set(arm, Frame("waiting", notice=f"Loading {name} for this side…"))
             yield self._frame(None)
             stop.wait(POLL_SECONDS)
 

@@ -21,7 +21,7 @@ from hierchat.chat.spare_time import NextQuestion, PrefixKeeper, ReadingAhead
 from hierchat.chat.statistics import SourceRun, runs_of, server_runs
 from hierchat.chat.titles import TitleWriter
 from hierchat.chat.tool_calls import before_call, first_call
-from hierchat.chat.tools import MOST_CALLS, MOST_REPEATS, Stopped, Tool, ToolServers, with_instruction
+from hierchat.chat.tools import ANSWER_NOW, MOST_CALLS, MOST_REPEATS, Stopped, Tool, ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.generation import common_prefix
@@ -38,7 +38,7 @@ from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import Store
-from hierchat.store.records import Attachment, Message, NewMessage, Passage, ToolCall, Turn
+from hierchat.store.records import Attachment, CallState, Message, NewMessage, Passage, ToolCall, Turn
 from hierchat.texts.attachments import PASSAGES, fenced, with_files
 from hierchat.texts.passages import BUDGET
 
@@ -382,8 +382,9 @@ class ChatService:
             if before := made.get(key):
                 repeats += 1
                 ended = repeats == MOST_REPEATS
-                again = replace(before, state="unanswered") if ended else with_instruction(before)
-                self.store.messages.put_call(user_id, message.id, again)
+                state: CallState = "unanswered" if ended else "repeated"
+                result = before.result if ended else f"{before.result}\n\n{ANSWER_NOW}"
+                self.store.messages.put_call(user_id, message.id, replace(before, state=state, result=result))
                 if ended:
                     yield replace(last, above=above)
                     return

@@ -113,9 +113,6 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, chat:
     )
     for step in served.engine.generate(request):
         statistics.add(step)
-        text = statistics.text
-        if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
-            break
     return clean_title(statistics.text, cut=statistics.finish == "length")
 
 

@@ -285,11 +285,6 @@ class ToolServers:
             held.ends.cancel()
 
 
-def with_instruction(call: ToolCall) -> ToolCall:
-    """Return a call that the model made again: its result, and the instruction to answer."""
-    return replace(call, state="repeated", result=f"{call.result}\n\n{ANSWER_NOW}")
-
-
 def _awaited(future: Future[T], stop: threading.Event) -> T:
     while not wait([future], POLL_SECONDS).done:
         if stop.is_set():

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hierchat.access import limits
-from hierchat.access.limits import AT_ONCE, LIMITS, BodySizeMiddleware, ConcurrencyMiddleware, most_bytes
+from hierchat.access.limits import AT_ONCE, LIMITS, ConcurrencyMiddleware, most_bytes
 from hierchat.access.login import USER, network
 from tests.access.conftest import ACCOUNT, log_in
 from tests.access.test_login import paths_of
@@ -60,32 +60,6 @@ def test_every_route_has_a_limit_while_the_body_comes(
                 assert b" 413 " in refused or not read, (path, refused)
                 told = {**headers, "Content-Length": str(SMALL + 1)}
                 assert ask(address, "POST", path, told).status == 413, path
-
-
-@pytest.mark.parametrize("path", [CALL, "/gradio_api/cancel", "/transfer/in", "/login"])
-def test_nothing_beyond_the_limit_is_taken(path: str) -> None:
-    """However much a client sends, and whatever it says of the length."""
-    taken: list[int] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        while (message := await receive())["type"] == "http.request":
-            taken.append(len(message["body"]))
-
-    async def endless() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"x" * (1 << 20), "more_body": True}
-
-    told: list[dict[str, Any]] = []
-
-    async def send(message: dict[str, Any]) -> None:
-        told.append(message)
-
-    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "client": ("127.0.0.1", 5)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "LIMITS", tuple((pattern, min(most, 64 << 20)) for pattern, most in LIMITS))
-        most = most_bytes(path)
-        asyncio.run(BodySizeMiddleware(app)(scope, endless, send))
-    assert sum(taken) == most
-    assert [message.get("status") for message in told] == [413, None]
 
 
 def test_a_file_that_the_page_attaches_is_within_the_limit() -> None:
