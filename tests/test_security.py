@@ -24,8 +24,7 @@ from tokenizers import Tokenizer, models
 from benchmarks.makers import hub_check
 from hierchat import child_process
 from hierchat.access import files, limits
-from hierchat.api.chat_completions import ChatRequest
-from hierchat.api.text_completions import CompletionRequest
+from hierchat.api.openai import ChatRequest, CompletionRequest
 from hierchat.chat import tools
 from hierchat.chat.conversations import LONGEST_TITLE
 from hierchat.drafting.vllm import custom_proposer

@@ -11,8 +11,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import ChatRequest, Deltas, function_tool, reply_request, whole
 from hierchat.api.keys import KINDS, ApiError, as_api_error
+from hierchat.api.openai import ChatRequest, Deltas, function_tool, reply_request, whole
 from hierchat.api.requests import RunningReply, Schema, Serving, Strict, event_stream, fields
 
 _KINDS = KINDS | {413: "request_too_large"}

@@ -12,10 +12,9 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.api.anthropic import messages
-from hierchat.api.chat_completions import chat
 from hierchat.api.keys import CALLER, ApiError, as_api_error, authenticate
+from hierchat.api.openai import chat, complete
 from hierchat.api.requests import Serving, failure, listed
-from hierchat.api.text_completions import complete
 from hierchat.chat.service import ChatService
 from hierchat.store import StoreError
 

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ValidationError
 from hierchat import logs
 from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.anthropic import MessagesRequest
-from hierchat.api.chat_completions import ChatRequest
 from hierchat.api.keys import as_api_error
-from hierchat.api.text_completions import CompletionRequest
+from hierchat.api.openai import ChatRequest, CompletionRequest
 from hierchat.chat.completions import NoModel
 from hierchat.config import cache_dir, data_dir
 from hierchat.models.progress import BrokenFileError

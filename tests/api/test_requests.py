@@ -162,7 +162,7 @@ def test_a_gap_is_filled_by_models_that_were_made_for_it(
     answer = asked(suffix="end")
     assert (answer.status, answer.error["param"]) == (400, "suffix")
     marks = ("<|im_start|>", "<|im_end|>", "<|im_start|>")
-    monkeypatch.setattr("hierchat.api.text_completions._MIDDLES", (("<none>",) * 3, marks))
+    monkeypatch.setattr("hierchat.api.openai._MIDDLES", (("<none>",) * 3, marks))
     plain, filled = (answer.json["usage"]["prompt_tokens"] for answer in (asked(), asked(suffix="end")))
     assert filled > plain + 2
 
