@@ -243,10 +243,8 @@ class LoginMiddleware:
             await WebSocketClose(1008)(scope, receive, send)
 
     async def _login(self, request: Request, session: LoginSession | None) -> Response:
-        if request.method in ("GET", "HEAD"):
-            return _to_page(request) if session else await self._page()
         if request.method != "POST":
-            return PlainTextResponse(_("Open this page to log in.") + "\n", 405, {"Allow": "GET, HEAD, POST"})
+            return _to_page(request) if session else await self._page()
         name = ""
         try:
             name, password = await form_values(request, "username", "password")
@@ -282,12 +280,8 @@ class LoginMiddleware:
     async def _password(self, request: Request, session: LoginSession) -> Response:
         if session.member.account is None:
             return RedirectResponse("./", 303)
-        if request.method in ("GET", "HEAD"):
-            return _password_page()
         if request.method != "POST":
-            return PlainTextResponse(
-                _("Open this page to change the password.") + "\n", 405, {"Allow": "GET, HEAD, POST"}
-            )
+            return _password_page()
         try:
             now, new, again = await form_values(request, "password", "new", "again")
             if new != again:
@@ -302,9 +296,7 @@ class LoginMiddleware:
 
     def _log_out(self, request: Request, token: str | None) -> Response:
         if request.method != "POST":
-            return PlainTextResponse(
-                _("To log out, use the button on the page.") + "\n", 405, {"Allow": "POST"}
-            )
+            return _to_page(request)
         self._log_ins.end(token)
         answer = RedirectResponse("login", 303)
         answer.delete_cookie(_cookie(request.scope), httponly=True, samesite="lax")
