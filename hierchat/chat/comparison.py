@@ -210,7 +210,7 @@ def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str]) -> Ver
     total = max(len(left.tokens), len(right.tokens))
     if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
         compared = min(len(left.tokens), len(right.tokens))
-        return Verdict(same == compared, same, None, _("Stopped."))
+        return Verdict(same == compared, None, _("Stopped."))
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
     drafted = all(
         one.model.is_local or isinstance(one.model.engine, DraftedEngine) for one in (first, second)
@@ -228,7 +228,7 @@ def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str]) -> Ver
         sentence = said.format(word=word, reason=reason, pace=tempo)
     else:
         sentence = _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo)
-    return Verdict(identical, same, speedup, sentence)
+    return Verdict(identical, speedup, sentence)
 
 
 def _reason(first: ReplyStream, second: ReplyStream) -> str:

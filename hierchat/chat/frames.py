@@ -89,8 +89,6 @@ class Verdict:
     """Result of comparing two replies. `sentence` is ready for the page."""
 
     identical: bool
-    tokens: int
-    """Tokens compared, or the index of the first difference when not identical."""
     speedup: float | None
     sentence: str
     exact: bool | None = None

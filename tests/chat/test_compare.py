@@ -70,7 +70,6 @@ def test_both_sides_are_streamed_and_judged_and_the_second_reply_is_stored(
     first, second = last.arms["first"], last.arms["second"]
     assert (last.running, first.phase, second.phase) == (None, "done", "done")
     assert last.verdict.identical
-    assert last.verdict.tokens == 24
     assert last.verdict.sentence == "Word for word the same."  # too short for a pace
     assert last.verdict.speedup > 0
     assert last.verdict.exact is talk.sequence.runner.exact is True
@@ -95,7 +94,7 @@ def test_the_first_difference_and_both_read_the_same_prompt(talk: Talk, order: t
     spy(talk.sequence, "read", lambda tokens, hidden: read.append(len(tokens)))
     last = list(talk.comparing("hello", temperature=0))[-1]
     verdict = last.verdict
-    assert (verdict.identical, verdict.tokens) == (False, 5)
+    assert not verdict.identical
     assert verdict.sentence.startswith("The words differ from word ")
     assert read[:2] == [last.arms["first"].prompt_tokens - 1] * 2
 

@@ -347,11 +347,11 @@ def test_the_same_words_are_claimed_as_far_as_the_self_test_found() -> None:
         slot = SlotStatus("m", "ready", exact=exact)
         assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
         assert words in visible(status.model_proof(slot))
-        assert words in visible(verdict_line(Verdict(True, 9, 2.0, "Identical.", exact)))
+        assert words in visible(verdict_line(Verdict(True, 2.0, "Identical.", exact)))
     assert status.slot_sentence(SlotStatus("m", "ready", exact=None)) == "m is ready."
     assert status.model_proof(SlotStatus("m", "loading")) == ""
-    assert "hc-proof" not in verdict_line(Verdict(True, 9, 2.0, "Identical."))
-    unpadded = verdict_line(Verdict(False, 3, 2.0, "First difference at token 4.", True))
+    assert "hc-proof" not in verdict_line(Verdict(True, 2.0, "Identical."))
+    unpadded = verdict_line(Verdict(False, 2.0, "First difference at token 4.", True))
     assert "without padding" in unpadded
 
 

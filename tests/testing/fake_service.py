@@ -242,14 +242,13 @@ class FakeService(ChatService):
                     frame = replace(frame, figures=replace(frame.figures, speedup=1.0, shares=shares))
                 arms[arm] = replace(frame, name=arms[arm].name)
                 yield CompareFrame(dict(arms), arm)
-        tokens = arms["first"].figures.tokens
         if stop.is_set():
-            yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, "Stopped."))
+            yield CompareFrame(dict(arms), None, Verdict(True, None, "Stopped."))
             return
         same = arms["first"].text == arms["second"].text
         pace = f" “{arms['second'].name}” is 2.0\u00d7 faster."
         sentence = f"Word for word the same.{pace}" if same else f"The words differ from word 3 on.{pace}"
-        yield CompareFrame(dict(arms), None, Verdict(same, tokens, 2.0, sentence, True))
+        yield CompareFrame(dict(arms), None, Verdict(same, 2.0, sentence, True))
 
     def read_in(self, user_id: int) -> Iterator[int]:
         if self.slot.model is not None:
