@@ -31,8 +31,6 @@ REST = 4.0
 BUSY_SECONDS = 2.0
 """Seconds after which a time that is not the first is tried again, if a reply is being written: it needs the
 processor."""
-
-
 FORGET_SECONDS = 1.0
 """Between two looks for what engines elsewhere have to forget."""
 _log = logging.getLogger(__name__)

@@ -87,15 +87,14 @@ class PrefixKeeper:
             if served is self._served:
                 return
             self._served, self._prefixes = served, None
-            if self._most and isinstance(served.engine, LocalEngine):
-                runner: Any = served.engine.runner
-                if getattr(runner, "identity", ""):
-                    # Loads numba, which such a runner has loaded
-                    from hierchat.engine.cpu.prefixes import Prefixes
+            runner: Any = getattr(served.engine, "runner", None)
+            if self._most and isinstance(served.engine, LocalEngine) and getattr(runner, "identity", ""):
+                # Loads numba, which such a runner has loaded
+                from hierchat.engine.cpu.prefixes import Prefixes
 
-                    may_keep = self._folders.may_keep
-                    self._prefixes = Prefixes(runner, self._folders.path, may_keep, self._most)
-                    served.engine.pool.restore = self._prefixes.restore
+                may_keep = self._folders.may_keep
+                self._prefixes = Prefixes(runner, self._folders.path, may_keep, self._most)
+                served.engine.pool.restore = self._prefixes.restore
 
     def wake(self) -> None:
         """Write what was read since, once nobody needs the model."""
@@ -181,7 +180,9 @@ class ReadingAhead:
         wanted, served = self._next, self._slot.model
         if wanted is None or (served is None and self._slot.status.phase != "loading"):
             return False
-        if served is None or not self._slot.scheduler.idle_seconds or _on_battery():
+        battery = psutil.sensors_battery()
+        on_battery = battery is not None and not battery.power_plugged  # or not known
+        if served is None or not self._slot.scheduler.idle_seconds or on_battery:
             return True
         try:
             if isinstance(served.engine, LocalEngine) and not self._read(served.engine, served, wanted):
@@ -207,10 +208,3 @@ class ReadingAhead:
             if self._next is not wanted:  # another was wanted, or it was closed, before it could be stopped
                 return False
             return not ids or engine.read_ahead(ids, wanted.user, wanted.chat, asked)
-
-
-def _on_battery() -> bool:
-    """Return whether the machine runs on its battery; True also if it has one and that is not known."""
-    look = getattr(psutil, "sensors_battery", None)
-    battery = look() if look else None
-    return battery is not None and not battery.power_plugged
