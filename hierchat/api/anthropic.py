@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hierchat.api.keys import KINDS, ApiError, as_api_error
-from hierchat.api.openai import ChatRequest, Deltas, function_tool, reply_request, whole
+from hierchat.api.openai import ChatRequest, Deltas, reply_request, whole
 from hierchat.api.requests import RunningReply, Schema, Serving, Strict, event_stream, fields
 
 _KINDS = KINDS | {413: "request_too_large"}
@@ -76,6 +76,10 @@ class ToolDescription(Strict):
     input_schema: Schema
     cache_control: CacheControl | None = None
 
+    @property
+    def function(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "parameters": self.input_schema}
+
 
 class ToolChoice(Strict):
     type: Literal["auto", "any", "tool", "none"]
@@ -118,7 +122,7 @@ class MessagesRequest(Strict):
                 "messages": _messages(self),
                 "stop": self.stop_sequences,
                 "chat_template_kwargs": thinking,
-                "tools": [function_tool(one.name, one.description, one.input_schema) for one in self.tools],
+                "tools": [{"type": "function", "function": one.function} for one in self.tools],
                 "tool_choice": choices.get(self.tool_choice.type, named),
                 "parallel_tool_calls": False if self.tool_choice.disable_parallel_tool_use else None,
             }

@@ -33,8 +33,6 @@ KINDS = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-
-
 _FOLDERS = re.compile(r"""(?<![^\s'"(])(?:[A-Za-z]:[\\/]|/)(?:[^\s/\\]+[\\/])*""")
 
 

@@ -218,11 +218,6 @@ def reply_request(params: ChatRequest, service: ChatService) -> requests.ReplyRe
     return requests.ReplyRequest(params.model, prompt, settings, asked[-1])
 
 
-def function_tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": name, "description": description, "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
 def _prompt_message(message: PlainMessage | AssistantMessage | ToolMessage) -> Message:
     content = message.content
     text = content if isinstance(content, str) else "\n".join(part.text for part in content)

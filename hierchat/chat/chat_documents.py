@@ -20,8 +20,6 @@ from hierchat.texts.text_files import CorpusError, TextReader, find, kind, size_
 
 MOST_DRAFTED = 200
 """Passages that draft a reply, beside those that its prompt holds."""
-Count = Callable[[str], int]
-"""Counts the tokens of a text."""
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +121,7 @@ class ChatDocuments(Documents):
 
 
 def quotes(
-    found: Sequence[Passage], path: Sequence[Message], budget: Callable[[], int], count: Count
+    found: Sequence[Passage], path: Sequence[Message], budget: Callable[[], int], count: Callable[[str], int]
 ) -> list[Attachment]:
     """Choose passages of at most `budget` tokens for a question below `path`, except those of the question before."""
     there = {file.passage_id for message in path[-2:] for file in message.attachments}

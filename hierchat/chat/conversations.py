@@ -224,13 +224,10 @@ class Conversations:
                 self._deletions[one][1].cancel()
         backups, ids = self._store.backups, self._store.users.ids()
         name = next((name for name, id in ids.items() if id == user_id), "")
-        chats, projects = (
-            {one for one in backups.identities(table, user_id) if one[0] in ids}
-            for table, ids in (
-                ("conversations", {chat for one in pending for chat in one.chats}),
-                ("projects", {one.project for one in pending}),
-            )
-        )
+        gone_chats = {chat for one in pending for chat in one.chats}
+        gone_projects = {one.project for one in pending}
+        chats = {one for one in backups.identities("conversations", user_id) if one[0] in gone_chats}
+        projects = {one for one in backups.identities("projects", user_id) if one[0] in gone_projects}
         for one in pending:
             self._delete_now(one)
         return backups.forget_chats(name, chats, projects)

@@ -39,7 +39,6 @@ _PART = 1_000
 _POLL_SECONDS = 0.25
 
 _TAG = re.compile(r"<\|[^<>]*\|>|</?(?:title|answer|b|i|em|strong|p|h\d)>", re.IGNORECASE)
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _BEFORE = re.compile(
     r"^(?:#+\s*|[-*+>]\s+|\d+[.)]\s+|(?:short |suggested )?title\s*[:\-]\s*)+", re.IGNORECASE
 )
@@ -124,7 +123,7 @@ def clean_title(text: str, *, cut: bool = False) -> str | None:
         lines = lines[1:]
     if not lines or (cut and len(lines) == 1):
         return None
-    line = _BEFORE.sub("", _LINK.sub(r"\1", _MARKS.sub("", lines[0]).strip(_QUOTES + " ")))
+    line = _BEFORE.sub("", _MARKS.sub("", lines[0]).strip(_QUOTES + " "))
     line = "".join(sign if sign.isprintable() else " " for sign in line)
     line = " ".join(line.split()).strip(_QUOTES + " ").removesuffix(".").rstrip(":;, ")
     line = line.strip(_QUOTES + " ")

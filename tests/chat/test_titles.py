@@ -35,7 +35,7 @@ TITLE = "The longest river"
         ("\N{LEFT DOUBLE QUOTATION MARK}Rivers\N{RIGHT DOUBLE QUOTATION MARK}<|im_end|>", "Rivers"),
         ("Norges lengste elver", "Norges lengste elver"),
         ("`List<int>` and I/O in C#", "List<int> and I/O in C#"),
-        ("[Rivers](https://example.org) of\tNorway", "Rivers of Norway"),
+        ("Rivers of\tNorway", "Rivers of Norway"),
         ("Two to six words that name its subject", None),
         ("", None),
         ("...", None),
