@@ -87,14 +87,13 @@ class PrefixKeeper:
             if served is self._served:
                 return
             self._served, self._prefixes = served, None
-            runner: Any = getattr(served.engine, "runner", None)
-            if self._most and isinstance(served.engine, LocalEngine) and getattr(runner, "identity", ""):
+            runner: Any = served.local.runner if served.is_local else None
+            if getattr(runner, "identity", "") and self._most:
                 # Loads numba, which such a runner has loaded
                 from hierchat.engine.cpu.prefixes import Prefixes
 
-                may_keep = self._folders.may_keep
-                self._prefixes = Prefixes(runner, self._folders.path, may_keep, self._most)
-                served.engine.pool.restore = self._prefixes.restore
+                self._prefixes = Prefixes(runner, self._folders.path, self._folders.may_keep, self._most)
+                served.local.pool.restore = self._prefixes.restore
 
     def wake(self) -> None:
         """Write what was read since, once nobody needs the model."""
