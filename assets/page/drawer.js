@@ -35,7 +35,7 @@ on('keydown', (event) => {
 
 // What is changed is kept at once: Gradio's own event of a text field tells of keys alone, not of what is pasted or cut.
 let keeping = 0;
-const changedAt = new Map(); // a field -> when it was changed last
+const changed = new Set(); // fields that were changed since their chat was opened
 function keepSettings() {
   if (keeping) trigger('hc_keep', {});
   clearTimeout(keeping);
@@ -45,7 +45,7 @@ on('input', (event) => {
   if (!event.target.closest('#hc-drawer')) return;
   clearTimeout(keeping);
   keeping = setTimeout(keepSettings, 300);
-  changedAt.set(event.target, Date.now());
+  changed.add(event.target);
 });
 on('focusout', (event) => { if (event.target.closest('#hc-drawer')) keepSettings(); });
 
@@ -54,16 +54,11 @@ acts.hc_preset_new = () => named(_('Name of the new preset'), '', _('Save'), 'hc
 acts.hc_preset_rename = ({ text }) => named(_('Rename this preset'), text, _('Rename'), 'hc_preset_rename');
 acts.hc_preset_default = ({ button }) => trigger('hc_preset_default', { on: button.getAttribute('aria-pressed') !== 'true' });
 
-acts.hc_preset_delete = ({ text }) => {
-  const form = titled(_('Delete the preset “{name}”?', { name: text }));
-  const row = made('div', {});
-  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
-  row.append(cancel, made('button', { type: 'submit', textContent: _('Delete'), className: 'hc-primary' }));
-  form.append(made('p', { textContent: _('Chats that use it keep their settings.') }), row);
-  form.onsubmit = () => trigger('hc_preset_delete', {});
-  show(form);
-  cancel.focus();
-};
+acts.hc_preset_delete = ({ text }) => sure({
+  title: _('Delete the preset “{name}”?', { name: text }),
+  said: _('Chats that use it keep their settings.'),
+  action: _('Delete'),
+}, () => trigger('hc_preset_delete', {}));
 
 // Gradio leaves the list of a dropdown open when the focus goes on by Tab.
 on('keydown', (event) => {
@@ -73,19 +68,18 @@ on('keydown', (event) => {
   event.target.dispatchEvent(escape);
 });
 
-// The server has a change a moment later. What was changed last before the page went is changed again on the next one.
+// The server has a change a moment later, and of a chat without a message nothing. What was changed since the chat was opened
+// is changed again when the page was loaded again.
 const CHANGED = 'hc-settings-changed';
-const KEPT_MS = 5000; // after which the server has it
 const fields = () => [...drawer().querySelectorAll('input, textarea')].filter((field) => !field.closest('#hc-documents, #hc-preset'));
 let changedAgain = false;
+let settingsOf = null; // the chat of which `changed` tells
 window.addEventListener('pagehide', () => {
-  if (!changedAgain) return; // loaded again at once: what is noted waits for the next page
-  const last = [...changedAt].filter(([, at]) => Date.now() - at < KEPT_MS).map(([field]) => field);
-  const said = last.map((field) => [fields().indexOf(field), field.value, Boolean(field.checked)]);
+  if (!changedAgain || going()) return; // loaded again at once: what is noted waits for the next page
+  const said = [...changed].map((field) => [fields().indexOf(field), field.value, Boolean(field.checked)]);
   keepText(CHANGED, said.length && JSON.stringify([chatOfBox, said]));
 }, { signal: window.hcEnd.signal });
 function changeAgain() {
-  changedAgain = true;
   const [chat, said] = JSON.parse(sessionStorage.getItem(CHANGED) || '[-1, []]');
   sessionStorage.removeItem(CHANGED);
   for (const [at, value, checked] of chat === chatOfBox ? said : []) {
@@ -94,28 +88,10 @@ function changeAgain() {
     if (Boolean(field.checked) !== checked) field.click();
     else if (field.value !== value) { field.value = value; field.dispatchEvent(new Event('input', { bubbles: true })); }
   }
+  changedAgain = true;
 }
-
-// What is set for a chat that is not stored yet is noted in the tab, so that a reload brings it back.
-const NEW_SETTINGS = 'hc-settings-new';
-let settingsBack = ''; // "asked" until it is there: what the tab has noted is all that holds it
 onPlace.push(() => {
-  const isNew = /^(0|panel .*)$/.test(place());
-  if (!isNew) sessionStorage.removeItem(NEW_SETTINGS);
-  if (settingsBack) return;
-  const text = sessionStorage.getItem(NEW_SETTINGS);
-  settingsBack = text ? 'asked' : 'here';
-  if (text) trigger('hc_settings_back', { text });
-  else setTimeout(changeAgain, 100); // when the fields show what is stored
+  if (settingsOf !== null && settingsOf !== chatOfBox) changed.clear();
+  settingsOf = chatOfBox;
+  if (!changedAgain) setTimeout(changeAgain, 100); // when the fields show what is stored
 });
-watch('value', () => {
-  if (settingsBack !== 'asked' || !props.value.endsWith(' back')) return;
-  settingsBack = 'here';
-  setTimeout(changeAgain, 100);
-});
-when('#hc-preset-tools', (place) => changes(place, () => {
-  const note = place.querySelector('[data-unsent]');
-  if (settingsBack !== 'here') return;
-  if (note && !chatOfBox) sessionStorage.setItem(NEW_SETTINGS, note.dataset.unsent);
-  else sessionStorage.removeItem(NEW_SETTINGS);
-}, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-unsent'] }));

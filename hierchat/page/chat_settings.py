@@ -1,14 +1,11 @@
 """Draw the panel of the open chat's settings, and read it."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import gradio as gr
-from markupsafe import Markup
 from pydantic import ValidationError
 
 from hierchat.chat.conversations import USUAL, own_sampling
@@ -16,7 +13,7 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
 from hierchat.language import number as written
-from hierchat.page.event_data import Foreign, PageEvent, whole
+from hierchat.page.event_data import PageEvent, whole
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import still
 from hierchat.page.templates import Macros
@@ -234,30 +231,15 @@ def drawn(
     settings: ChatSettings,
     *,
     fields: bool = True,
-    stored: bool = True,
 ) -> dict[Any, Any]:
-    """Draw the settings panel; without `fields`, what is being typed stays. The page notes what is not `stored`."""
+    """Draw the settings panel; without `fields`, what is being typed stays."""
     chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
     changed = chosen is not None and chosen.settings != replace(settings, notes=True)
     update: dict[Any, Any] = {
         panel.preset: gr.update(choices=choices(presets), value=chosen.id if chosen else NO_PRESET),
-        panel.tools: _drawn.preset_tools(chosen, changed) + ("" if stored else note(settings)),
+        panel.tools: _drawn.preset_tools(chosen, changed),
     }
     if fields:
         update |= {panel.system: settings.system_prompt, panel.notes: settings.notes}
         update |= zip(panel.sampling, values_of(settings.sampling), strict=True)
     return update
-
-
-def note(settings: ChatSettings) -> Markup:
-    """Return HTML with the settings of a chat not stored yet, which the page sends back when it is loaded again."""
-    said = json.dumps([settings.system_prompt, settings.notes, dict(settings.sampling), settings.preset_id])
-    return _drawn.unsent(said)
-
-
-def noted(text: str) -> ChatSettings | None:
-    """Read the settings that `note` wrote; None if the text is something else."""
-    with suppress(ValueError, TypeError, KeyError, InvalidSettings, Foreign):
-        prompt, notes, sampled, preset = json.loads(text)
-        return read([preset, str(prompt), notes, *values_of(sampled)])
-    return None

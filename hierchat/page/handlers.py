@@ -358,7 +358,6 @@ class PresetHandlers(HandlerGroup):
         on("hc_notes", self.note, **EACH)
         on("hc_remember", self.remember, **EACH)
         on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
-        on("hc_settings_back", self.bring_back, outputs=[*drawn, p.bus])
         on(p.settings.preset.input, self.choose, [p.settings.preset, *shown], drawn)
         on("hc_preset_new", self.create, shown, drawn)
         presets = self._service.presets
@@ -398,15 +397,6 @@ class PresetHandlers(HandlerGroup):
         self._views.tell(event.session, status.notice(said))
         return {about: users.notes(event.user)}
 
-    def bring_back(self, event: PageEvent) -> Update:
-        """Restore the settings of a chat that is not stored yet, after the page was loaded again."""
-        stored, settings = event.session.screen.conversation, chat_settings.noted(event.text)
-        if stored is not None or settings is None:
-            return {}
-        presets = self._service.presets.all(event.user)
-        drawn = chat_settings.drawn(self._parts.settings, presets, settings, stored=False)
-        return drawn | {self._parts.bus: f"{event.session.key} 0 back"}  # the fields come with this answer
-
     def choose(self, event: PageEvent, chosen: Any) -> Update:
         """Set this chat's preset, or none: then the model's own values."""
         settings = self._service.chats.model_settings()
@@ -442,7 +432,7 @@ class PresetHandlers(HandlerGroup):
         if chat != (session.screen.conversation or 0):
             return {}
         presets = self._service.presets.all(event.user)
-        return chat_settings.drawn(self._parts.settings, presets, settings, fields=fields, stored=bool(chat))
+        return chat_settings.drawn(self._parts.settings, presets, settings, fields=fields)
 
 
 class DocumentHandlers(HandlerGroup):
