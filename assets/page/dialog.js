@@ -11,49 +11,44 @@ function made(tag, properties) {
 
 const confirms = (event) => event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.isComposing;
 
-// The heading of `form` names it.
+// A form with a heading that names it, with `parts`, and a row of buttons below them: `first`, if there is one, one that
+// leaves the dialog, and one that does the `action`, if there is one.
+function formOf({ title, first, leave = _('Cancel'), action, css = 'hc-primary', className = '' }, ...parts) {
+  const form = made('form', { method: 'dialog', className });
+  const row = made('div', {});
+  if (first) row.append(first);
+  row.append(made('button', { type: 'button', textContent: leave, className: 'hc-leave', onclick: () => dialog.close() }));
+  if (action) row.append(made('button', { type: 'submit', textContent: action, className: css }));
+  form.append(made('h2', { id: 'hc-dialog-title', textContent: title }), ...parts, row);
+  form.onkeydown = (event) => {
+    if (!confirms(event) || event.target.matches('button')) return;
+    event.preventDefault();
+    form.requestSubmit();
+  };
+  return form;
+}
+
 function show(form) {
   dialog.replaceChildren(form);
   dialog.showModal();
 }
 
-function titled(title, properties = {}) {
-  const form = made('form', { method: 'dialog', ...properties });
-  form.append(made('h2', { id: 'hc-dialog-title', textContent: title }));
-  return form;
-}
-
 function ask({ title, value, action }, then) {
-  const form = titled(title);
   const field = made('input', { value, ariaLabel: title, dir: 'auto', maxLength: 200 });
-  const row = made('div', {});
-  row.append(
-    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
-    made('button', { type: 'submit', textContent: action, className: 'hc-primary' }),
-  );
-  form.append(field, row);
+  const form = formOf({ title, action }, field);
   form.onsubmit = () => {
     const given = field.value.trim();
     if (given) then(given);
-  };
-  form.onkeydown = (event) => {
-    if (!confirms(event)) return;
-    event.preventDefault();
-    form.requestSubmit();
   };
   show(form);
   field.select();
 }
 
 function sure({ title, said, action }, then) {
-  const form = titled(title);
-  const row = made('div', {});
-  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
-  row.append(cancel, made('button', { type: 'submit', textContent: action, className: 'hc-danger' }));
-  form.append(made('p', { textContent: said }), row);
+  const form = formOf({ title, action, css: 'hc-danger' }, made('p', { textContent: said }));
   form.onsubmit = then;
   show(form);
-  cancel.focus();
+  form.querySelector('.hc-leave').focus();
 }
 
 // A button that asks before it acts: it carries what it asks, what that means, and what the other button does.

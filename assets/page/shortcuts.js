@@ -25,13 +25,9 @@ function help() {
     shown.append(...keys.map((key) => made('kbd', { textContent: key })));
     list.append(made('dt', { textContent: does }), shown);
   }
-  const close = made('button', { type: 'submit', textContent: _('Close'), className: 'hc-primary' });
-  const row = made('div', {});
-  row.append(close);
-  const form = titled(_('Keyboard shortcuts'), { className: 'hc-help' });
-  form.append(list, row);
+  const form = formOf({ title: _('Keyboard shortcuts'), leave: _('Close'), className: 'hc-help' }, list);
   show(form);
-  close.focus();
+  form.querySelector('.hc-leave').focus();
 }
 acts.hc_help = help;
 
