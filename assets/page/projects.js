@@ -1,15 +1,15 @@
-// Projects in the list of chats: their dialogs and menu, and chats that are dragged into them or out. What there is to choose
-// stands in the list itself. Notes about the user: what is typed is kept, what is selected in a reply can be added.
+// Projects in the list of chats: their dialogs and menu. What there is to choose stands in the list itself. Notes about the
+// user: what is typed is kept, what is selected in a reply can be added.
 const knownProjects = () => JSON.parse(find('#hc-list .hc-projects')?.dataset.known || '{"projects":[],"models":[],"presets":[]}');
 const projectOf = (id) => knownProjects().projects.find((project) => project.id === Number(id));
 
 function editProject(project) {
   const { projects, models, presets } = knownProjects();
-  const form = titled(project.id ? _('Edit this project') : _('New project'), { className: 'hc-edit-project' });
+  const parts = [];
   const labelled = (text, field) => {
     const label = made('label', { textContent: text });
     label.append(field);
-    form.append(label);
+    parts.push(label);
     return field;
   };
   const chosenOf = (text, none, options, value) => {
@@ -23,13 +23,9 @@ function editProject(project) {
   const missing = project.model && !models.includes(project.model) ? [project.model] : [];
   const model = chosenOf(_('Model'), _('Whichever is loaded'), [...models, ...missing].map((one) => [one, one]), project.model);
   const preset = chosenOf(_('Preset'), _('No preset'), presets, project.preset_id || '');
-  form.append(made('p', { className: 'hc-quiet', textContent: _('New chats in this project start with these settings. Existing chats keep theirs.') }));
-  const row = made('div', {});
-  row.append(
-    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
-    made('button', { type: 'submit', textContent: _('Save'), className: 'hc-primary' }),
-  );
-  form.append(row);
+  parts.push(made('p', { className: 'hc-quiet', textContent: _('New chats in this project start with these settings. Existing chats keep theirs.') }));
+  const title = project.id ? _('Edit this project') : _('New project');
+  const form = formOf({ title, action: _('Save'), className: 'hc-edit-project' }, ...parts);
   const check = () => {
     const given = name.value.trim().replace(/\s+/g, ' ');
     const taken = projects.some((one) => one.name === given && one.id !== project.id);
@@ -41,11 +37,6 @@ function editProject(project) {
     id: project.id, name: name.value,
     data: JSON.stringify({ system_prompt: system.value, model: model.value, preset: Number(preset.value) }),
   });
-  form.onkeydown = (event) => {
-    if (!confirms(event)) return;
-    event.preventDefault();
-    form.requestSubmit();
-  };
   show(form);
   name.select();
 }
@@ -64,47 +55,15 @@ acts.hc_project_menu = ({ button, id }) => openMenu(button, [
 ]);
 
 function moveChat(id, title, inside) {
-  const form = titled(_('Move “{title}”', { title }), { className: 'hc-move' });
   const choose = (project, name) => made('button', {
     type: 'submit', textContent: name, dir: 'auto', disabled: project === inside,
     onclick: () => trigger('hc_move', { id, text: String(project || '') }),
   });
   const there = made('section', {});
   there.append(...knownProjects().projects.map((project) => choose(project.id, project.name)), choose(0, _('No project')));
-  const row = made('div', {});
-  row.append(
-    made('button', { type: 'button', textContent: _('New project'), onclick: acts.hc_project_add }),
-    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
-  );
-  form.append(there, row);
-  show(form);
+  const first = made('button', { type: 'button', textContent: _('New project'), onclick: acts.hc_project_add });
+  show(formOf({ title: _('Move “{title}”', { title }), first, className: 'hc-move' }, there));
 }
-
-// A chat is dragged onto a project, or onto the other chats: out of its own.
-const insideOf = (place) => Number(place.closest('.hc-project')?.dataset.project || 0);
-let dragged = null;
-on('dragstart', (event) => {
-  const title = event.target.closest?.('#hc-list li:not(.hc-project)')?.querySelector('.hc-title');
-  if (!title) return;
-  dragged = { id: Number(title.dataset.id), inside: insideOf(title) };
-  event.dataTransfer.setData('text/plain', title.textContent);
-  event.dataTransfer.effectAllowed = 'move';
-});
-const onto = (event) => (dragged && event.target.closest?.('#hc-list') && insideOf(event.target) !== dragged.inside
-  ? event.target.closest('.hc-project') || find('#hc-list') : null);
-const mark = (place) => document.querySelectorAll('#hc-list, .hc-project').forEach((one) => one.classList.toggle('hc-over', one === place));
-on('dragover', (event) => {
-  if (!dragged) return;
-  const place = onto(event);
-  mark(place);
-  if (place) event.preventDefault();
-});
-on('drop', (event) => {
-  if (!onto(event)) return;
-  event.preventDefault();
-  trigger('hc_move', { id: dragged.id, text: String(insideOf(event.target) || '') });
-});
-on('dragend', () => { dragged = null; mark(null); });
 
 // The notes, here and in the settings: kept a moment after the last key.
 let noting = 0;

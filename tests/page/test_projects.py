@@ -49,12 +49,13 @@ def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeSer
     visitor.menu("Roses", "Move to a project")
     dialog.get_by_role("button", name=HOSTILE).click()
     expect(inside(visitor)).to_have_text(["Roses"])
-    page.locator("#hc-list li", has_text="Oaks").drag_to(page.locator(".hc-project"))
-    expect(inside(visitor)).to_have_count(2)
-    outside = {"x": 40, "y": 250}
-    page.locator("#hc-list li li", has_text="Oaks").drag_to(page.locator("#hc-list"), target_position=outside)
+    visitor.menu("Roses", "Move to a project")
+    dialog.get_by_role("button", name="No project").click()
+    expect(inside(visitor)).to_have_count(0)
+    assert service.chats.get(user, ids["Roses"]).project_id is None
+    visitor.menu("Roses", "Move to a project")
+    dialog.get_by_role("button", name=HOSTILE).click()
     expect(inside(visitor)).to_have_text(["Roses"])
-    assert service.chats.get(user, ids["Oaks"]).project_id is None
 
     page.locator(".hc-new-inside").click()
     expect(page.locator("#hc-title")).to_have_text(f"New chat in {HOSTILE}")

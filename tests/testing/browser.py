@@ -216,7 +216,7 @@ class Chat:
     def menu(self, title: str, item: str) -> None:
         """Choose from the menu of a chat in the list, by mouse."""
         options = self.page.get_by_role("button", name=f"Options for {title}", exact=True)
-        options.locator("xpath=ancestor::li").hover()
+        options.locator("xpath=ancestor::li[1]").hover()
         options.click()
         self.page.get_by_role("menuitem", name=item, exact=True).click()
 
