@@ -21,8 +21,8 @@ function write(id) {
   return true;
 }
 
-// Changes only what differs, so that selections, scrolled places and what was opened stay. An element with a `data-row` stays
-// itself wherever it goes among its neighbours: a chat in the list, a message.
+// Changes only what differs, so that selections and scrolled places stay; a DETAILS stays open or closed as it is. An element
+// with a `data-row` stays itself wherever it goes among its neighbours: a chat in the list, a message.
 const rowOf = (node) => node.dataset?.row;
 function morph(old, now) {
   const wanted = new Set([...now.children].map(rowOf));
@@ -53,7 +53,9 @@ function morph(old, now) {
   }
 }
 function sameAttributes(was, node) {
-  for (const { name } of [...was.attributes]) if (!node.hasAttribute(name)) was.removeAttribute(name);
+  for (const { name } of [...was.attributes]) {
+    if (!node.hasAttribute(name) && !(name === 'open' && was.matches('details'))) was.removeAttribute(name);
+  }
   for (const { name, value } of node.attributes) {
     if (was.getAttribute(name) === value) continue;
     was.setAttribute(name, value);

@@ -1,15 +1,9 @@
-// A thought that was opened stays open while its reply grows, and when it has ended: an update of the conversation takes
-// the attribute away.
+// A thought that was opened while its reply grew is open when that has ended, too, and stands in the conversation.
 const thoughts = new Set(); // keys of those that are open
 
-for (const place of ['#hc-thread', '#hc-growing', '#hc-columns']) {
-  when(place, (element) => changes(element, () => {
-    for (const one of element.querySelectorAll('.hc-thought')) {
-      const open = thoughts.has(one.dataset.thought);
-      if (one.open !== open) one.open = open;
-    }
-  }, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-thought', 'open'] }));
-}
+when('#hc-thread', (thread) => changes(thread, () => {
+  for (const one of thread.querySelectorAll('.hc-thought')) if (thoughts.has(one.dataset.thought)) one.open = true;
+}, { childList: true, subtree: true }));
 
 // Before the browser opens or closes it.
 on('click', (event) => {
@@ -23,7 +17,5 @@ on('click', (event) => {
 // Opens the thought that something stands in.
 function unfold(node) {
   const thought = node?.parentElement.closest('.hc-thought');
-  if (!thought) return;
-  thoughts.add(thought.dataset.thought);
-  thought.open = true;
+  if (thought) thought.open = true;
 }
