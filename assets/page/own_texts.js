@@ -17,15 +17,12 @@ async function sendTexts(to, name, files) {
   if (sending || !files.length) return;
   const most = Number(textsForm(to).dataset.most);
   if (files.length > most) return void tellTexts(to, _('These are more than {most} files. Type the path of their folder instead: then they are read where they lie.', { most }));
-  const tickets = [];
   try {
-    for (const [number, file] of files.entries()) tickets.push(await upload(file, number, files, (sentence) => tellTexts(to, sentence)));
-    tellTexts(to, '');
+    const tickets = await upload(files, (sentence) => tellTexts(to, sentence));
     trigger(`${to}_files`, { id: 0, text: name, tickets, on: forAll(to) });
   } catch (error) {
     tellTexts(to, error.message);
   }
-  sending = null;
 }
 
 acts.hc_texts_choose = ({ button }) => {

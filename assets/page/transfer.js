@@ -1,22 +1,35 @@
 // Chats in: files are sent one after the other as they are, then the server takes in what they hold. Chats out: what the
 // server has written is fetched at once.
-let sending = null; // the request in progress
+let sending = false;
 
-function upload(file, number, files, tell = tellSending) {
+// Sends a file as it is, for what the server answers; `tell` hears how many bytes have gone.
+function sendFile(method, path, file, tell) {
+  sending = true;
   return new Promise((resolve, reject) => {
-    sending = new XMLHttpRequest();
-    const root = window.gradio_config.root || '';
-    sending.open('POST', `${root}/transfer/in?name=${encodeURIComponent(file.name)}`);
+    const request = new XMLHttpRequest();
+    request.open(method, `${window.gradio_config.root || ''}/${path}`);
+    request.upload.onprogress = ({ loaded }) => tell(loaded);
+    request.onload = () => (request.status < 300 ? resolve(request.responseText)
+      : reject(new Error(request.responseText || _('{name} could not be copied.', file))));
+    request.onerror = () => reject(new Error(_('The connection was lost. Choose the file again.')));
+    request.send(file);
+  }).finally(() => { sending = false; });
+}
+
+// The tickets of files that were sent, one after the other.
+async function upload(files, tell) {
+  const tickets = [];
+  for (const [number, file] of files.entries()) {
     const megabytes = (bytes) => (bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0);
-    sending.upload.onprogress = ({ loaded }) => {
+    const answer = await sendFile('POST', `transfer/in?name=${encodeURIComponent(file.name)}`, file, (loaded) => {
       const said = { name: file.name, number: number + 1, all: files.length, done: megabytes(loaded), size: megabytes(file.size) };
       tell(files.length > 1
         ? _('Sending {name} ({number} of {all}): {done} of {size} MB', said) : _('Sending {name}: {done} of {size} MB', said));
-    };
-    sending.onload = () => (sending.status === 200 ? resolve(JSON.parse(sending.responseText).ticket) : reject(new Error(sending.responseText)));
-    sending.onerror = () => reject(new Error(_('The connection was lost. Choose the file again.')));
-    sending.send(file);
-  });
+    });
+    tickets.push(JSON.parse(answer).ticket);
+  }
+  tell('');
+  return tickets;
 }
 
 function tellSending(sentence) {
@@ -27,15 +40,11 @@ function tellSending(sentence) {
 
 async function bringIn(files) {
   if (sending || !files.length) return;
-  const tickets = [];
   try {
-    for (const [number, file] of files.entries()) tickets.push(await upload(file, number, files));
-    tellSending('');
+    trigger('hc_import', { tickets: await upload(files, tellSending) });
   } catch (error) {
     tellSending(error.message);
   }
-  sending = null;
-  if (tickets.length) trigger('hc_import', { tickets });
 }
 
 acts.hc_choose = () => {

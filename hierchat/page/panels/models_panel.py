@@ -172,7 +172,7 @@ class ModelsPanel(Panel):
 
     def build(self) -> None:
         self._said = gr.HTML("", elem_id="hc-models-said")
-        gr.HTML(MODELS.narrowing(), elem_id="hc-models-narrowing")
+        gr.HTML(MODELS.ways())
         self._list = still("hc-models-list")
         self._search = gr.HTML("", elem_id="hc-hub-search")  # names the hub: drawn for each reader
         self._found = still("hc-hub-found")
