@@ -1,62 +1,34 @@
 // A chat that is opened from a search is shown at its hit, one that is opened from a reply's sources at the words that
 // drafted: they are marked for a moment.
 const HIT_MS = 4000;
-let hit = null; // where to go once it is drawn: chat, message, words or a phrase
+let hit = null; // where to go once it is drawn: chat, message, and what is marked there
 
-function lookFor(chat, message) {
-  const words = find('#hc-search input, #hc-search textarea').value.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
-  hit = message ? { chat: Number(chat), message, words } : null;
+// Marks the `phrase`, word for word with any markup between, or else each word of the search.
+function lookFor(chat, message, phrase) {
+  const words = (text) => text.match(/[\p{L}\p{N}]+/gu) ?? [];
+  const sought = find('#hc-search input, #hc-search textarea').value;
+  const pattern = phrase ? words(phrase).join('[^\\p{L}\\p{N}]*') : words(sought).join('|');
+  hit = message ? { chat: Number(chat), message, marks: new RegExp(pattern || '(?!)', 'giu') } : null;
   setTimeout(toHit, 0); // it may be open already
 }
 
-// What stands at `message` word for word, whatever markup is between.
-function lookForPhrase(chat, message, phrase) {
-  hit = { chat: Number(chat), message, phrase };
-  setTimeout(toHit, 0);
-}
-
-function rangesOfPhrase(element, phrase) {
-  const letters = [...phrase.matchAll(/[\p{L}\p{N}]/gu)].map(([letter]) => letter).join('');
-  const places = []; // [node, begin, end] of each letter
+function rangesOf(element, pattern) {
+  const nodes = []; // each with where it begins in the text
   let text = '';
   const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     if (node.parentElement.closest('.hc-code-head, button')) continue;
-    for (const { index, 0: letter } of node.data.matchAll(/[\p{L}\p{N}]/gu)) {
-      for (let unit = 0; unit < letter.length; unit++) places.push([node, index, index + letter.length]);
-      text += letter;
-    }
+    nodes.push([text.length, node]);
+    text += node.data;
   }
-  const begin = letters ? text.indexOf(letters) : -1;
-  if (begin < 0) return [];
-  const ranges = [];
-  for (const [node, first, last] of places.slice(begin, begin + letters.length)) {
-    const before = ranges.at(-1);
-    if (before?.startContainer === node) {
-      before.setEnd(node, last);
-    } else {
-      const range = document.createRange();
-      range.setStart(node, first);
-      range.setEnd(node, last);
-      ranges.push(range);
-    }
-  }
-  return ranges;
-}
-
-function rangesOf(element, words) {
-  const found = [];
-  const some = new RegExp(words.map((word) => RegExp.escape?.(word) ?? word).join('|') || '(?!)', 'giu');
-  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    for (const { index, 0: word } of node.data.matchAll(some)) {
-      const range = document.createRange();
-      range.setStart(node, index);
-      range.setEnd(node, index + word.length);
-      found.push(range);
-    }
-  }
-  return found;
+  return [...text.matchAll(pattern)].map(({ index, 0: found }) => {
+    const range = document.createRange();
+    const [first, from] = nodes.findLast(([begin]) => begin <= index);
+    const [last, to] = nodes.findLast(([begin]) => begin < index + found.length);
+    range.setStart(from, index - first);
+    range.setEnd(to, index + found.length - last);
+    return range;
+  });
 }
 
 function toHit() {
@@ -65,7 +37,7 @@ function toHit() {
   const chat = find('#hc-chat');
   if (!turn || !chat.checkVisibility()) return;
   const within = turn.querySelector('.hc-text, .hc-user') || turn;
-  const ranges = hit.phrase ? rangesOfPhrase(within, hit.phrase) : rangesOf(within, hit.words);
+  const ranges = rangesOf(within, hit.marks);
   hit = null;
   stay();
   unfold(ranges[0]?.startContainer);

@@ -87,7 +87,7 @@ acts.hc_origin = ({ button, id, text }) => {
   hideTip();
   const { message, phrase } = JSON.parse(text);
   goToChat('hc_open', id, { text: message });
-  lookForPhrase(id, message, phrase);
+  lookFor(id, message, phrase);
 };
 // A click on any piece of a run is one on its first.
 on('click', (event) => {
