@@ -25,10 +25,4 @@ function leaveSidebar() {
   if (find('#hc-sidebar').contains(document.activeElement)) find('#hc-sidebar .toggle-button').focus();
   toggleSidebar();
 }
-let unfoldedWide = true; // whether it was in the window before that was made narrow
-window.matchMedia('(max-width: 768px)').addEventListener('change', () => {
-  if (narrow()) {
-    unfoldedWide = unfolded();
-    leaveSidebar();
-  } else if (unfoldedWide && !unfolded()) toggleSidebar();
-}, { signal: window.hcEnd.signal });
+window.matchMedia('(max-width: 768px)').addEventListener('change', leaveSidebar, { signal: window.hcEnd.signal });

@@ -35,27 +35,6 @@ def to_the_end_of_the_list(chat: Chat) -> None:
 
 
 @pytest.mark.browser
-def test_the_list_comes_back_with_a_wide_window(chat: Chat, service: FakeService) -> None:
-    """Unless it was closed there by hand."""
-    stored(chat, service, "A")
-    page, unfolded = chat.page, chat.page.locator("#hc-sidebar.open")
-
-    def in_width(width: int, shown: int) -> None:
-        page.set_viewport_size({"width": width, "height": 800})
-        expect(unfolded).to_have_count(shown)
-
-    in_width(1400, 1)
-    in_width(420, 0)
-    in_width(1400, 1)
-    page.locator("#hc-sidebar .toggle-button").click()
-    expect(unfolded).to_have_count(0)
-    in_width(420, 0)
-    in_width(1400, 0)
-    page.wait_for_timeout(300)
-    expect(unfolded).to_have_count(0)
-
-
-@pytest.mark.browser
 def test_all_chats_come_while_scrolling(visitor: Chat, service: FakeService) -> None:
     for number in range(MANY):
         service.store.chats.create(service.user, f"Chat {number:03}")
