@@ -39,14 +39,15 @@ function attachFile(file) {
   reader.readAsDataURL(file);
 }
 
-acts.hc_attach = () => {
-  const chooser = made('input', { type: 'file', multiple: true });
-  chooser.onchange = () => {
-    [...chooser.files].forEach(attachFile);
-    if (!touch()) box().focus();
-  };
+function chooseFiles(then, accept = '') {
+  const chooser = made('input', { type: 'file', multiple: true, accept });
+  chooser.onchange = () => then([...chooser.files]);
   chooser.click();
-};
+}
+acts.hc_attach = () => chooseFiles((files) => {
+  files.forEach(attachFile);
+  if (!touch()) box().focus();
+});
 for (const act of ['hc_detach', 'hc_inline', 'hc_next_edit', 'hc_next_cancel']) {
   acts[act] = ({ text }) => {
     trigger(act, { text });
@@ -78,7 +79,22 @@ on('paste', (event) => {
   else files.forEach(attachFile);
 }, { capture: true });
 
-const dragsFiles = (event) => [...(event.dataTransfer?.types || [])].includes('Files');
+const dragsFiles = (event) => Boolean(event.dataTransfer?.types.includes('Files'));
+// Files that are dropped on `selector` are for `then`, which gets the element and the event's data.
+function dropsOn(selector, then) {
+  const placeOf = (event) => dragsFiles(event) && event.target.closest?.(selector);
+  const mark = (place) => document.querySelectorAll(selector).forEach((one) => one.classList.toggle('hc-over', one === place));
+  on('dragover', (event) => {
+    mark(placeOf(event));
+    if (placeOf(event)) event.preventDefault();
+  });
+  on('drop', (event) => {
+    mark(null);
+    if (!placeOf(event)) return;
+    event.preventDefault();
+    then(placeOf(event), event.dataTransfer);
+  });
+}
 const dragging = (is) => document.body.toggleAttribute('data-hc-drag', is);
 on('dragover', (event) => {
   if (!dragsFiles(event)) return;

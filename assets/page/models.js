@@ -6,7 +6,6 @@ acts.hc_model_add = () => trigger('hc_model_add', { id: 0, text: modelField().va
 when('#hc-models-added', (answer) => changes(answer, () => answer.scrollIntoView({ block: 'nearest' }), { childList: true, subtree: true }));
 acts.hc_start = () => box().focus();
 acts.hc_hub_search = () => trigger('hc_hub_search', { id: 0, text: find('#hc-hub-words').value });
-acts.hc_model_file = () => find('#hc-model-file').click();
 
 async function copyModel(file) {
   if (sending) return;
@@ -21,25 +20,12 @@ async function copyModel(file) {
   }
 }
 
-on('change', (event) => {
-  if (!event.target.matches('#hc-model-file') || !event.target.files.length) return;
-  copyModel(event.target.files[0]);
-  event.target.value = '';
-});
+acts.hc_model_file = () => chooseFiles(([file]) => copyModel(file), '.gguf');
+dropsOn('#hc-panel-models', (_place, { files }) => copyModel(files[0]));
 on('keydown', (event) => {
   if (event.key !== 'Enter' || event.isComposing) return;
   if (event.target.matches('#hc-model-said')) acts.hc_model_add();
   if (event.target.matches('#hc-hub-words')) acts.hc_hub_search();
-});
-
-const modelsShown = () => Boolean(find('#hc-panel-models')?.checkVisibility());
-on('dragover', (event) => {
-  if (modelsShown() && event.dataTransfer.types.includes('Files')) event.preventDefault();
-});
-on('drop', (event) => {
-  if (!modelsShown() || !event.dataTransfer.files.length) return;
-  event.preventDefault();
-  copyModel(event.dataTransfer.files[0]);
 });
 
 acts.hc_models_to = ({ text }) => {

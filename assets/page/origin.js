@@ -95,9 +95,3 @@ on('click', (event) => {
   const run = piece && runOf(piece);
   if (run?.dataset.act && run.dataset.key === KEY) run.click();
 });
-
-// The line of figures opens the details below it, but where its text is selected.
-on('click', (event) => {
-  const line = event.target.closest('#hc-thread .hc-figures');
-  if (line && window.getSelection().isCollapsed) line.closest('.hc-foot')?.querySelector('.hc-details > summary')?.click();
-});

@@ -27,9 +27,7 @@ async function sendTexts(to, name, files) {
 
 acts.hc_texts_choose = ({ button }) => {
   const { to } = button.closest('.hc-texts-drop').dataset;
-  const field = made('input', { type: 'file', multiple: true });
-  field.onchange = () => sendTexts(to, field.files[0]?.name || '', [...field.files]);
-  field.click();
+  chooseFiles((files) => sendTexts(to, files[0]?.name || '', files));
 };
 
 // All files of a dropped folder but hidden ones and those that are no text by their name.
@@ -48,22 +46,11 @@ async function filesIn(entry, known) {
   }
 }
 
-const overTexts = (event) => (event.dataTransfer?.types.includes('Files') && event.target.closest?.('.hc-texts-drop')) || null;
-const markTexts = (place) => document.querySelectorAll('.hc-texts-drop').forEach((one) => one.classList.toggle('hc-over', one === place));
-on('dragover', (event) => {
-  const place = overTexts(event);
-  markTexts(place);
-  if (place) event.preventDefault();
-});
-on('drop', async (event) => {
-  const place = overTexts(event);
-  markTexts(null);
-  if (!place) return;
-  event.preventDefault();
+dropsOn('.hc-texts-drop', async (place, data) => {
   const { to } = place.dataset;
   const known = place.dataset.known.split(' ');
-  const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
-  const loose = [...event.dataTransfer.files]; // gone once this handler has waited
+  const entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
+  const loose = [...data.files]; // gone once this handler has waited
   try {
     const found = entries.length ? (await Promise.all(entries.map((entry) => filesIn(entry, known)))).flat() : loose;
     if (found.length) await sendTexts(to, (entries[0] || loose[0]).name, found);

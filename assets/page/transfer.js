@@ -47,25 +47,9 @@ async function bringIn(files) {
   }
 }
 
-acts.hc_choose = () => {
-  const field = made('input', { type: 'file', multiple: true, accept: '.json,.zip,application/json,application/zip' });
-  field.onchange = () => bringIn([...field.files]);
-  field.click();
-};
+acts.hc_choose = () => chooseFiles(bringIn, '.json,.zip,application/json,application/zip');
+dropsOn('.hc-drop', (_place, { files }) => bringIn([...files]));
 acts.hc_export_all = ({ text }) => trigger('hc_export', { id: 0, text });
-
-const dropping = (event) => event.dataTransfer?.types.includes('Files') && event.target.closest?.('.hc-drop');
-on('dragover', (event) => {
-  const place = dropping(event);
-  find('.hc-drop')?.classList.toggle('hc-over', Boolean(place));
-  if (place) event.preventDefault();
-});
-on('drop', (event) => {
-  find('.hc-drop')?.classList.remove('hc-over');
-  if (!dropping(event)) return;
-  event.preventDefault();
-  bringIn([...event.dataTransfer.files]);
-});
 
 when('#hc-out', (out) => {
   let last = null;

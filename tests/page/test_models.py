@@ -206,16 +206,22 @@ def test_a_dropped_file_goes_into_the_models_folder(
     (tmp_path / "my model.gguf").write_bytes(body)
     (tmp_path / "other.gguf").write_bytes(b"a text")
     visitor.open("?view=models")
-    said, chosen = visitor.page.locator("#hc-model-copying"), visitor.page.locator("#hc-model-file")
-    chosen.set_input_files(tmp_path / "other.gguf")
+    said = visitor.page.locator("#hc-model-copying")
+
+    def choose(name: str) -> None:
+        with visitor.page.expect_file_chooser() as chooser:
+            visitor.press("Choose a file…")
+        chooser.value.set_files(tmp_path / name)
+
+    choose("other.gguf")
     expect(said).to_contain_text("This is no GGUF file, whatever its name says.")
-    chosen.set_input_files(tmp_path / "my model.gguf")
+    choose("my model.gguf")
     expect(visitor.page.locator('[data-model="added"]')).to_be_visible()
     expect(said).to_be_empty()
     assert service.models.asked == [("add", "my model.gguf")]
     assert [file.name for file in (tmp_path / "data" / "models").iterdir()] == ["my model.gguf"]
     assert (tmp_path / "data" / "models" / "my model.gguf").read_bytes() == body
-    chosen.set_input_files(tmp_path / "my model.gguf")
+    choose("my model.gguf")
     expect(said).to_contain_text("There is a file my model.gguf in")
     visitor.drop("#hc-panel-models", ("dropped.gguf", b"GGUF and more"))
     visitor.until(lambda: service.models.asked[-1] == ("add", "dropped.gguf"))
