@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hierchat.language import spoken
 from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
@@ -94,32 +93,6 @@ def test_what_does_not_fit_is_not_offered() -> None:
             assert ('data-act="hc_model_fetch"' in drawn) == offered
 
 
-def test_a_row_is_drawn_as_its_model_is_now() -> None:
-    """Rows are kept as they were drawn: each thing that one shows draws it anew, and no other one."""
-    rows = [row("one", 10, "here"), row("two", 20, "here")]
-    now = Present(None, SlotStatus("", "none"), True)
-
-    def drawn(now: Present, rows: list[ModelRow] = rows) -> list[str]:
-        return str(models(rows, now)).split("<tbody")[1:]
-
-    before = drawn(now)
-    for changed in (
-        replace(now, best=rows[0]),
-        replace(now, slot=SlotStatus("one", "waiting")),
-        replace(now, said=("one", "Done.")),
-        replace(now, detailed=("one",)),
-        replace(now, removing="one", frees=7),
-    ):
-        first, second = drawn(changed)
-        assert first != before[0], changed
-        assert second == before[1], changed
-    assert drawn(now, [replace(rows[0], speed=ModelSpeed(9.0)), rows[1]]) != before
-    assert drawn(replace(now, may_change=False)) != before
-    with spoken("de"):
-        assert drawn(now) != before
-    assert drawn(now) == before
-
-
 def model(page: Visitor, name: str) -> str:
     """The words of a model's rows; empty where it is not listed."""
     drawn = page.html("hc-models-list").partition(f'data-model="{name}"')[2]
@@ -169,9 +142,7 @@ def test_a_model_is_fetched_stopped_taken_up_loaded_and_removed(service: FakeSer
 
 
 @pytest.mark.browser
-def test_the_table_by_keyboard_and_what_is_unfolded(
-    visitor: Chat, service: FakeService
-) -> None:
+def test_the_table_by_keyboard_and_what_is_unfolded(visitor: Chat, service: FakeService) -> None:
     visitor.open("?view=models")
     page, keys = visitor.page, visitor.page.keyboard
     names = page.locator("#hc-models-list .hc-model:visible th > span:first-child")

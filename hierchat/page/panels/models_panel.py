@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from hierchat.chat.service import ChatService
 from hierchat.chat.wording import number
-from hierchat.language import _, current, later
+from hierchat.language import _, later
 from hierchat.language import number as written
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.fetch.hub import HubFile, endpoint
@@ -71,19 +71,6 @@ class Present:
         """Return whether this model waits for a reply to end before it is loaded."""
         return self.slot.name == row.name and self.slot.phase in CANCELLABLE
 
-    def of(self, row: ModelRow) -> "Present":
-        """Return what concerns this model."""
-        name, asked = row.name, self.removing == row.name
-        return replace(
-            self,
-            best=self.best if self.best and self.best.name == name else None,
-            slot=self.slot if self.slot.name == name else SlotStatus(),
-            said=self.said if self.said[0] == name else ("", ""),
-            detailed=(name,) if name in self.detailed else (),
-            removing=name if asked else "",
-            frees=self.frees if asked else 0,
-        )
-
 
 COLUMNS: dict[str, tuple[str, Callable[[ModelRow], Any]]] = {
     "name": (later("Name"), lambda row: row.name.casefold()),
@@ -106,14 +93,7 @@ def models(rows: Sequence[ModelRow], now: Present, by: str = "") -> Markup:
         rows = sorted(rows, key=lambda row: _usefulness(row, best))
     tiny = bool(best and loaded and loaded.parameters and loaded.parameters < min(TINY, best.parameters or 0))
     heads = [(name, said) for name, (said, _key) in COLUMNS.items()]
-    drawn = [_drawn_row(current(), row, now.of(row)) for row in rows]
-    return MODELS.table(drawn, now, by, heads, loaded, tiny)
-
-
-@lru_cache(512)
-def _drawn_row(_language: str, row: ModelRow, now: Present) -> Markup:
-    """Draw a row; most are the same from one look to the next."""
-    return MODELS.model(row, now)
+    return MODELS.table(rows, now, by, heads, loaded, tiny)
 
 
 def _usefulness(row: ModelRow, best: ModelRow | None) -> tuple[bool, bool, bool]:
