@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date, datetime
@@ -17,7 +16,6 @@ from hierchat.language import _, later
 from hierchat.page.templates import Macros
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.records import Conversation
-from hierchat.store.repository import NUMBER
 
 MONTHS = (
     later("January"), later("February"), later("March"), later("April"), later("May"), later("June"), later("July"),
@@ -62,12 +60,8 @@ class _Entry(NamedTuple):
     title: str
     current: bool
     writing: bool
-    alike: bool
-    """Another one has the same title, or is a fork of it."""
     at: str
-    """When its last message was written,"""
-    when: str
-    """and the same in short."""
+    """When its last message was written."""
 
 
 def conversation_list(
@@ -80,9 +74,8 @@ def conversation_list(
             return _("Archived")
         return _("Pinned") if conversation.pinned else day_of(conversation.updated_at, today)
 
-    named = Counter(_base(conversation) for conversation in found.conversations)
     groups = [
-        (name, [_entry(c, found, current, today, named[_base(c)] > 1) for c in chats])
+        (name, [_entry(c, found, current) for c in chats])
         for name, chats in groupby(found.conversations, key=heading)
     ]
     return _drawn.conversations(groups, found, query.strip(), show_archived)
@@ -91,22 +84,13 @@ def conversation_list(
 def projects(found: ConversationList, unfolded: int | None, current: int | None, choices: Choices) -> Markup:
     """Draw the projects, one of them unfolded with its chats. Their dialogs read the choices from the HTML."""
     known = json.dumps({"projects": [asdict(project) for project in found.projects], **choices})
-    inside = [_entry(c, found, current, date.today(), False) for c in found.inside]
+    inside = [_entry(c, found, current) for c in found.inside]
     return _drawn.projects(found, unfolded, inside, known)
 
 
-def _base(conversation: Conversation) -> str:
-    return NUMBER.sub("", conversation.title).casefold()
-
-
-def _entry(
-    conversation: Conversation, found: ConversationList, current: int | None, today: date, alike: bool
-) -> _Entry:
-    at = moment(conversation.updated_at)
-    clock = time.strftime("%H:%M", time.localtime(conversation.updated_at))
-    when = clock if date.fromtimestamp(conversation.updated_at) == today else at
-    title, id = conversation.title or _(UNTITLED), conversation.id
-    return _Entry(conversation, title, id == current, id in found.writing, alike, at, when)
+def _entry(conversation: Conversation, found: ConversationList, current: int | None) -> _Entry:
+    title, id, at = conversation.title or _(UNTITLED), conversation.id, moment(conversation.updated_at)
+    return _Entry(conversation, title, id == current, id in found.writing, at)
 
 
 def _marked(text: str) -> Markup:

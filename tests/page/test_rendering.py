@@ -23,7 +23,6 @@ from hierchat.page.components import heading
 from hierchat.page.conversation import GrowingReply, ShownMessage, marked, thread, user_message
 from hierchat.page.figures import details, figures_line, foot_line
 from hierchat.page.markdown.drawing import render
-from hierchat.page.sidebar import moment
 from hierchat.page.templates import Sentence
 from hierchat.reasoning import join_reasoning
 from hierchat.store.records import AttachmentHead, Conversation, Message, NewTurn
@@ -211,23 +210,6 @@ def test_where_sources_cannot_be_shown_it_says_what_would_show_them(writer: str,
     drawn = thread([shown], SlotStatus("SmolLM2 135M", "ready"), ["SmolLM2 135M", "Qwen3 0.6B"])
     assert told in visible(drawn)
     assert ("hc_sources_load" in drawn) is told.startswith("Load")
-
-
-def test_chats_of_one_name_and_forks_are_told_apart_by_the_time_of_their_last_message() -> None:
-    now = datetime.now().replace(hour=14, minute=32)
-    titles = ["Sort a list", "Sort a list (2)", "sort a list", "Other"]
-    at = [now, now - timedelta(minutes=3), now - timedelta(days=40), now]
-    chats = [
-        Conversation(n, title, 0, when.timestamp())
-        for n, (title, when) in enumerate(zip(titles, at, strict=True))
-    ]
-    drawn = sidebar.conversation_list(listed(*chats), None, now.date())
-    assert re.findall(r'"hc-when" aria-hidden="true">([^<]+)<', drawn) == [
-        "14:32",
-        "14:29",
-        moment(at[2].timestamp()),
-    ]
-    assert f'title="Other\nLast message: {moment(now.timestamp())}"' in drawn
 
 
 @pytest.mark.parametrize("reasoning", ["", "off", "high"])
