@@ -28,7 +28,7 @@ from hierchat.page.panels.proof_part import ProofPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import KEY, Macros, button
 from hierchat.store import Access
-from hierchat.store.records import DraftsFrom, SourceCount
+from hierchat.store.records import DraftsFrom
 from hierchat.texts.corpora import corpora_dir
 from hierchat.texts.exporting import file_name
 from hierchat.texts.importing import KNOWN
@@ -156,10 +156,6 @@ _transfer = Macros("transfer.html", KNOWN_EXPORTS=KNOWN)
 SHOW_SECONDS = 0.25
 """Between two looks at how far it is."""
 MOST_FILES = 200
-_EVER_DAYS = 10_000
-"""Longer than there has been hierchat."""
-_ENOUGH_TOKENS = 1_000
-"""So many must have been written here before it is said which part of them earlier chats drafted."""
 
 
 class TransferPart(PanelPart):
@@ -194,7 +190,7 @@ class TransferPart(PanelPart):
             for tokens in _now_and_then(self._service.read_in(user)):
                 reading = _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
                 event.draw({state: status.waiting(reading)})
-            worth = self._worth(user, tokens)
+            worth = self._worth(tokens)
         event.draw({state: _transfer.outcome(importing, worth)})
 
     def bring_out(self, event: PageEvent) -> None:
@@ -227,21 +223,14 @@ class TransferPart(PanelPart):
         told = status.notice(_("{count} exported.").format(count=plural("{n:,} chat", "{n:,} chats", count)))
         event.draw({self._out: link} | ({} if wanted else {self._state: told}))
 
-    def _worth(self, user: int, tokens: int | None) -> str:
+    def _worth(self, tokens: int | None) -> str:
         """Say how many tokens of imported chats can draft. `tokens`: None while no model is loaded here."""
         if tokens is None:
             return _("They make replies faster as soon as a model is loaded.")
-        said = _(
+        return _(
             "From your next message on they make replies of {name} faster: {tokens:,} tokens of your chats are used "
             "for that."
         ).format(tokens=tokens, name=self._service.model_status.name)
-        whole = self._service.data.over_time(user, _EVER_DAYS).whole
-        history = whole.sources.get("history", SourceCount(0, 0)).accepted
-        if whole.tokens >= _ENOUGH_TOKENS and history:
-            said += _(" So far {share:.0%} of the tokens written here came from earlier chats.").format(
-                share=history / whole.tokens
-            )
-        return said
 
 
 def _now_and_then(steps: Iterable[T]) -> Iterator[T]:
