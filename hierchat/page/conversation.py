@@ -14,7 +14,6 @@ from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.statistics import SourceRun
 from hierchat.chat.tool_calls import before_call
-from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, percent
 from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
@@ -174,12 +173,6 @@ _NOTES = {
     "interrupted": later("interrupted"),
     "writing": later("still being written"),
 }
-_DRAFTED = later(
-    "{share} of this reply was guessed ahead, and the model checked each guess: {same}. See where each word came from."
-)
-_EARLIER = later(
-    "{share} of this reply came from your earlier chats. The more you write here, the more can be guessed ahead."
-)
 _LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
 
@@ -377,21 +370,6 @@ def left_out(turns: int) -> Markup:
         turns,
     )
     return status.notice(said)
-
-
-def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:
-    """Explain what a user's own reply shows of hierchat for the first time; empty after `told` such explanations."""
-    if not isinstance(frame, Frame) or frame.message_id is None or present.exact is None:
-        return Markup()
-    drafted = 1 - frame.figures.shares.get(TARGET, 1.0)
-    earlier = frame.figures.shares.get("history", 0.0)
-    if told == 0 and drafted >= 0.01:
-        said = _(_DRAFTED).format(share=percent(drafted), same=_(SAME_WORDS if present.exact else UP_TO_TIES))
-        return status.notice(said, button("hc_sources", _("Sources"), id=frame.message_id, css="hc-strong"))
-    if told == 1 and earlier >= 0.01:
-        link = button("hc_panel", _("Insights"), text="insights", css="hc-strong")
-        return status.notice(_(_EARLIER).format(share=percent(earlier)), link)
-    return Markup()
 
 
 def tray(screen: Screen, queued: Sequence[ReplyInProgress]) -> Markup:

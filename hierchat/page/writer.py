@@ -201,19 +201,11 @@ class Writer:
         if on_screen or reply.trouble:
             # What another one had to say, which ended at the same time, stays.
             session.show(note="")
-            if remark := self._remark(reply) or self._lesson(reply):
+            if remark := self._remark(reply):
                 session.show(remark=status.closable(remark), about="")
         replaced = self._views.now(session) is not None  # by the reply to a message that waited
         if on_screen and reply.compared and reply.begun and not replaced:
             session.show(compared=reply)
-
-    def _lesson(self, reply: ReplyInProgress) -> str:
-        """Return the explanation that belongs to one of the user's first replies, and note that it was shown."""
-        users = self._service.users
-        told = users.chosen(reply.user_id, "told", 0)
-        if lesson := conversation.lesson(reply.latest, told, self._service.model_status):
-            users.choose(reply.user_id, told=told + 1)
-        return lesson
 
     def _remark(self, reply: ReplyInProgress) -> str:
         """Return the error or notice of a reply that has ended."""

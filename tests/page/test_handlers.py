@@ -121,20 +121,6 @@ def test_what_is_asked_of_a_page_comes_one_after_the_other(
     assert "Second" in page.says("hc-title")
 
 
-def test_the_first_replies_of_a_user_show_once_what_drafts_do(fresh: FakeService) -> None:
-    fresh.users.choose(fresh.user, told=0)
-    page, said = Visitor(fresh), []
-    for _ in range(3):
-        page.ask("How")
-        said.append(page.says("hc-live"))
-    assert said[0].startswith("64 % of this reply was guessed ahead")
-    assert "the same words, proved" in said[0]
-    assert said[1].startswith("22 % of this reply came from your earlier chats")
-    assert said[2] == ""
-    assert Visitor(fresh).ask("Elsewhere")
-    assert fresh.users.chosen(fresh.user, "told", 0) == 2
-
-
 def test_which_chats_the_pages_of_a_user_show() -> None:
     sessions = Sessions()
     page = sessions.open("a")

@@ -132,7 +132,6 @@ class Unheard(threading.Event):
 
 
 def test_the_line_of_a_reply_goes_with_it_though_the_page_hears_late_of_its_end(fresh: FakeService) -> None:
-    fresh.users.choose(fresh.user, told=2)
     fresh.script.hold()
     page = Visitor(fresh)
     next(page.steps("hc_send", text="Question", step=1))

@@ -130,7 +130,6 @@ class FakeService(ChatService):
         self.chats = Conversations(store, self.in_progress, self.sampling_of)
         self.data = UserData(store)
         self.users, self.keys = store.users, store.keys
-        self.users.choose(self.user, told=2)  # nothing stands above the box but what a test is about
         self.dismiss_model_message = self.slot.hush
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
