@@ -9,7 +9,7 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS, USUAL
 from hierchat.chat.frames import Arm
 from hierchat.language import _
-from hierchat.page import chat_settings, compare, sidebar
+from hierchat.page import chat_settings, conversation, sidebar
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros, button, script
 
@@ -95,9 +95,9 @@ class Components:
                 False, label=_("Compare"), container=False, elem_id="hc-compare", min_width=0
             )
         with gr.Row(elem_id="hc-setup"):
-            self.setup = gr.HTML(compare.line(USUAL), elem_id="hc-against")
+            self.setup = gr.HTML(conversation.pair_line(USUAL), elem_id="hc-against")
             """The line that says what Compare runs,"""
-            self.pair = gr.HTML(compare.form(names), elem_id="hc-pair")
+            self.pair = gr.HTML(conversation.pair_form(names), elem_id="hc-pair")
             """and the form behind it."""
         self.host = gr.HTML("", elem_id="hc-host")
         self.incognito = gr.HTML("", elem_id="hc-incognito")

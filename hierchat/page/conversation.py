@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from hierchat.chat.comparison import USUAL, Pair, names
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.statistics import SourceRun
@@ -18,9 +19,9 @@ from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
+from hierchat.models.cache import gigabytes
 from hierchat.page import figures as figures_view
 from hierchat.page import status
-from hierchat.page.charts import size
 from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
 from hierchat.page.page_sessions import PASTED
@@ -379,6 +380,13 @@ def tray(screen: Screen, queued: Sequence[ReplyInProgress]) -> Markup:
     return _drawn.tray(screen, waiting, json.dumps({"files": held}))
 
 
+def size(number_of_bytes: float) -> str:
+    """Format a size as everywhere on the page."""
+    if number_of_bytes < 1e3:
+        return _("{bytes:.0f} bytes").format(bytes=number_of_bytes)
+    return gigabytes(number_of_bytes)
+
+
 def shown_name(name: str) -> str:
     """Return the name of a file for the eye: of pasted text, which has none, in the reader's language."""
     return _(PASTED) if name == PASTED else name
@@ -389,3 +397,30 @@ _drawn = Macros(
     visible=_visible,
 )  # fmt: skip
 user_message, files = _drawn.user_message, _drawn.sent
+
+
+# A comparison: the form that chooses the pair, both sides while they are written, and the verdict.
+def pair_line(pair: Pair) -> str:
+    """Draw what a pair compares in a few words."""
+    named = names(pair)
+    return _compare.against(named["first"], named["second"])
+
+
+def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
+    """Draw name and text of one side, and its figures."""
+    if frame is None:
+        return "", status.waiting(_("Not started yet"))
+    name = _compare.arm(frame.name)
+    if frame.phase == "waiting":
+        return name, status.waiting(frame.notice or _("Not started yet"))
+    if frame.phase == "reading":
+        return name, status.reading_line(frame)
+    seconds, done = frame.figures.thought_seconds, frame.phase == "done"
+    text = name + below_message(words.render(frame.text, seconds, frame.name, ended=done))
+    if frame.finish == "error":
+        return text, status.error(frame.notice or _("This side failed."))
+    return text, figures_view.figures_line(frame.figures, _("stopped") if frame.finish == "stopped" else "")
+
+
+_compare = Macros("compare.html", USUAL=USUAL)
+verdict_line, asked, pair_form = _compare.verdict_line, _compare.asked, _compare.form

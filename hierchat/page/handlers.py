@@ -11,7 +11,7 @@ import gradio as gr
 from hierchat.access.files import TicketExpired, files
 from hierchat.chat import comparison
 from hierchat.language import _, later
-from hierchat.page import chat_settings, compare, page_sessions, sidebar, status
+from hierchat.page import chat_settings, conversation, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import EventFields, PageEvent, of_type, parsed, whole
 from hierchat.page.guard import EACH, SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
@@ -194,7 +194,7 @@ class PageHandlers(HandlerGroup):
         sides = {arm: of_type(given.get(arm), dict) for arm in comparison.ARMS}
         pair = {arm: comparison.Configuration.of(side) for arm, side in sides.items()}
         event.session.show(pair=pair)
-        return {self._parts.setup: compare.line(pair)}
+        return {self._parts.setup: conversation.pair_line(pair)}
 
     def back(self, event: PageEvent) -> None:
         """Return from the columns of a comparison to the conversation."""

@@ -14,7 +14,7 @@ from hierchat.chat.frames import Arm, CompareFrame, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
 from hierchat.language import _
-from hierchat.page import chat_settings, compare, conversation, sidebar, status
+from hierchat.page import chat_settings, conversation, sidebar, status
 from hierchat.page.components import Components, heading, model_choices, recent
 from hierchat.page.conversation import GrowingReply, ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Session, incognito_line
@@ -186,8 +186,8 @@ class Views:
         running = "" if reply.wait(0) else status.waiting(_("Running both, one after the other"))
         update = self._stage("versus") | self.columns(conversation.arms(latest))
         return update | {
-            p.asked: compare.asked(reply.text, conversation.files(reply.files)),
-            p.verdict: compare.verdict_line(found) if found else running,
+            p.asked: conversation.asked(reply.text, conversation.files(reply.files)),
+            p.verdict: conversation.verdict_line(found) if found else running,
         }
 
     def _stage(self, name: str) -> Update:
@@ -323,7 +323,7 @@ class Views:
             p.timer: gr.Timer(active=session.model_busy >= session.model_looks - 1),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             p.model: gr.update(**self.picker()),
-            p.pair: compare.form(models.names),
+            p.pair: conversation.pair_form(models.names),
             p.settings.thinks: chat_settings.offered(self._service.thinks),
         }
 
@@ -347,7 +347,7 @@ class Views:
         update: Update = {}
         words = words or defaultdict(GrowingReply)
         for arm, (text, figures) in self._parts.columns.items():
-            update[text], update[figures] = compare.column(arms.get(arm), words[arm])
+            update[text], update[figures] = conversation.column(arms.get(arm), words[arm])
         return update
 
 

@@ -18,9 +18,15 @@ from hierchat.chat.statistics import SourceRun
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.language import spoken
 from hierchat.page import chat_settings, conversation, sidebar, status, templates
-from hierchat.page.compare import verdict_line
 from hierchat.page.components import heading
-from hierchat.page.conversation import GrowingReply, ShownMessage, marked, thread, user_message
+from hierchat.page.conversation import (
+    GrowingReply,
+    ShownMessage,
+    marked,
+    thread,
+    user_message,
+    verdict_line,
+)
 from hierchat.page.figures import details, figures_line, foot_line
 from hierchat.page.markdown.drawing import render
 from hierchat.page.templates import Sentence

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from hierchat import connections
 from hierchat.checks.prove import NAMES, Line, Proof, Proving
 from hierchat.language import spoken
-from hierchat.page.panels.proof_part import _drawn
+from hierchat.page.panels.settings_panel import _drawn
 from hierchat.store import Store
 from tests.page.stored import stored_chat
 from tests.testing.browser import Chat

@@ -1,5 +1,9 @@
-"""Draw Insights: how drafting has fared during the last days."""
+"""Draw Insights: how drafting has fared during the last days.
+Charts are SVG with labels in HTML, so that stretching keeps both; each has a table for screen readers."""
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -8,8 +12,8 @@ from markupsafe import Markup
 from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
 from hierchat.language import _, later
 from hierchat.language import number as written
-from hierchat.page import charts, sidebar
-from hierchat.page.figures import DASH, style_of
+from hierchat.page import sidebar
+from hierchat.page.figures import DASH, Style, style_of
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros
@@ -17,6 +21,62 @@ from hierchat.store.records import DraftingFigures, OverTimeFigures
 
 DAYS = 30
 """Days that are drawn, today included."""
+_charts = Macros("charts.html")
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Axis of a chart. `ticks`: values and their labels."""
+
+    caption: str
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+
+    def at(self, value: float) -> float:
+        """Return the place of a value in percent of the axis; values beyond it are put at its ends."""
+        return min(max((value - self.low) / ((self.high - self.low) or 1.0), 0.0), 1.0) * 100
+
+
+def upward(caption: str, highest: float, unit: str) -> Axis:
+    """Return an axis from 0 to a round number that is at least `highest`."""
+    least = (highest or 1.0) / 4
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
+    count = max(math.ceil(highest / step - 1e-9), 1)
+    values = [n * step for n in range(count + 1)]
+    ticks = [(value, written(value, ",.3f").rstrip("0").rstrip(".,") + unit) for value in values]
+    return Axis(caption, 0.0, count * step, ticks)
+
+
+def line(points: Sequence[tuple[float, float]], across: Axis, up: Axis, said: str, guide: float) -> Markup:
+    """Draw a line over two axes, and a dashed one at the height `guide`."""
+    places = [(across.at(x), 100 - up.at(y)) for x, y in points]
+    return _charts.line(places, across, up, said, 100 - up.at(guide))
+
+
+def columns(stacks: Sequence[Sequence[tuple[Style, float]]], across: Axis, up: Axis, said: str) -> Markup:
+    """Draw a chart of stacked columns, parts from below; each part has its own line on top."""
+    width = 100 / len(stacks)
+    gap = width * 0.3
+    drawn = []
+    for number, parts in enumerate(stacks):
+        left, right = number * width + gap / 2, (number + 1) * width - gap / 2
+        total = 0.0
+        for style, value in parts:
+            if value > 0:
+                bottom, total = total, total + value
+                drawn.append((style, left, right, 100 - up.at(bottom), 100 - up.at(total)))
+    return _charts.columns(drawn, across, up, said)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return _("{n:.0f} s").format(n=seconds)
+    if seconds < 5400:
+        return _("{n:.0f} min").format(n=seconds / 60)
+    return _("{n:.1f} h").format(n=seconds / 3600)
 
 
 def replies_page(found: OverTimeFigures, today: date) -> Markup:
@@ -28,7 +88,7 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
     title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
-        return charts.empty_card(
+        return _charts.empty_card(
             title,
             _("How much faster or slower each day's replies came than without drafts."),
             _("It begins with the first reply of some dozens of tokens: in shorter ones the speed without drafts is "
@@ -36,7 +96,7 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
         )  # fmt: skip
     across = _days(today)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
-    up = charts.upward(_("times the speed without drafts"), max(1.0, *(y for _day, y in points)), TIMES)
+    up = upward(_("times the speed without drafts"), max(1.0, *(y for _day, y in points)), TIMES)
     said = _("Speed by day: at first {first}, at last {last}. A table follows.").format(
         first=against_plain(points[0][1]), last=against_plain(points[-1][1])
     )
@@ -44,17 +104,17 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
         (sidebar.day(day), against_plain(one.speedup or 1.0), written(one.compared))
         for day, one in known.items()
     ]
-    drawn = charts.line(points, across, up, said, guide=1.0)
+    drawn = line(points, across, up, said, guide=1.0)
     explained = _(
         "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
     )
-    return charts.charted(title, drawn + charts.note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
+    return _charts.charted(title, drawn + _charts.note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
 
 
 def shares_card(found: OverTimeFigures, today: date) -> Markup:
     title = _("Where the words came from")
     if not found.days:
-        return charts.empty_card(
+        return _charts.empty_card(
             title,
             _("Which part of the words stood in this chat, in your earlier chats or in other texts before, and which "
               "the model wrote alone."), _("It begins with the first reply."),
@@ -64,27 +124,25 @@ def shares_card(found: OverTimeFigures, today: date) -> Markup:
     periods = {day: _shares(found.days[day]) if day in found.days else {} for day in begins}
     names = [name for name in in_order(found.whole.sources) if any(p.get(name) for p in periods.values())]
     stacks = [[(style_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
-    places = charts.Axis("", across.low - 0.5, across.high + 0.5, across.ticks)
+    places = Axis("", across.low - 0.5, across.high + 0.5, across.ticks)
     drafted = sum(count.accepted for count in found.whole.sources.values()) / found.whole.tokens
     said = _("Share of the tokens by source; {share} came from drafts. A table follows.")
-    up = charts.Axis(_("of the tokens"), 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
-    drawn = charts.columns(stacks, places, up, said.format(share=percent(drafted)))
-    drawn += charts.key(map(style_of, names))
+    up = Axis(_("of the tokens"), 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
+    drawn = columns(stacks, places, up, said.format(share=percent(drafted)))
+    drawn += _charts.key(map(style_of, names))
     rows = [
         (sidebar.day(begin), *(percent(shares.get(name, 0.0)) for name in names))
         for begin, shares in periods.items()
         if shares
     ]
     head = (_("Day"), *(style_of(name).label for name in names))
-    return charts.charted(title, drawn + charts.note(_("The rest the model wrote by itself.")), head, rows)
+    return _charts.charted(title, drawn + _charts.note(_("The rest the model wrote by itself.")), head, rows)
 
 
-def _days(today: date) -> charts.Axis:
+def _days(today: date) -> Axis:
     low, high = today.toordinal() - DAYS + 1, today.toordinal()
     named = [low + round(n * (high - low) / 3) for n in range(4)]
-    return charts.Axis(
-        "", float(low), float(high), [(float(n), sidebar.day(date.fromordinal(n))) for n in named]
-    )
+    return Axis("", float(low), float(high), [(float(n), sidebar.day(date.fromordinal(n))) for n in named])
 
 
 def _shares(day: DraftingFigures) -> dict[str, float]:
@@ -94,7 +152,7 @@ def _shares(day: DraftingFigures) -> dict[str, float]:
 _drawn = Macros(
     "insights.html",
     DASH=DASH,
-    duration=charts.duration,
+    duration=duration,
     written=written,
     pace_of=pace,
     percent=percent,

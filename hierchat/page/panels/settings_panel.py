@@ -14,8 +14,10 @@ from hierchat.access.login_sessions import LoginSession, LoginSessions
 from hierchat.chat.service import ChatService
 from hierchat.chat.tools import ToolError, mcp_file, read_servers
 from hierchat.chat.user_data import UserData
+from hierchat.checks.prove import Proving
 from hierchat.config import cache_dir, data_dir
-from hierchat.language import NAMES, _, catalogues, here, later, plural
+from hierchat.connections import attempts
+from hierchat.language import NAMES, _, catalogues, error_words, here, later, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
 from hierchat.page.chat_settings import notes_box
@@ -24,7 +26,6 @@ from hierchat.page.guard import PageEvents, require_owner
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.documents_panel import DocumentsPart
 from hierchat.page.panels.panel import Panel, PanelPart
-from hierchat.page.panels.proof_part import ProofPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import KEY, Macros, button
 from hierchat.store import Access
@@ -148,6 +149,45 @@ class ToolsPart(PanelPart):
         except ToolError as error:
             on, named, trouble = set(), {}, status.error(str(error))
         return {self._servers: _drawn.tool_servers(named, on, mcp_file(), trouble), self._tried: ""}
+
+
+class ProofPart(PanelPart):
+    """Part with the last result and a button for another run, which goes on in the background for all pages."""
+
+    def __init__(self, service: ChatService) -> None:
+        super().__init__(service)
+        self._proving = Proving(service.data.path.parent / "proof.json")
+
+    def build(self) -> None:
+        self._connections = gr.HTML("", elem_id="hc-connections")
+        self._state = gr.HTML("", elem_id="hc-proof")
+        with gr.Row(elem_classes="hc-buttons"):
+            self._prove = gr.Button(_("Prove it"), elem_id="hc-prove", size="sm", scale=0, min_width=0)
+        self._timer = gr.Timer(1.0, active=False)
+        self.outputs = [self._connections, self._state, self._prove, self._timer]
+
+    def wire(self, page: PageEvents) -> None:
+
+        def prove(event: PageEvent) -> dict[Any, Any]:
+            require_owner(self._service, event.user)
+            self._proving.start(self._service.model_status.name)
+            return self.show(event.session)
+
+        page.on(self._prove.click, prove, outputs=self.outputs)
+        page.on(self._timer.tick, lambda event: self.show(event.session), outputs=self.outputs)
+
+    def show(self, session: Session) -> dict[Any, Any]:
+        """Draw the connections so far, and the last result or what is checked now; the timer runs only meanwhile."""
+        if not self._service.users.is_owner(session.user):
+            hidden = {self._prove: gr.update(visible="hidden"), self._timer: gr.update(active=False)}
+            return hidden | {self._connections: "", self._state: ""}
+        proving, doing = self._proving, self._proving.doing
+        return {
+            self._connections: _drawn.connections(attempts()),
+            self._state: _drawn.proof(proving.last, doing, proving.trouble),
+            self._prove: gr.update(visible=True, interactive=not doing),
+            self._timer: gr.update(active=bool(doing) and session.screen.panel == "settings"),
+        }
 
 
 # Import and export of chats: their part, and what its buttons and those of a chat's menu do.
@@ -422,5 +462,10 @@ def _back_up(data: UserData) -> str:
 
 
 _drawn = Macros(
-    "settings.html", NAMES=NAMES, NOW_SECONDS=_NOW_SECONDS, moment=moment, member_name=_shown_name
+    "settings.html",
+    NAMES=NAMES,
+    NOW_SECONDS=_NOW_SECONDS,
+    error_words=error_words,
+    moment=moment,
+    member_name=_shown_name,
 )
