@@ -8,8 +8,8 @@ window.hcSpeak(LANGUAGE);
 const _ = (text, values = {}) => (WORDS[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 
 const languageKept = () => new RegExp(`(?:^|; )${LANGUAGE_COOKIE}=([\\w-]+)`).exec(document.cookie)?.[1] ?? '';
-window.hcLanguage = (code) => { // for what Gradio runs by itself, outside of this script
+function chooseLanguage(code) {
   const was = languageKept();
   document.cookie = `${LANGUAGE_COOKIE}=${code}; path=/; max-age=${code ? 34560000 : 0}; SameSite=Lax`;
   if (code !== was) setTimeout(() => window.location.reload(), 300); // what was typed is kept, as with every reload
-};
+}

@@ -21,7 +21,7 @@ from tests.testing.visitor import Visitor
 from tests.testing.waiting import until
 
 
-def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
+def test_what_is_chosen_is_kept_and_a_copy_is_made(
     service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path))
@@ -32,9 +32,6 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
     page.give("hc-drafts-from", "none", "input")
     assert users.drafts_from(service.user) == "none"
     assert Visitor(service, view="settings").value("hc-drafts-from") == "none"
-    page.click("hc-reset")
-    assert (page.value("hc-drafts-from"), users.drafts_from(service.user)) == ("all", "all")
-    assert "All settings were reset" in page.says("hc-settings-told")
     keys.add("editor <b>", history=True)
     for access in ("keys", "off"):
         page.give("hc-programs", access, "input")
@@ -150,12 +147,10 @@ def test_the_promises_are_checked_in_the_background_and_the_last_result_stays(
     assert named == [service.model_status.name]
 
 
-def test_reading_ahead_can_be_switched_off_and_reset(service: FakeService) -> None:
+def test_reading_ahead_can_be_switched_off(service: FakeService) -> None:
     page = Visitor(service, view="settings")
     switch = "Opened chats and attached files are read before you send, while nobody waits"
     assert page.value(switch) is True
     page.give(switch, False, "input")
     assert not service.users.chosen(service.user, "reads_ahead", True)
     assert Visitor(service, view="settings").value(switch) is False
-    page.click("hc-reset")
-    assert service.users.chosen(service.user, "reads_ahead", False)

@@ -339,7 +339,6 @@ class SettingsPanel(Panel):
             small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
             self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", **small)
             self._unlearn = gr.Button(_("Reset what was learned about speed"), elem_id="hc-unlearn", **small)
-            self._reset = gr.Button(_("Reset settings"), elem_id="hc-reset", **small)
         self._proofs.build()
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
@@ -367,17 +366,6 @@ class SettingsPanel(Panel):
             data.forget_learned(event.user)
             return {told: status.notice(_("Reset. hierchat learns it again with your next replies."))}
 
-        def reset(event: PageEvent) -> dict[Any, Any]:
-            user = event.user
-            users.choose(user, drafts_from="all", model_titles=True, keep_writing=True)
-            self._service.choose_reading_ahead(user, on=True)
-            if users.is_owner(user):
-                self._service.keys.set_access("off")
-                for server in users.tool_servers(user):
-                    self._service.tools.switch(user, server, False)
-            said = status.notice(_("All settings were reset."))
-            return self.show(event.session) | {told: said}
-
         for part in self._inside:
             part.wire(page)
         columns = {"drafts_from": self._drafts, "model_titles": self._titles}
@@ -386,8 +374,6 @@ class SettingsPanel(Panel):
         page.on(self._reads.input, read_ahead, [self._reads], [told])
         page.on(self._backup.click, backup, outputs=[told])
         page.on(self._unlearn.click, unlearn, outputs=[told])
-        theirs = "() => { hcTheme('system'); hcLanguage(''); }"
-        page.on(self._reset.click, reset, outputs=self.outputs, js=theirs)
 
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw the user's settings and data. Where data lies, and what all users share, is for the owner alone."""
