@@ -35,7 +35,6 @@ from hierchat.runtime.model_manager import ModelManager
 from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
-from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import Store
 from hierchat.store.records import Attachment, CallState, Message, NewMessage, Passage, ToolCall, Turn
@@ -311,19 +310,6 @@ class ChatService:
         served = self.slot.model
         if served is not None and served.is_local:
             yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)
-
-    def left_out(self, user_id: int, conversation_id: int) -> int:
-        """Return how many of the oldest turns the next prompt would leave out; 0 if unknown."""
-        served, path = self.slot.model, self.store.messages.path(user_id, conversation_id)
-        if served is None or not path or not served.prompts.knows_tokens:
-            return 0
-        said = self._said(served, user_id, path, self._system_prompt(user_id, conversation_id))
-        room = int(self.chats.settings(user_id, conversation_id).sampling["max_new_tokens"])
-        if sum(len(one.text) for one in said) + room < served.prompts.context_length:
-            return 0
-        with suppress(PromptError):
-            return served.prompts.build(said, room, served.end_ids).dropped_turns
-        return 0
 
     def _ask(self, asked: NewQuestion, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id

@@ -363,16 +363,6 @@ def remark(reply: ReplyInProgress) -> str:
     return status.notice(state.notice) if state.notice else ""
 
 
-def left_out(turns: int) -> Markup:
-    """Warn that the model does not read the oldest turns of a chat that is opened."""
-    said = plural(
-        "This chat is longer than the model can read: its oldest turn will be left out of the next prompt.",
-        "This chat is longer than the model can read: its {n:,} oldest turns will be left out of the next prompt.",
-        turns,
-    )
-    return status.notice(said)
-
-
 def tray(screen: Screen, queued: Sequence[ReplyInProgress]) -> Markup:
     """Draw attached files and, of those `queued`, waiting messages of the open chat. The page keeps all files."""
     held = [{"chat": file.chat, "key": file.key, "name": file.name} for file in screen.attached if file.file]

@@ -15,7 +15,6 @@ from hierchat import logs
 from hierchat.chat.service import ChatService
 from hierchat.language import ENGLISH, _, chosen, spoken
 from hierchat.page import status
-from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
 from hierchat.page.event_data import Controls, PageEvent, checked, fields, parsed
 from hierchat.page.page_sessions import KeptFiles, Session, Sessions, end_incognito
@@ -25,8 +24,6 @@ from hierchat.page.writer import Writer
 from hierchat.store import LOCAL_USER, NotFound, StoreError
 
 log = logging.getLogger(__name__)
-SETTINGS = "settings"
-"""What a remark is about, until settings are right again."""
 # preprocess: components check values themselves, before any handler of ours could answer with a sentence.
 # show_progress_on: with none, Gradio 6.31 tells each output at each answer how far the event is, which takes a browser
 # 30 ms for the outputs of a reply in progress, hidden or not.
@@ -49,12 +46,11 @@ RUNNING: set[asyncio.Task[Any]] = set()
 
 
 class Remark(Exception):
-    """Raised to end a handler with a sentence for the line above the box. `about`: its topic, until settled."""
+    """Raised to end a handler with a sentence for the line above the box."""
 
-    def __init__(self, sentence: str, about: str = "", *, notice: bool = False) -> None:
+    def __init__(self, sentence: str, *, notice: bool = False) -> None:
         super().__init__(sentence)
         self.drawn = (status.notice if notice else status.error)(sentence)
-        self.about = about
 
 
 class OwnerOnly(Exception):
@@ -278,8 +274,7 @@ class PageEvents:
                 self.views.missing(session, kept=False)
                 return
         sentence = error.drawn if isinstance(error, Remark) else status.error(logs.error_message(error))
-        about = SETTINGS if isinstance(error, InvalidSettings) else getattr(error, "about", "")
-        self.views.tell(session, sentence, about)
+        self.views.tell(session, sentence)
 
 
 class HandlerGroup:

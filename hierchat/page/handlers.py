@@ -14,7 +14,7 @@ from hierchat.language import _, later
 from hierchat.page import chat_settings, conversation, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import EventFields, PageEvent, of_type, parsed, whole
-from hierchat.page.guard import EACH, SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
+from hierchat.page.guard import EACH, HandlerGroup, OwnerOnly, Remark, require_owner
 from hierchat.page.screen import DRAWN, PAGE
 from hierchat.page.views import Update
 from hierchat.store import LOCAL_USER, NotFound
@@ -175,7 +175,7 @@ class PageHandlers(HandlerGroup):
         event.session.show(detailed=event.session.screen.detailed | {event.id})
 
     def dismiss(self, event: PageEvent) -> None:
-        event.session.show(remark="", note="", about="")
+        event.session.show(remark="", note="")
 
     def stop(self, event: PageEvent) -> None:
         """Stop the reply on the screen. Sets an event and returns: the page draws the end when it comes."""
@@ -208,9 +208,7 @@ class PageHandlers(HandlerGroup):
         if there:
             self._service.chats.mark_read(session.user, there)
             project = self._service.chats.get(session.user, there).project_id
-            session.show(
-                remark=self._views.opening_remark(session), unfolded=project or session.screen.unfolded
-            )
+            session.show(unfolded=project or session.screen.unfolded)
 
 
 class ChatHandlers(HandlerGroup):
@@ -377,14 +375,12 @@ class PresetHandlers(HandlerGroup):
             settings = chat_settings.read(event.controls.settings)
         except InvalidSettings:  # still being typed; who sends it is told
             return {}
-        self._views.settle(event.session, SETTINGS)
         return self._let(event, settings)
 
     def note(self, event: PageEvent) -> None:
         """Store the user's notes about themselves, as they were typed here or in the settings."""
         self._service.users.set_notes(event.user, event.text)
         event.session.settings_seen = self._service.changes.notify_settings(event.user)
-        self._views.settle(event.session, SETTINGS)
 
     def remember(self, event: PageEvent) -> Update:
         """Add the text selected in a reply to the user's notes."""

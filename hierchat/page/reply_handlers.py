@@ -32,8 +32,6 @@ from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, wi
 MOST_FILES = 20
 _REMEMBERED = 1_000
 """Requests, of all pages, that a page which was loaded again may ask about."""
-FILES, LENGTH = "files", "length"
-"""What a remark is about, until it is settled."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
@@ -90,16 +88,14 @@ class ReplyHandlers(HandlerGroup):
         if not text.strip() and not attached:
             return
         if len(files) < len(attached):
-            raise Remark(
-                _("A file is still being read. Send the message when that is done."), FILES, notice=True
-            )
+            raise Remark(_("A file is still being read. Send the message when that is done."), notice=True)
         settings = chat_settings.taken(self._service, event)
         sampling = reply_settings(settings.sampling)
         try:
             told = self._service.chats.system_prompt(user, settings)
             self._service.require_room(with_files(text, files), sampling, told)
         except PromptError as error:  # before anything is stored, and without waiting for a turn
-            raise Remark(str(error), LENGTH) from error
+            raise Remark(str(error)) from error
         reply = self._question(session, self._below(session), text, event.controls.compare, files)
         self._ask(session, reply, settings, attached, waits=True)
 
@@ -255,7 +251,7 @@ class AttachingHandlers(HandlerGroup):
         new = Attached(data["key"], data["name"], data["chat"], step=event.step)
         there = [one for one in session.screen.attached if one.chat == new.chat]
         if not _KEY.fullmatch(new.key) or len(there) >= MOST_FILES:
-            raise Remark(_("A message takes up to {n} files. Remove one first.").format(n=MOST_FILES), FILES)
+            raise Remark(_("A message takes up to {n} files. Remove one first.").format(n=MOST_FILES))
         session.attach(new)
         event.draw()
         try:
@@ -263,17 +259,15 @@ class AttachingHandlers(HandlerGroup):
         except BaseException as error:
             session.release({new.key})
             if isinstance(error, Unreadable):
-                raise Remark(str(error), FILES) from error
+                raise Remark(str(error)) from error
             raise
         if session.renew(new):  # else it was removed meanwhile
             self._page.kept.keep(event.user, new)
-            self._views.settle(session, FILES)
             read_ahead(self._service, session)
         event.draw()
 
     def detach(self, event: PageEvent) -> None:
         self._page.kept.drop(event.user, event.session.release({event.text}))
-        self._views.settle(event.session, FILES)
 
     def inline(self, event: PageEvent, box: str) -> Update:
         """Move attached pasted text into the box, where it would have been."""
@@ -299,7 +293,7 @@ class AttachingHandlers(HandlerGroup):
                 session.attach(replace(found, chat=chat))
         if lost:
             sentence = plural(*_LOST, len(lost), names=", ".join(lost))
-            self._views.tell(session, status.notice(sentence), FILES)
+            self._views.tell(session, status.notice(sentence))
 
     def show(self, event: PageEvent) -> None:
         """Switch a sent file between its text and its name alone."""
@@ -334,8 +328,6 @@ class AttachingHandlers(HandlerGroup):
         room = self._service.message_room(reply_settings(settings.sampling), told)
         if counted is None or room is None:
             return {self._parts.count: ""}
-        if counted[0] <= room:
-            self._views.settle(session, LENGTH)
         return {self._parts.count: status.count_line(counted[0], room, counted[1])}
 
     def _read(self, new: Attached, sent: Mapping[str, Any]) -> Attached:

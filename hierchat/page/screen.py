@@ -82,8 +82,6 @@ class Screen:
     """Said in answer to a click that has to wait for the reply in progress; above the line of that, as HTML."""
     remark: str = ""
     """Said where no reply is in progress, as HTML: an error, or how a reply ended in another conversation."""
-    about: str = ""
-    """Topic of the note or the remark, until that is settled; empty if it has none."""
     said_of_documents: str = ""
     """Why a document could not be added, as HTML."""
 
@@ -110,6 +108,6 @@ class Screen:
     def left(self) -> "Screen":
         """Return the screen without what belongs to the place that the page leaves."""
         return replace(
-            self, visit=self.visit + 1, panel="", remark="", note="", about="", said_of_documents="", removing="",
+            self, visit=self.visit + 1, panel="", remark="", note="", said_of_documents="", removing="",
             model_said=("", ""), compared=None, drawn=DRAWN, until=None, deleted_open=False,
         )  # fmt: skip

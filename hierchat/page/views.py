@@ -64,15 +64,10 @@ class Views:
             "fetch": str(session.fetch),
         }
 
-    def tell(self, session: Session, sentence: str, about: str = "") -> None:
-        """Show a sentence above the box, as HTML, until it is closed, another chat opens, or its `about` is settled."""
+    def tell(self, session: Session, sentence: str) -> None:
+        """Show a sentence above the box, as HTML, until it is closed, another chat opens, or a message is sent."""
         place = "remark" if self.now(session) is None else "note"
-        session.show(about=about, **{place: status.closable(sentence)})
-
-    def settle(self, session: Session, about: str) -> None:
-        """Remove the remark about something that is settled."""
-        if session.screen.about == about:
-            session.show(remark="", note="", about="")
+        session.show(**{place: status.closable(sentence)})
 
     def open_panel(self, session: Session, name: str) -> Update:
         """Show a panel in place of the conversation; an empty page if there is none of this name."""
@@ -98,13 +93,6 @@ class Views:
                 said = _("“{title}” waits for your Yes or No") if asks else _("Still writing in “{title}”")
                 return status.waiting(said.format(title=title))
         return ""
-
-    def opening_remark(self, session: Session) -> str:
-        """Say that the model does not read all of the open chat; empty if it does."""
-        if (chat := session.screen.conversation) is None or self.now(session):
-            return ""
-        left = self._service.left_out(session.user, chat)
-        return status.closable(conversation.left_out(left)) if left else ""
 
     def chats(self, session: Session) -> Update:
         """Draw the list of conversations that the search finds, and the lines below it."""

@@ -202,7 +202,7 @@ class Writer:
             # What another one had to say, which ended at the same time, stays.
             session.show(note="")
             if remark := self._remark(reply):
-                session.show(remark=status.closable(remark), about="")
+                session.show(remark=status.closable(remark))
         replaced = self._views.now(session) is not None  # by the reply to a message that waited
         if on_screen and reply.compared and reply.begun and not replaced:
             session.show(compared=reply)

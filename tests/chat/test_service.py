@@ -352,14 +352,12 @@ def test_an_error_in_mid_reply(
 
 def test_a_long_conversation_drops_its_oldest_turns_whole_and_says_so(talk: Talk) -> None:
     parent, notices, left_out = None, [None], None
-    assert talk.service.left_out(talk.user, talk.conversation) == 0
     while not left_out:
         last = talk.send(f"turn {len(notices)}: {LONG[:40]}", parent, max_new_tokens=8)
         assert last.finish == "length"
         parent = last.message_id
         notices.append(last.notice)
         left_out = re.match(r"The (\d+) oldest", last.notice or "")
-    assert talk.service.left_out(talk.user, talk.conversation) >= int(left_out[1])
     turns, dropped = range(1, len(notices)), int(left_out[1])
     begun = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\nturn {dropped + 1}:"
     assert talk.held.startswith(begun)

@@ -196,16 +196,6 @@ def test_what_was_deleted_last_leaves_the_backups_by_a_button_beside_undo(servic
     assert "was deleted for good" in visitor.says("hc-live")
 
 
-def test_a_chat_that_the_model_cannot_read_whole_says_so_when_it_is_opened(service: FakeService) -> None:
-    chat = service.store.chats.create(service.user, "Long")
-    service.store.messages.add(service.user, chat, NewMessage(None, "hello"))
-    visitor = Visitor(service)
-    visitor.press("hc_open", id=chat)
-    assert visitor.says("hc-live") == ""
-    service.script.left_out = 3
-    assert "its 3 oldest turns will be left out" in Visitor(service, c=str(chat)).says("hc-live")
-
-
 def test_what_was_read_ahead_is_forgotten_as_incognito_is_switched_on(service: FakeService) -> None:
     page = Visitor(service)
     service.read_ahead(NextQuestion(service.user, None))

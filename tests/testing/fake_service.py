@@ -97,7 +97,6 @@ class Script:
     origin: int | None = None
     """The message that history drafts the next replies from."""
     window: int = 8192
-    left_out: int = 0
     """Turns that the next prompt of any chat leaves out."""
     thought_seconds: float | None = None
     thinks: tuple[str, ...] = ()
@@ -155,9 +154,6 @@ class FakeService(ChatService):
 
     def forget_read_ahead(self, user_id: int) -> None:
         self.read.clear()
-
-    def left_out(self, user_id: int, conversation_id: int) -> int:
-        return self.script.left_out
 
     def forget_user(self, user_id: int) -> bool:
         self.in_progress.end(user_id)
