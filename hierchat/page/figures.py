@@ -1,6 +1,6 @@
 """Draw figures as HTML: one quiet line under a reply, and the details behind it. Pure functions."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,11 +114,6 @@ def foot_line(figures: Figures, note: str = "", model: str = "") -> Markup:
 
 def _shares(figures: Figures) -> list[tuple[Style, str, float]]:
     return [(style_of(s), words, figures.shares[s]) for s, words in wording.share_words(figures.shares)]
-
-
-def known(value: float | None, words: Callable[[float], str]) -> str:
-    """Put a value into words; a dash if it is None."""
-    return DASH if value is None else words(value)
 
 
 def _sampling(settings: Mapping[str, Any]) -> str:

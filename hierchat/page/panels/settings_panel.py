@@ -437,13 +437,8 @@ def _choice(choices: Sequence[tuple[str, str]], label: str, elem_id: str) -> Any
 def _back_up(data: UserData) -> str:
     """Copy the database into a folder beside it, and return a sentence that says so."""
     path = data_dir() / "backups" / time.strftime("hierchat-%Y-%m-%d-%H%M%S.db")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        data.backup(path)
-    except OSError as error:
-        return _("{folder} cannot be made: {why}. Make room or make {data} writable.").format(
-            folder=path.parent, why=error.strerror, data=data_dir()
-        )
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    data.backup(path)
     return _("Copied to {path}, {size}, and checked.").format(path=path, size=gigabytes(path.stat().st_size))
 
 
