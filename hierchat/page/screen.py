@@ -90,8 +90,6 @@ class Screen:
     restored: bool = False
     """Whether the page has asked for the files that it had before it was loaded again."""
 
-    models_by: str = ""
-    """The column that the models are sorted by, after a minus from its end."""
     models_detailed: frozenset[str] = frozenset()
     """Models whose details were opened."""
     model_said: tuple[str, str] = ("", "")

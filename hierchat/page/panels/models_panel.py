@@ -15,8 +15,7 @@ from hierchat.chat.wording import number
 from hierchat.language import _, later
 from hierchat.language import number as written
 from hierchat.models.cache import count, gigabytes
-from hierchat.models.fetch.hub import HubFile, endpoint
-from hierchat.models.formats.gguf_head import without_number
+from hierchat.models.fetch.hub import endpoint
 from hierchat.models.progress import ModelError
 from hierchat.models.runnable import STEPS
 from hierchat.page import chat_settings, status
@@ -42,7 +41,6 @@ _FITS = {
 _USES = {"chat": later("chat"), "code": later("code"), "reasoning": later("reasoning")}
 ModelAct = Callable[[str], str | None]
 """What a button does; it gets the text that the button carries, and may return HTML to show beside it."""
-_KIND = re.compile(r"[-_.]((?:UD-)?(?:I?Q\d|TQ\d|BF16|F16|F32|MXFP4)[\w]*)\.gguf$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +70,12 @@ class Present:
         return self.slot.name == row.name and self.slot.phase in CANCELLABLE
 
 
-COLUMNS: dict[str, tuple[str, Callable[[ModelRow], Any]]] = {
-    "name": (later("Name"), lambda row: row.name.casefold()),
-    "size": (later("Size"), lambda row: row.size or 0),
-    "speed": (later("Speed"), lambda row: row.speed.per_second if row.speed else 0.0),
-    "use": (
-        later("Good for"),
-        lambda row: (list(_FITS).index(row.fit.verdict), row.good_for == (), row.good_for),
-    ),
-}
-"""The heads of the table, and what rows are sorted by."""
-
-
-def models(rows: Sequence[ModelRow], now: Present, by: str = "") -> Markup:
-    """Draw the table of models. `by`: the column to sort by, with a minus in reverse; empty: most useful first."""
+def models(rows: Sequence[ModelRow], now: Present) -> Markup:
+    """Draw the table of models, the most useful ones first."""
     loaded, best = next((row for row in rows if row.loaded), None), now.best
-    if column := COLUMNS.get(by.removeprefix("-")):
-        rows = sorted(rows, key=column[1], reverse=by.startswith("-"))
-    else:
-        rows = sorted(rows, key=lambda row: _usefulness(row, best))
+    rows = sorted(rows, key=lambda row: _usefulness(row, best))
     tiny = bool(best and loaded and loaded.parameters and loaded.parameters < min(TINY, best.parameters or 0))
-    heads = [(name, said) for name, (said, _key) in COLUMNS.items()]
-    return MODELS.table(rows, now, by, heads, loaded, tiny)
+    return MODELS.table(rows, now, loaded, tiny)
 
 
 def _usefulness(row: ModelRow, best: ModelRow | None) -> tuple[bool, bool, bool]:
@@ -104,23 +86,12 @@ def _usefulness(row: ModelRow, best: ModelRow | None) -> tuple[bool, bool, bool]
     return row.state != "here", of_no_use, row.state == "absent" and (best is None or row.name != best.name)
 
 
-def _shortened(files: Sequence[HubFile]) -> list[tuple[str, HubFile]]:
-    """Return each file with a short name that tells it from the others of its repository."""
-    found = [_KIND.search(without_number(file.name)) for file in files]
-    names = [kind[1] if kind else file.name for kind, file in zip(found, files, strict=True)]
-    return [
-        (name if names.count(name) == 1 else file.name, file) for name, file in zip(names, files, strict=True)
-    ]
-
-
 MODELS = Macros(
     "models.html", FITS=_FITS, STEPS=STEPS, count=count, gigabytes=gigabytes, number=number,
     size=lambda size: gigabytes(size) if size else _("size unknown"),
     written=written, moment=moment, uses=lambda row: ", ".join(_(_USES[one]) for one in row.good_for),
 )  # fmt: skip
-HUB = Macros(
-    "hub.html", alone=lambda look: [one.name for one in look.choices] == [look.file], shortened=_shortened
-)
+HUB = Macros("hub.html", alone=lambda look: [one.name for one in look.choices] == [look.file])
 _OTHERS = later(
     "Only the owner of this hierchat downloads, adds, ejects and removes models. You can load those that are here."
 )
@@ -168,7 +139,6 @@ class ModelsPanel(Panel):
         on(p.model.select, self.choose, [p.model, p.controls])
         # The model that alone can show where a reply's words came from.
         on("hc_sources_load", lambda event: self.choose(event, event.text), [p.controls])
-        on("hc_models_sort", self.sort, outputs=self.outputs, trigger_mode="multiple")
         on("hc_model_details", self.details, outputs=self.outputs, trigger_mode="multiple")
         for name, act in self._acts().items():
             # Each press counts: the result of one may be seen before its event has ended.
@@ -208,13 +178,6 @@ class ModelsPanel(Panel):
         self._manager.forget_failures(self._seen)
         hub = HUB.searching(re.sub(r"^https?://", "", endpoint()))
         return self._drawn(session) | {self._search: hub}
-
-    def sort(self, event: PageEvent) -> Update:
-        """Sort the table by a column, or reverse it if it is sorted so already. The fastest models come first."""
-        session, by = event.session, event.text
-        first, reverse = (f"-{by}", by) if by == "speed" else (by, f"-{by}")
-        session.show(models_by=reverse if session.screen.models_by == first else first)
-        return self._drawn(session)
 
     def details(self, event: PageEvent) -> Update:
         """Draw the details of a model, which the page has opened: those of all would take as long as the list."""
@@ -308,7 +271,6 @@ class ModelsPanel(Panel):
                 manager.best(rows), self._service.model_status, may_change, unmeasured, said=(place, said),
                 detailed=screen.models_detailed, removing=removing, frees=manager.frees(removing) if removing else 0,
             ),
-            screen.models_by,
         )  # fmt: skip
         elsewhere = place in (_FORM, _HUB) or any(row.name == place for row in rows)
         return {
