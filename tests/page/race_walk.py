@@ -28,7 +28,7 @@ LOOK_MS = 100
 """Waits are counted, not timed: the machine may stop for a while."""
 WEIGHTS = {
     "send": 16, "send_and_new": 8, "open": 16, "new": 6, "panel": 7, "back": 7, "forward": 7, "stop": 12, "delete": 4,
-    "undo": 16, "rename": 8, "pin": 8, "again": 24, "edit": 24, "type": 6, "search": 5, "reload": 2, "cut": 1,
+    "undo": 16, "rename": 8, "again": 24, "edit": 24, "type": 6,
 }  # fmt: skip
 """How often each step is tried. One that is not possible then, such as Stop where nothing is written, is no step."""
 WAITS = "(window.races?.waits() ?? 'not loaded')"
@@ -101,8 +101,6 @@ class Word:
     sent: bool = False
     edited: bool = False
     """Whether it was sent from the editor: while a reply is written, it goes into the box."""
-    again: bool = False
-    """Whether the tab was loaded anew while it was on its way: if the server did not get it, the box holds it still."""
 
 
 @dataclass
@@ -112,9 +110,6 @@ class Round:
     deleted: set[int] = field(default_factory=set)
     renamed: dict[int, dict[str, str]] = field(default_factory=dict)
     """Chat -> its last title by each tab."""
-    pinned: dict[int, dict[str, bool]] = field(default_factory=dict)
-    unsure: set[int] = field(default_factory=set)
-    """Chats that were renamed or pinned in a tab which was loaded anew then, perhaps before the server was told."""
 
 
 def place_of(search: str) -> str:
@@ -165,19 +160,9 @@ class Walk:
         for _ in range(PATIENCE_MS // LOOK_MS):
             name = self._numbers.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
             tab, share = self._numbers.choice(self.tabs), self._numbers.random()
-            if name == "cut":
-                self._late.cut()
-                self._taken.append("the streams are cut")
-                return name
             self._count += 1
             word = f"w{self._count}"
-            try:
-                entry = tab.page.evaluate("given => window.races?.step(...given)", [name, share, word])
-            except Error as error:  # it is being loaded
-                if "context was destroyed" not in str(error):
-                    raise
-                continue
-            if entry:
+            if entry := tab.page.evaluate("given => window.races?.step(...given)", [name, share, word]):
                 self._taken.append(f"{tab.name} {name} {entry}")
                 return name
             self.tabs[0].page.wait_for_timeout(5)
@@ -241,11 +226,6 @@ class Walk:
                 tab.goes(f"view {entry['name']}")
             case "went" | "loaded":
                 tab.goes(place_of(entry["search"]))
-            case "reloaded":
-                for word in self._words.values():
-                    word.again |= word.tab is tab
-                for chats in (now.renamed, now.pinned):
-                    now.unsure |= {id for id, by in chats.items() if tab.name in by}
             case "typed":
                 self._words[entry["word"]] = Word(tab, tab.place)
             case "sent":
@@ -266,8 +246,6 @@ class Walk:
                     tab.goes(tab.left)
             case "renamed":
                 now.renamed.setdefault(entry["id"], {})[tab.name] = entry["title"]
-            case "pinned":
-                now.pinned.setdefault(entry["id"], {})[tab.name] = entry["on"]
 
     def _judge(self, now: Round) -> None:
         """Raise WrongScreen if anything is not as it must be."""
@@ -292,8 +270,6 @@ class Walk:
                 fresh.wait_for_timeout(LOOK_MS)
             else:
                 raise WrongScreen(f"A fresh tab does not rest: {waits}")
-            if own["sought"]:
-                fresh.evaluate("words => races.seek(words)", own["sought"])
             for _ in range(2_000 // LOOK_MS):
                 if (wanted := fresh.evaluate("races.screen()")) == shows:
                     break
@@ -320,13 +296,8 @@ class Walk:
 
     def _judge_words(self, stored: "Stored", owns: dict[str, Any]) -> None:
         """Each word is in the chat from whose screen it was sent, or still in the box there; once. A box of a chat that
-        was deleted does not count. An edited message that was on its way in a tab which was loaded again is in its
-        editor; there it may be edited again."""
-        editors = {word for own in owns.values() for text in own["editors"] for word in WORD.findall(text)}
-        for name, word in [*self._words.items()]:
-            if word.again and word.edited and name in editors and name not in stored.words:
-                del self._words[name]
-                continue
+        was deleted does not count."""
+        for name, word in self._words.items():
             place = self._resolved(word.place, stored)
             asked = stored.words.get(name, [])
             boxes = [
@@ -354,10 +325,10 @@ class Walk:
                 raise WrongScreen(f"Lost: {said}")
             if asked and not word.sent:
                 raise WrongScreen(f"Never sent: {said}")
-            if not word.again and not ({str(chat) for chat in asked} | {at for _, at in kept} <= may):
+            if not ({str(chat) for chat in asked} | {at for _, at in kept} <= may):
                 raise WrongScreen(f"Elsewhere: {said}")
             if kept and not asked and word.sent:
-                if not (word.again or word.edited):
+                if not word.edited:
                     raise WrongScreen(f"Not sent: {said}")
                 word.sent = False
 
@@ -369,15 +340,11 @@ class Walk:
 
     def _judge_chats(self, now: Round) -> None:
         with self._service.store.connection.read() as db:
-            rows = db.execute("SELECT id, title, pinned FROM conversations").fetchall()
-        for id, title, pinned in rows:
-            if id in now.unsure:
-                continue
-            titles, pins = now.renamed.get(id, {}), now.pinned.get(id, {})
+            rows = db.execute("SELECT id, title FROM conversations").fetchall()
+        for id, title in rows:
+            titles = now.renamed.get(id, {})
             if titles and title not in titles.values():
                 raise WrongScreen(f"Chat {id} is called {title}, and was renamed: {titles}.")
-            if pins and bool(pinned) not in pins.values():
-                raise WrongScreen(f"Chat {id} is pinned: {bool(pinned)}, and was asked to be: {pins}.")
 
     def _resolved(self, place: str, stored: "Stored") -> str:
         """The chat that was begun on that visit to the empty page, if any."""

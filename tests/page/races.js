@@ -21,7 +21,6 @@
 
   const there = (element) => Boolean(element?.checkVisibility() && !element.closest('[inert]'));
   const box = () => find('#hc-box textarea');
-  const search = () => find('#hc-search input, #hc-search textarea');
   const some = (list, share) => list[Math.floor(share * list.length)];
   const chats = () => all('#hc-list .hc-title[data-act=hc_open]').filter(there);
   const onItsWay = () => document.body.hasAttribute('data-hc-to');
@@ -90,14 +89,6 @@
       form.requestSubmit();
       return note('renamed', { id: Number(way.dataset.id), title: word });
     },
-    pin: (share) => {
-      const row = some(chats(), share)?.closest('li');
-      if (!row) return null;
-      const options = row.querySelector('[data-act=hc_menu]');
-      options.click();
-      find('#hc-menu').children[1].click();
-      return note('pinned', { id: Number(options.dataset.id), on: !options.dataset.pinned });
-    },
     again: (share) => {
       if (onItsWay()) return null;
       const way = some(all('#hc-thread [data-act=hc_again]').filter((one) => one.checkVisibility({ checkOpacity: false })), share);
@@ -116,18 +107,6 @@
       return null;
     },
     type: (_, word) => typed(word),
-    search: (share) => {
-      const words = some(['', 'question', 'reply', 'w1', ''], share);
-      if (!there(search()) || search().value === words) return null;
-      search().value = words;
-      search().dispatchEvent(new Event('input', { bubbles: true }));
-      return note('sought', { words });
-    },
-    reload: () => {
-      const entry = note('reloaded');
-      location.reload();
-      return entry;
-    },
   };
 
   const text = (selector) => all(selector).map((one) => one.textContent.replace(/\s+/g, ' ').trim());
@@ -145,7 +124,6 @@
       list: all('#hc-list :is(h2, li)').map((one) => (one.matches('h2') ? one.textContent : [
         one.querySelector('.hc-title').textContent, one.querySelector('.hc-title').dataset.id, one.className,
         one.querySelector('.hc-title').getAttribute('aria-current'), one.querySelector('.hc-mark').className,
-        one.querySelector('[data-act=hc_menu]')?.dataset.pinned,
       ].map(String).join(' | '))),
       views: all('#hc-links [aria-current]').map((one) => one.textContent),
       'waiting messages': text('#hc-tray'),
@@ -157,8 +135,6 @@
     box: box()?.value ?? '',
     unsent: Object.fromEntries(Object.entries(sessionStorage).filter(([name]) => name.startsWith('hc-unsent-'))
       .map(([name, kept]) => [name.slice('hc-unsent-'.length), kept])),
-    editors: Object.entries(sessionStorage).filter(([name]) => name.startsWith('hc-edited-')).map(([, kept]) => kept),
-    sought: search()?.value ?? '',
     line: text('#hc-live').join(' '),
   });
   // Why it does not rest yet; empty when it does.
@@ -171,9 +147,5 @@
     sessionStorage.removeItem(KEY);
     return noted;
   };
-  const seek = (words) => {
-    search().value = words;
-    search().dispatchEvent(new Event('input', { bubbles: true }));
-  };
-  window.races = { step: (name, share, word) => steps[name](share, word), screen, own, waits, log, seek };
+  window.races = { step: (name, share, word) => steps[name](share, word), screen, own, waits, log };
 })();

@@ -46,11 +46,6 @@ class Late:
         """Whether an event is not answered yet, or a piece of a stream not sent."""
         return bool(self._underway) or any(stream.unsent for stream in list(self._streams))
 
-    def cut(self) -> None:
-        """Cut all streams, as a proxy may; the browser opens them again. From any thread."""
-        for stream in list(self._streams):
-            stream.end()
-
     def _seconds(self) -> float:
         if self.calm:
             return 0.0
@@ -93,22 +88,17 @@ class _Stream:
         self.unsent = 0
         self._send = send
         self._seconds = seconds
-        self._pieces: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
+        self._pieces: asyncio.Queue[Message] = asyncio.Queue()
 
     async def keep(self, message: Message) -> None:
         """Take a piece, which goes on later."""
         self.unsent += 1
         self._pieces.put_nowait(message)
 
-    def end(self) -> None:
-        """Have the stream end. From any thread."""
-        self._loop.call_soon_threadsafe(self._pieces.put_nowait, None)
-
     async def pass_on(self) -> None:
         """Send the pieces, each when its time has come."""
-        while (piece := await self._pieces.get()) is not None:
+        while True:
+            piece = await self._pieces.get()
             await asyncio.sleep(self._seconds())
             await self._send(piece)
             self.unsent -= 1
-        await self._send({"type": "http.response.body", "body": b""})
