@@ -1,21 +1,15 @@
 """Every view of the page in a real browser, once with everything that looks at it: axe-core finds nothing, each
 control has a name of its own, nothing sticks out, and no sentence is left in English (pseudo.py).
 
-At night in every width and theme. HIERCHAT_SHOTS names a folder of pictures then: what differs by more than a hundredth
-of its pixels from the night before is kept as NAME.before.png beside the new one, and fails.
+At night in every width and theme.
 """
 
-import io
-import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.page.stored import RICH, stored_chat, weeks
@@ -235,18 +229,6 @@ def badly_named(chat: Chat, shared: set[str]) -> Iterator[str]:
             yield f"{times} of role {role} with the name {name!r}"
 
 
-def picture(chat: Chat, path: Path) -> Iterator[str]:
-    """Keep it, and say so where it is not that of the night before."""
-    raw = chat.page.screenshot(animations="disabled", caret="hide")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.read_bytes() if path.exists() else raw
-    path.write_bytes(raw)
-    old, new = (np.asarray(Image.open(io.BytesIO(one)).convert("L"), np.int16) for one in (before, raw))
-    if old.shape == new.shape and (np.abs(old - new) > 32).mean() > 0.01:
-        path.with_suffix(".before.png").write_bytes(before)
-        yield f"looks different than in the night before: {path}"
-
-
 def speak(chat: Chat, code: str) -> None:
     """The browser keeps this choice."""
     chat.page.context.add_cookies([{"name": "hc-language", "value": code, "url": chat.address}])
@@ -271,7 +253,6 @@ def test_every_view(
     with service.store.connection.write() as db:
         db.execute("DELETE FROM conversations")
     shared = SHARED | {pseudo.Pseudo().gettext(name) for name in SHARED}
-    shots = os.environ.get("HIERCHAT_SHOTS") if code == "en" else None
     found: list[str] = []
     with driving.visiting(chromium, address, width, 800 if width > 768 else 844, dark) as chat:
         chat.page.emulate_media(reduced_motion="reduce")  # colours that fade in are at their end at once
@@ -284,8 +265,6 @@ def test_every_view(
             look += chat.page.evaluate(SPOKEN, [KNOWN, THEIRS]) if code == pseudo.CODE else ()
             too_wide = chat.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             look += [f"{too_wide} px too wide"] if too_wide > 0 else ()
-            name = f"{view.replace(' ', '-')}-{'dark' if dark else 'light'}-{width}"
-            look += picture(chat, Path(shots) / f"{name}.png") if shots else ()
             found += [f"{view}: {said}" for said in look]
     assert not found, "\n".join(found)
 
