@@ -87,28 +87,6 @@ def test_what_cannot_be_read_and_a_path(service: FakeService, tmp_path: Path) ->
     assert len(service.store.chats.find(service.user)) == 1
 
 
-def test_a_new_chat_of_a_project_lists_the_documents_of_the_project(
-    service: FakeService, tmp_path: Path
-) -> None:
-    garden, house = (service.projects.save(service.user, Project(0, name)) for name in ("Garden", "House"))
-    (tmp_path / "a.md").write_bytes(NOTES)
-    page = Visitor(service)
-    assert "For all chats of the project" not in page.says("hc-documents")
-    page.press("hc_project_new", id=garden)
-    assert "For all chats of the project" in page.says("hc-documents")
-    page.press("hc_documents_add", text=str(tmp_path / "a.md"), on=True)
-    assert service.documents.readings[service.user].ended.wait(20)
-    page.press("hc_project_new", id=garden)
-    assert "· of the project" in page.says("hc-documents")
-    (shown,) = service.documents.listed(service.user, None, garden)
-    for leave in (lambda: page.press("hc_project_new", id=house), lambda: page.press("hc_new")):
-        leave()
-        assert "a.md" not in page.says("hc-documents")
-    page.press("hc_project_new", id=garden)
-    page.press("hc_documents_removed", id=shown.id)
-    assert "a.md" not in page.says("hc-documents")
-
-
 def test_the_page_of_a_project_shows_its_instructions_files_and_chats(
     service: FakeService, tmp_path: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """What is read of a page before Gradio has built it, and that nothing of it stays or moves."""
 
 import json
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Route, expect
@@ -47,20 +46,6 @@ def test_the_document_holds_the_list_and_the_end_of_its_chat(
     german = page(service, server, "/", Accept_Language="de").text
     assert 'id="hc-first-screen" lang="de"' in german
     assert "Worüber" in german
-
-
-@pytest.mark.browser
-def test_a_reply_that_is_being_written_is_in_it(
-    chat: Chat, service: FakeService, server: tuple[FakeService, str]
-) -> None:
-    service.script.hold()
-    chat.begin("How high is the tide?")
-    words = (chat.words.last.text_content() or "").split()[0]
-    drawn = page(service, server, f"/?{urlsplit(chat.page.url).query}").text
-    assert ">How high is the tide?<" in drawn
-    assert words in drawn.partition('id="hc-growing"')[2]
-    service.script.release()
-    chat.idle()
 
 
 def test_no_browser_keeps_the_document(service: FakeService, server: tuple[FakeService, str]) -> None:

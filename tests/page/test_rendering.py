@@ -60,20 +60,13 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
     ("changed", "line"),
     [
         ({}, f"{FASTER} · 1,214 tokens in 23 s{SHARES}"),
-        ({"loading": {"compiling": 12.0}, "shares": {}}, f"{FASTER} · 1,214 tokens in 23 s"),
         # Without a baseline tokens a second, from Send on; for few tokens only the time.
         ({**LEAST, "tokens": 18}, "18 tokens in 23 s"),
-        ({**LEAST, "baseline": "estimated"}, "52.8 tok/s · 1,214 tokens in 23 s"),
         ({**LEAST, "baseline": None, "speedup": None}, "52.8 tok/s · 1,214 tokens in 23 s"),
         # Nothing was drafted: that is no slowdown.
         ({**LEAST, "speedup": 1.0, "acceptance_rate": None}, "52.8 tok/s · 1,214 tokens in 23 s"),
-        *(
-            ({**LEAST, "speedup": speedup}, f"{said} without drafts · 1,214 tokens in 23 s")
-            for speedup, said in (
-                (0.5, "2.0\N{MULTIPLICATION SIGN} slower than"), (0.92, "1.1\N{MULTIPLICATION SIGN} slower than"),
-                (0.97, "as fast as"), (1.04, "as fast as"), (1.3, "1.3\N{MULTIPLICATION SIGN} faster than"),
-            )
-        ),
+        ({**LEAST, "speedup": 0.5}, "2.0\N{MULTIPLICATION SIGN} slower than without drafts · 1,214 tokens in 23 s"),
+        ({**LEAST, "speedup": 0.97}, "as fast as without drafts · 1,214 tokens in 23 s"),
     ],
 )  # fmt: skip
 def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
@@ -90,8 +83,7 @@ def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
         ({"speedup": 0.5, "shares": {}}, "2.0\N{MULTIPLICATION SIGN} slower stopped m"),
         # How long it took, if no baseline was measured or a decimal shows no difference.
         ({"baseline": None, "shares": {"target": 0.2, "context": 0.8}}, "23 s stopped m"),
-        ({"speedup": 1.01, "shares": {}, "loading": {"compiling": 12.0}}, "23 s stopped m"),
-        ({"tokens": 14, "shares": {"target": 1.0}, "read_seconds": 8.0}, "23 s stopped m"),
+        ({"speedup": 1.01, "shares": {}}, "23 s stopped m"),
         ({"tokens": 0, "shares": {}}, "stopped m"),
     ],
 )  # fmt: skip
@@ -100,26 +92,6 @@ def test_the_line_under_a_reply_has_one_figure(changed: dict[str, Any], line: st
     assert visible(drawn).replace("· ", "") == line
     assert "hc-bar" not in drawn
     assert "hc-share" not in drawn
-
-
-def test_details_name_what_was_measured_and_nothing_else() -> None:
-    text = visible(details(FIGURES))
-    for measured in (
-        "61.0 tok/s",
-        "26.4 tok/s",
-        "300 of 1,200 tokens read at 600 tok/s",
-        "22 %, 43 %",
-        "“END”",
-    ):
-        assert measured in text
-    few = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0), "m"))
-    assert few == (
-        "Speed Time 1.0 s of reading the prompt and writing While writing 3.0 tok/s without waiting and reading "
-        "the prompt How it was written Written by m"
-    )
-    assert visible(details(Figures(finish="stopped"), "m")) == (
-        "How it was written Written by m Stop reason stopped by you"
-    )
 
 
 def test_marked_words_are_escaped_and_keep_every_character() -> None:
@@ -198,24 +170,6 @@ def test_a_sentence_of_a_template_escapes_its_values_and_writes_numbers_in_its_l
     with spoken("de"):
         said = Sentence("<b>{n:,}</b> {name} {end}").format(n=1234, name="<i>'", end=Markup("<hr>"))
     assert said == "<b>1.234</b> &lt;i&gt;&#39; <hr>"
-
-
-@pytest.mark.parametrize(
-    ("writer", "told"),
-    [
-        ("Qwen3 0.6B", "Load Qwen3 0.6B"),
-        ("Gone 1B", "fetch it"),
-        ("SmolLM2 135M", "changed since"),
-        ("", "only"),
-    ],
-)
-def test_where_sources_cannot_be_shown_it_says_what_would_show_them(writer: str, told: str) -> None:
-    message = Message(3, 1, None, "assistant", "words", "complete", 0, (3,))
-    written = NewTurn(writer, "", {}, 7, True) if writer else None
-    shown = ShownMessage(message, replace(FIGURES, written=written), [])
-    drawn = thread([shown], SlotStatus("SmolLM2 135M", "ready"), ["SmolLM2 135M", "Qwen3 0.6B"])
-    assert told in visible(drawn)
-    assert ("hc_sources_load" in drawn) is told.startswith("Load")
 
 
 @pytest.mark.parametrize("reasoning", ["", "off", "high"])
@@ -309,7 +263,6 @@ def test_passages_are_below_the_reply() -> None:
         ("complete", "context", "words", "cut here: the context window is full", False),
         ("complete", "loop", "words", "ended: it had come to repeat itself", False),
         ("complete", "end", "words", "", False),
-        ("complete", None, "words", "", False),
         ("stopped", "stopped", "words", "stopped", True),
         ("stopped", "stopped", "", "stopped before the first word", False),
         ("interrupted", None, "words", "interrupted", True),

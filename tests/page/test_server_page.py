@@ -1,17 +1,13 @@
 """The page over a model that a server computes."""
 
-import re
 from collections.abc import Iterator
 
 import pytest
 
 from hierchat.chat.service import ChatService
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.page.status import model_proof
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import Store
-from tests.engine.remote.drafter import TOKEN, Drafter
-from tests.engine.remote.drafter import serving as drafting
 from tests.testing.openai_server import Script, serving
 from tests.testing.tiny_chat import settle
 from tests.testing.visitor import Visitor
@@ -31,9 +27,8 @@ def url(script: Script) -> Iterator[str]:
         yield url
 
 
-def service(store: Store, url: str, drafter: int | None = None) -> ChatService:
-    openai = OpenAI(url=url, key=KEY, drafter=drafter, drafter_token=TOKEN if drafter else None)
-    entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai))
+def service(store: Store, url: str) -> ChatService:
+    entry = ModelEntry(name="far", engine=EngineElsewhere(openai=OpenAI(url=url, key=KEY)))
     slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
     slot.start("far")
     assert settle(slot).status.phase == "ready", slot.status.message
@@ -57,26 +52,3 @@ def test_any_server(store: Store, script: Script, url: str) -> None:
     assert page.ask("Both").endswith("Both Not answered Answer Edit Copy")
     assert "drafts by itself or not at all" in page.says("hc-live")
     serves.close()
-
-
-def test_vllm_with_our_drafter(store: Store, script: Script, url: str) -> None:
-    script.vocabulary = {11: "He", 12: "l", 13: "lo", 14: " th", 15: "ere", 16: "."}
-    with drafting(Drafter()) as port:
-        serves = service(store, url, port)
-        page = Visitor(serves)
-        page.ask("Hello")
-        assert "Your earlier chats 33 %" in page.details()
-        assert "it need not be the same one" in model_proof(serves.slot.status)
-        (chat,) = store.chats.find(store.users.ensure("local"))
-        reply = store.messages.path(store.users.ensure("local"), chat.id)[-1]
-        page.press("hc_sources", id=reply.id)
-        runs = re.findall(r'class="hc-run hc-src-(\w+)"[^>]*>(.*?)</span>', page.html("hc-thread"))
-        assert ("history", "llo") in runs
-        assert ("context", "ere") in runs
-        assert "".join(words for _source, words in runs) == "Hello there."
-        page.press("hc_sources", id=reply.id)
-        page.give("Compare", True, "change")
-        page.ask("Both")
-        assert "Word for word the same" in page.says("hc-verdict")
-        assert "Without drafts" in page.says("hc-first-text")
-        serves.close()

@@ -55,24 +55,6 @@ def test_what_is_chosen_is_kept_and_a_copy_is_made(
         assert [c.title for c in store.chats.find(store.users.ensure("local"))] == ["Story"]
 
 
-def test_documents_are_added_and_removed(
-    service: FakeService,
-) -> None:
-    page = Visitor(service, view="settings")
-    page.press("hc_texts_add", text="~/none")
-    assert "There is no file or folder" in page.says("hc-texts-said")
-    page.press("hc_texts_add", text="/home/you/diary")
-    assert "Reading diary: 2 MB of 5 MB" in page.says("hc-texts-state")
-    service.texts.ended(1_190_000)
-    page.press("hc_panel", text="settings")
-    assert "diary: 1,190,000 tokens. Replies use them from now on." in page.says("hc-texts-state")
-    assert 'data-said="Your own files stay where they are. It frees 3 MB."' in page.html("hc-texts")
-    page.press("hc_texts_removed", text="notes")
-    assert "notes drafts no more." in page.says("hc-texts-said")
-    acts = [("add", "~/none"), ("add", "/home/you/diary"), ("remove", "notes")]
-    assert service.texts.asked == acts
-
-
 @pytest.mark.browser
 def test_documents_are_dropped_and_chosen_and_forgetting_everything_asks_twice(
     visitor: Chat, service: FakeService

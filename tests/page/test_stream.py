@@ -107,38 +107,6 @@ def test_a_page_whose_stream_ended_is_closed_unless_it_is_opened_again(
             Stream(httpx.Client(base_url=address), tab.key)
 
 
-def test_what_another_page_does_comes_by_itself(fresh: FakeService) -> None:
-    """A chat, its title, and the model: also the values of Gradio's controls, which the page then fetches."""
-    with driving.serving(fresh) as address:
-        tab, other = Tab(address), Tab(address)
-        other.send("Hello there")
-        tab._stream.until(lambda: "Hello there" in tab.shows["hc-list"])
-        tab.fire("hc-bus", "hc_open", id=other.chat)
-        fetched = tab.shows["fetch"]
-        fresh.models.load(next(name for name in fresh.slot.names if name != fresh.slot.status.name))
-        tab._stream.until(lambda: tab.shows["fetch"] != fetched)
-
-
-def test_fifty_tabs_show_the_same_reply_and_are_forgotten_once_they_close(
-    fresh: FakeService, apps: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hierchat.page.stream.LEFT_SECONDS", 0.2)
-    with driving.serving(fresh) as address:
-        sessions = apps[0].page_events.sessions
-        tabs = [Tab(address) for _ in range(50)]
-        tabs[0].send("Reverse a string")
-        for tab in tabs[1:]:
-            tab.fire("hc-bus", "hc_open", id=tabs[0].chat)
-        for tab in tabs[1:]:
-            tab._stream.until(lambda tab=tab: tab.shows["hc-thread"] == tabs[0].shows["hc-thread"])
-        tabs[-1].send("Once more")
-        for tab in tabs:
-            tab._stream.until(lambda tab=tab: "Once more" in tab.shows["hc-thread"] and not tab.shows["busy"])
-        for tab in tabs:
-            tab.leave()
-        until(lambda: not any(sessions.find(tab.key) for tab in tabs))
-
-
 @pytest.mark.browser
 def test_a_page_that_nobody_sees_lets_its_stream_go_and_shows_what_came_meanwhile(
     chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
