@@ -1,12 +1,14 @@
 """Build the page and serve it: its parts, their handlers, and the access control in front."""
 
 import asyncio
+import logging
 import os
 import secrets
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ import gradio as gr
 from anyio import CapacityLimiter, create_task_group, to_thread
 from gradio.routes import STATIC_TEMPLATE_LIB, App, ORJSONResponse, templates
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -28,22 +31,22 @@ from hierchat.access.login_sessions import LoginSessions, Member, Members
 from hierchat.chat.service import ChatService
 from hierchat.freed_memory import overwrite_small_pieces
 from hierchat.language import _, chosen, current, marked, spoken, translated
-from hierchat.page import handlers
+from hierchat.page import handlers, status
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
-from hierchat.page.first_screen import first_screen
 from hierchat.page.guard import PageEvents
 from hierchat.page.markdown.drawing import empty_caches
-from hierchat.page.page_sessions import MOST_PAGES
+from hierchat.page.page_sessions import MOST_PAGES, Session
 from hierchat.page.panels.insights_panel import InsightsPanel
 from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.panels.settings_panel import SettingsPanel
 from hierchat.page.reply_handlers import AttachingHandlers, ReplyHandlers
 from hierchat.page.stream import PageStreams
-from hierchat.page.templates import ASSETS, style
-from hierchat.store import Store, StoreError
+from hierchat.page.templates import ASSETS, Macros, style
+from hierchat.store import LOCAL_USER, Store, StoreError
 
+_log = logging.getLogger(__name__)
 _MEET_SECONDS = 0.5
 """Seconds that worker threads wait for each other."""
 # After every event Gradio would sum up the last 10,000, for a view that is switched off here.
@@ -200,6 +203,37 @@ _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mon
 
 # What Gradio believes of where it is served, whoever says so.
 _ROOTS = (b"x-forwarded-host", b"x-gradio-server")
+
+
+_FIRST = 8
+"""Messages of a chat that the first screen shows, the last ones: they fill a window."""
+
+
+def first_screen(page: PageEvents, request: Request) -> Markup:
+    """Return the list of chats, and the chat of the request's address or the empty page, as HTML with a script that
+    takes them away when the page itself is drawn (early.js). Nothing if it cannot be drawn."""
+    parts, views, service = page.parts, page.views, page.service
+    try:
+        session = Session(user=service.users.ensure(request.scope.get(USER) or LOCAL_USER))
+        screen = replace(views.at_address(session.user, request.query_params), drawn=_FIRST)
+        session.screen, session.reply = screen, service.in_progress.of(session.user, screen.conversation)
+        drawn = views.chats(session) | views.heading(session)
+        drawn |= {} if screen.panel else views.middle(session)
+        begins = screen.conversation is None and not screen.panel
+    except Exception as error:  # the page itself will say what is wrong
+        _log.debug("the first screen could not be drawn: %s", type(error).__name__)
+        return Markup()
+    return Macros("page.html").first(
+        *(Markup(drawn[part]) for part in (parts.list, parts.links, parts.title)),
+        host=Markup("" if screen.panel else status.slot_line(service.model_status)),
+        login=parts.account.visible,
+        thread=Markup(drawn.get(parts.thread, "")),
+        growing=Markup(drawn.get(parts.growing, "")),
+        begins=begins,
+        language=current(),
+        gradio=gr.__version__.replace(".", "-"),
+        script=Markup((ASSETS / "page" / "first_screen.js").read_text(encoding="utf-8")),
+    )
 
 
 class OurTemplates(FileSystemLoader):

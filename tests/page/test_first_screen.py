@@ -63,13 +63,12 @@ def test_a_screen_that_cannot_be_drawn_leaves_the_page(
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_is_read_before_the_page_is_built_and_nothing_moves_then(
-    visitor: Chat, service: FakeService, theme: str
+    visitor: Chat, service: FakeService
 ) -> None:
     tab, held = visitor.page, list[Route]()
     chat = stored_chat(service.store, "Tides", 3, RICH)
-    tab.emulate_media(color_scheme=theme)
+    tab.emulate_media(color_scheme="dark")
     tab.add_init_script(OPENED)
     tab.route("**/assets/index-*.js", lambda route: held.append(route))
     tab.goto(f"{visitor.address}?c={chat}", wait_until="commit")
