@@ -14,7 +14,6 @@ from benchmarks.page.tab import Tab
 from hierchat.chat.spare_time import NextQuestion
 from hierchat.page.guard import PageEvents
 from hierchat.page.page_app import Page, build_app, login
-from hierchat.page.page_sessions import Sessions, Stale
 from hierchat.page.templates import script
 from hierchat.store.records import NewMessage
 from tests.testing import browser as driving
@@ -119,21 +118,6 @@ def test_what_is_asked_of_a_page_comes_one_after_the_other(
     assert page.place == str(second)
     assert "Second" in page.says("hc-thread")
     assert "Second" in page.says("hc-title")
-
-
-def test_which_chats_the_pages_of_a_user_show() -> None:
-    sessions = Sessions()
-    page = sessions.open("a")
-    page.user = 1
-    page.show(conversation=7)
-    assert (sessions.any_of(1), sessions.any_of(2)) == (True, False)
-    assert not sessions.show(1, 7)  # it has no stream: it is not open yet, or was just closed
-    page.page.streams.add(lambda: None)
-    assert [sessions.show(*one) for one in ((1, 7), (2, 7), (1, 8))] == [True, False, False]
-    assert sessions.close("a") is page
-    assert (page.gone, sessions.any_of(1), sessions.show(1, 7)) == (True, False, False)
-    with pytest.raises(Stale):  # a message must not begin another chat
-        sessions.of("a")
 
 
 @pytest.mark.parametrize(
