@@ -32,9 +32,7 @@ from hierchat.runtime.model_slot import SlotStatus
 from hierchat.store.records import Attachment, AttachmentHead, Message
 from hierchat.texts.passages import resting
 
-# A reply: what the model thought first, folded, and the answer. A call of a tool is shown as one.
-_CALL = re.compile(r"^[ \t]*<tool_call>\s*(\{.*?\})\s*</tool_call>[ \t]*$", re.DOTALL | re.MULTILINE)
-_FENCE = "`" * 8
+# A reply: what the model thought first, folded, and the answer.
 _reply = Macros("reply.html")
 Draw = Callable[[str, int], str]
 
@@ -42,7 +40,7 @@ Draw = Callable[[str, int], str]
 def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> Markup:
     """Draw a reply that has ended. `seconds` of thinking; `key`: of its message; `draw`: makes HTML of a part."""
     parts = split_reasoning(text)
-    draw = draw or (lambda part, at: render(with_calls(part)))
+    draw = draw or (lambda part, at: render(part))
     thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
     folded = _reply.fold(Markup(thought), _said(seconds), key) if thought else Markup()
     return folded + Markup(draw(parts.answer, parts.answer_at))
@@ -62,20 +60,7 @@ class GrowingReply:
             inside = self._thought.render(parts.thought, ended=ended or not parts.thinking)
             label = _("Thinking…") if parts.thinking and not ended else _said(seconds)
             drawn = _reply.fold(Markup(inside), label, key)
-        return drawn + Markup(self._answer.render(with_calls(parts.answer), ended=ended))
-
-
-def with_calls(text: str) -> str:
-    """Return Markdown in which each call of a tool is a block of code named tool_call."""
-
-    def block(found: re.Match[str]) -> str:
-        try:
-            call = json.dumps(json.loads(found[1]), ensure_ascii=False, indent=2)
-        except ValueError:
-            call = found[1]
-        return f"\n{_FENCE}tool_call\n{call}\n{_FENCE}\n"
-
-    return _CALL.sub(block, text) if "<tool_call>" in text else text
+        return drawn + Markup(self._answer.render(parts.answer, ended=ended))
 
 
 def _said(seconds: float | None) -> str:

@@ -129,6 +129,7 @@ class FakeService(ChatService):
         self.chats = Conversations(store, self.in_progress, self.sampling_of)
         self.data = UserData(store)
         self.users, self.keys = store.users, store.keys
+        store.users.ensure("local")
         self.dismiss_model_message = self.slot.hush
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
