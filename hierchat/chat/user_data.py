@@ -24,7 +24,6 @@ class UserData:
         self.path = store.path
         # Passed on as the store has them:
         self.over_time = store.figures.over_time
-        self.forget_learned = store.learned.forget
         self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
         self.backups = store.backups.folder
         self._not_why = ""  # the last backup failed: it is tried again each minute, and told once

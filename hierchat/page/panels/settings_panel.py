@@ -336,9 +336,7 @@ class SettingsPanel(Panel):
         gr.HTML(f"<h2>{_('Your data')}</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
-            small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
-            self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", **small)
-            self._unlearn = gr.Button(_("Reset what was learned about speed"), elem_id="hc-unlearn", **small)
+            self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", size="sm", scale=0, min_width=0)
         self._proofs.build()
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
@@ -362,10 +360,6 @@ class SettingsPanel(Panel):
             require_owner(self._service, event.user)
             return {told: status.notice(_back_up(data))}
 
-        def unlearn(event: PageEvent) -> dict[Any, Any]:
-            data.forget_learned(event.user)
-            return {told: status.notice(_("Reset. hierchat learns it again with your next replies."))}
-
         for part in self._inside:
             part.wire(page)
         columns = {"drafts_from": self._drafts, "model_titles": self._titles}
@@ -373,7 +367,6 @@ class SettingsPanel(Panel):
             page.on(control.input, partial(keep, column), [control], [told])
         page.on(self._reads.input, read_ahead, [self._reads], [told])
         page.on(self._backup.click, backup, outputs=[told])
-        page.on(self._unlearn.click, unlearn, outputs=[told])
 
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw the user's settings and data. Where data lies, and what all users share, is for the owner alone."""
