@@ -196,10 +196,7 @@ def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
     [
         ("max_new_tokens", 0, "Longest reply"),
         ("max_new_tokens", MOST_TOKENS + 1, "Longest reply"),
-        ("max_new_tokens", 1.5, "Longest reply"),
-        ("seed", "x", "Seed"),
         ("temperature", None, "Temperature"),
-        ("top_p", 0, "Top-p"),
     ],
 )
 def test_a_wrong_setting_is_named_by_its_label(field: str, value: Any, label: str) -> None:
