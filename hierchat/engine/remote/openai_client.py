@@ -38,7 +38,11 @@ _PRIVATE = ("x-stainless-", "openai-")
 
 
 class ServerError(ModelError):
-    """A server elsewhere failed or refused; the text is for the user, and never holds a key."""
+    """A server elsewhere failed or refused; the text is for the user, and never holds a key. `status`: of a refusal."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +243,7 @@ class OpenAIClient:
         if status < HTTPStatus.BAD_REQUEST or (status == HTTPStatus.NOT_FOUND and not said):
             return self._error("foreign")
         said = said or later(f"It answered with the status {status}.")
-        return ServerError(f"The server at {self.url} could not do it. {said}")
+        return ServerError(f"The server at {self.url} could not do it. {said}", status)
 
 
 async def _bound(response: httpx2.Response) -> None:

@@ -192,7 +192,7 @@ class RemoteEngine:
         try:
             yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
-            status = error.failure.status
+            status = error.status
             if thinking and status in NOT_TAKEN:
                 for number, chunk in enumerate(self._chunks(body, {}, stop, begun)):
                     if not number:  # that is why the first request was refused

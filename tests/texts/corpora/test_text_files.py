@@ -166,7 +166,8 @@ def test_permission_denied_is_named(open_folder: Path, request: pytest.FixtureRe
         find([open_folder / "shut" / "b.txt"], [])
 
 
-IMAGE = {"type": "image", "url": "data:image/png"}
+LONG = "a string of forty characters and some more"
+IMAGE = {"type": "image", "url": LONG}
 
 
 def said(role: str, *parts: Any) -> dict[str, Any]:
