@@ -2,6 +2,7 @@
 waits for the new words only, and write what was read to the disk, so that it is not read again after a restart."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -145,20 +146,22 @@ Beginning = Callable[[ServedModel, NextQuestion], list[int]]
 
 
 class ReadingAhead:
-    """Reads prompts ahead while no reply is written and the machine is not on battery."""
+    """Reads prompts ahead while no reply is written and the machine is not on battery. HIERCHAT_READ_AHEAD=0: never."""
 
     def __init__(self, slot: ModelSlot, beginning: Beginning, kept: PrefixKeeper) -> None:
         self._slot, self._beginning, self._kept = slot, beginning, kept
         self._next: NextQuestion | None = None
         self._stop = threading.Event()
         """Ends what is being read."""
+        self._off = os.environ.get("HIERCHAT_READ_AHEAD") == "0"
         self._thread = SpareTimeThread("reading-ahead", SECONDS, self._look)
 
     def want(self, wanted: NextQuestion) -> None:
         """Read the beginning of this question's prompt, and no longer that of an earlier one."""
-        self._next = wanted
-        self._stop.set()
-        self._thread.wake()
+        if not self._off:
+            self._next = wanted
+            self._stop.set()
+            self._thread.wake()
 
     def leave(self, user: int, *, new: bool) -> None:
         """Stop reading for a user's question. `new`: only if that belongs to no chat, and wait until it has stopped."""

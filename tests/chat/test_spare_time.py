@@ -118,6 +118,13 @@ def test_what_cannot_be_read_ahead_is_left(talk: Talk) -> None:
     assert read_ahead(talk) == 0
 
 
+def test_it_can_be_switched_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIERCHAT_READ_AHEAD", "0")
+    talk = talk_on(store, ready_slot())
+    assert read_ahead(talk, FILE) == 0
+    talk.service.close()
+
+
 @pytest.mark.parametrize("end", ["closed", "another"])
 def test_a_long_text_is_left_if_it_is_not_wanted_any_more(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, end: str
