@@ -286,7 +286,7 @@ def test_a_server_that_refuses_is_asked_once_more_without_and_it_is_said(url: st
 
 def test_what_is_refused_for_another_reason_is_said_as_it_is(url: str, script: Script) -> None:
     made = engine(url)
-    for refuses, says, times in (((400, "context length"), "is longer", 2), ((503, "Busy"), "Busy", 3)):
+    for refuses, says, times in (((400, "Too long"), "Too long", 2), ((503, "Busy"), "Busy", 3)):
         script.refuses = refuses
         with pytest.raises(ServerError, match=says):
             steps(made, reasoning="high")
