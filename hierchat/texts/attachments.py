@@ -70,7 +70,7 @@ def _kind(raw: bytes) -> str:
 
 def _text(name: str, raw: bytes) -> str:
     try:
-        return raw.decode(charset_of(io.BytesIO(raw)).rstrip("?"), "replace")
+        return raw.decode(charset_of(io.BytesIO(raw))[0], "replace")
     except SkippedFile as error:
         raise Unreadable(
             f"{name} is neither text nor PDF, so it cannot be read. Save it as one of them."

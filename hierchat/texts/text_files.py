@@ -47,8 +47,6 @@ _TELLING = 20
 _GARBLED = 10
 """Bytes per control character up to which a file is binary."""
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
-_SPOILT = "utf-8?"
-"""UTF-8 but for a few bytes."""
 _BOMS = (  # UTF-32's begins like UTF-16's
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -121,15 +119,15 @@ def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
     """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended
     in. Adds to `notes` how a file was read that is not UTF-8. Raises SkippedFile for what is no text."""
     try:
-        charset = charset_of(
+        charset, spoilt = charset_of(
             _unpacked(path, raw), LARGEST_UNPACKED if path.suffix.lower() in PACKED else None
         )
         raw.seek(0)
-        if charset != "utf-8":
-            notes.append(
-                f"{path}: " + ("a few bytes are not UTF-8" if charset == _SPOILT else f"read as {charset}")
-            )
-        text = io.TextIOWrapper(_unpacked(path, raw), charset.rstrip("?"), errors="replace")
+        if spoilt:
+            notes.append(f"{path}: a few bytes are not UTF-8")
+        elif charset != "utf-8":
+            notes.append(f"{path}: read as {charset}")
+        text = io.TextIOWrapper(_unpacked(path, raw), charset, errors="replace")
         try:
             yield text
         finally:
@@ -147,12 +145,13 @@ def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def charset_of(stream: BinaryIO, most: int | None = None) -> str:
-    """Return the charset of a stream, all of which is read. Raises SkippedFile if it has more than `most` bytes."""
+def charset_of(stream: BinaryIO, most: int | None = None) -> tuple[str, bool]:
+    """Return the charset of a stream, all of which is read, and whether it is that but for a few bytes. Raises
+    SkippedFile if it is binary, or has more than `most` bytes."""
     beginning = stream.read(_CHUNK)
     for bom, charset in _BOMS:
         if beginning.startswith(bom):
-            return charset
+            return charset, False
     control = len(beginning) - len(beginning.translate(None, _CONTROL))
     if control * _GARBLED > len(beginning):
         raise SkippedFile("binary")
@@ -171,13 +170,15 @@ def charset_of(stream: BinaryIO, most: int | None = None) -> str:
             raise SkippedFile(f"it unpacks to more than {most >> 20:,} MB; unpack it and split it")
         characters += len(text)
         chunk = stream.read(_CHUNK)
-    if not bad:
-        return "utf-8"
-    if size - characters > bad and size > _FEW * bad:  # characters of several bytes are no accident
-        return _SPOILT
+    if not bad or (
+        size - characters > bad and size > _FEW * bad
+    ):  # characters of several bytes are no accident
+        return "utf-8", bool(bad)
     # By the letters that the bytes would be, if there are enough to tell, else Western European
     best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best() if bad > _TELLING else None
-    return "cp1252" if best is None or "cp1252" in best.could_be_from_charset else best.encoding
+    if best is None or "cp1252" in best.could_be_from_charset:
+        return "cp1252", False
+    return best.encoding, False
 
 
 # What of a JSON value is text: fields that hold text, and conversations in the forms that are about.
