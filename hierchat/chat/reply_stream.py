@@ -140,8 +140,8 @@ class ReplyStream:
             for step in steps:
                 statistics.add(step, (time.monotonic() - sent) * 1e3)
                 self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
-                if step.batch_size > 1:  # plain decoding is measured of a reply alone
-                    baseline = None
+                if step.batch_size > 1:  # the baseline is for one reply at a time
+                    baseline = statistics.vanilla_ms = None
                 if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
                     plain.append(baseline.measure_vanilla(options.settings, forwards=1))
                     self._compare(plain)

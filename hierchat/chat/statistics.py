@@ -123,8 +123,6 @@ class ReplyStatistics:
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return
-        if step.batch_size > 1:  # the baseline is of a reply alone
-            self.vanilla_ms = None
         self.forwards += step.width > 0 or step.text is None
         self.proposed.update(step.proposed)
         self.decode_ms += spent
