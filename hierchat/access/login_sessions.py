@@ -62,7 +62,7 @@ def _same(password: str) -> str:
 
 
 GUEST_LOGIN = "guest"
-"""What everybody who comes by the guest password types as their name."""
+"""Name with which guests log in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,7 +322,7 @@ def _events(
 
 # Text completions.
 USUAL_TOKENS = 16
-"""What OpenAI's protocol gives to who asks for no number."""
+"""Most tokens of an answer if the client gives no number, as OpenAI's protocol has it."""
 _MIDDLES = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),

@@ -135,7 +135,7 @@ class Comparing:
             for arm in arms:
                 _require_drafting(served, self._pair[arm])
             if isinstance(served.engine, DraftedEngine) and self._pair["first"].drafts:
-                arms = sorted(arms)  # what the second one leaves behind must not draft its rival
+                arms = sorted(arms)  # else the server would draft the first reply from the second
             records = {arm: self._begin(served, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
             try:

@@ -451,7 +451,7 @@ def _readings(value: Any) -> Iterator[str]:
         with suppress(ValueError):
             yield bytes.fromhex(code).decode(errors="replace")
         code = code.translate({ord("+"): "-", ord("/"): "_"})
-        for begin in range(4):  # a part of the address may stand before it
+        for begin in range(4):  # the code may begin after other letters
             yield urlsafe_b64decode(code[begin : begin + (len(code) - begin) // 4 * 4]).decode(
                 errors="replace"
             )

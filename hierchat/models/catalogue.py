@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def models_of(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the fields of each model in a file, as they stand there. Raises CatalogueError."""
+    """Return the fields of each model in a file, as the file has them. Raises CatalogueError."""
     try:
         now = path.stat()
         data = _parsed(path, (now.st_ino, now.st_mtime_ns, now.st_size))

@@ -448,7 +448,7 @@ class DocumentHandlers(HandlerGroup):
         self._page.on(settings.reading.tick, lambda event: None, outputs=[settings.reading])
 
     def answer(self, act: Callable[[PageEvent], object], event: PageEvent) -> None:
-        """Run `act`. If it fails, show the reason beside the documents."""
+        """Run `act`. If it fails, show the reason next to the documents."""
         event.session.show(said_of_documents="")
         try:
             act(event)

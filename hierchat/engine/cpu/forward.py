@@ -1,4 +1,4 @@
-"""Compute a whole forward of the decoder, or one product alone, in every thread of a team at once."""
+"""Compute a whole forward of the decoder, or a single product, in all threads of a team at once."""
 
 from __future__ import annotations
 
