@@ -23,6 +23,7 @@ from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, Stati
 from hierchat.engine.runner import Runner, TooManySequences
 from hierchat.engine.selftest import BORDER, SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch.slots import SlottedSequence
+from hierchat.engine.torch.states import StateSlots, StaticStateSlots, by_path, keeps_states
 from hierchat.engine.torch.torch_runner import KeptStates, forward, gpu, precision
 from hierchat.engine.verification import Rows
 
@@ -122,17 +123,22 @@ class CudaRunner(Runner):
         graphs: Graphs[Out] | None = None,
     ) -> None:
         """Take a `regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
-        self.context_length: int = context_length or model.config.max_position_embeddings
+        config = model.config.get_text_config(decoder=True)
+        self.context_length: int = context_length or config.max_position_embeddings
         self.model = model
         self.device: torch.device = model.device
-        self.vocabulary: int = model.config.vocab_size
+        self.vocabulary: int = config.vocab_size
         self.backend = precision(model)
         model.set_attn_implementation(NAME)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._segments: dict[int, StaticSegment] = {}
         # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
         room = self.context_length + PROMPT
-        self._free = [StaticSlots(model.config, room, model.dtype, self.device)]
+        self.keeps_states = any(keeps_states(config))
+        if self.keeps_states:
+            by_path(model)
+        made = StaticStateSlots if self.keeps_states else StaticSlots
+        self._free: list[StaticSlots] = [made(config, room, model.dtype, self.device)]
         self.most_sequences = 1
         self._rows: DeviceRows | None = None
         self._flying = False
@@ -187,6 +193,8 @@ class CudaRunner(Runner):
             self.land()
             segment.fill(tokens, parents, slots.length, begin)
             segment.view = max(FIRST_VIEW, 1 << (slots.length + begin + width - 1).bit_length())
+            if isinstance(slots, StateSlots):
+                slots.begin_segment(segment, reading=not logits)
             self._flying = True
             out = self._graphs.run(
                 (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)
@@ -332,17 +340,24 @@ class CudaSequence(SlottedSequence):
     slots: StaticSlots
 
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
+        self._catch_up()
+        states = self._read(tokens, hidden)
+        self.tokens.extend(tokens)
+        return np.concatenate(states) if states else None
+
+    def _read(self, tokens: Sequence[int], hidden: bool = False) -> list[NDArray[np.float32]]:
         widest, states = self.runner.widest, list[NDArray[np.float32]]()
         for begin in range(0, len(tokens), widest):
-            part = self.segment = list(tokens[begin : begin + widest])
+            part = list(tokens[begin : begin + widest])
             out = self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
-            self.commit(range(len(part)))
+            self.slots.commit(list(range(len(part))))
             if hidden:
                 states.append(out[2].float().cpu().numpy().copy())
         self.runner.land()
-        return np.concatenate(states) if states else None
+        return states
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        self._catch_up()
         part = self.segment = list(tokens)
         return self.runner.rows(self.slots, part, parents, padded)
 

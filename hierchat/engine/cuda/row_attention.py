@@ -12,6 +12,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
+from hierchat.models.architectures.model_config import FULL
 
 DEPTH = 128
 """Most nodes of a segment that is a tree. A chain, such as a prompt's, may have more."""
@@ -22,17 +23,20 @@ class StaticSegment:
 
     `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
     in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
-    they see position 0 alone. Of a chain of more than DEPTH nodes every position lies below `start`.
+    they see position 0 alone. Of a chain of more than DEPTH nodes every position lies below `start`. `nodes` [width] are
+    the rows' places in the segment, `first` [1] is the number of committed slots, and `count` [1] that of rows that are
+    no padding.
     """
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.width = width
         self.view = 0
         """No position reaches it; fixed in a graph."""
-        sizes = [width, width, width, width * DEPTH, 1]
+        sizes = [width, width, width, width, width * DEPTH, 1, 1, 1]
         self._device = torch.zeros(sum(sizes), dtype=torch.long, device=device)
         self._host = torch.zeros(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
-        self.ids, self.positions, self.slots, paths, self.start = self._device.split(sizes)
+        parts = self._device.split(sizes)
+        self.ids, self.positions, self.slots, self.nodes, paths, self.start, self.first, self.count = parts
         self.paths = paths.view(width, DEPTH)
         self._arrays = [part.numpy() for part in self._host.split(sizes)]
 
@@ -41,13 +45,14 @@ class StaticSegment:
         chain = len(tokens) > DEPTH
         if chain and list(parents) != list(range(-1, len(tokens) - 1)):
             raise ValueError(f"A segment has {len(tokens)} positions; at most {DEPTH} are computed at once.")
-        ids, positions, slots, paths, first = self._arrays
+        ids, positions, slots, nodes, paths, below, first, count = self._arrays
         for array in (ids, positions, paths):
             array.fill(0)
-        slots[:] = start + begin + np.arange(self.width)
-        first[0] = start + len(tokens) * chain
+        nodes[:] = begin + np.arange(self.width)
+        slots[:] = start + nodes
+        first[0], below[0] = start, start + len(tokens) * chain
+        count[0] = there = min(self.width, len(tokens) - begin)
         if chain:
-            there = min(self.width, len(tokens) - begin)
             ids[:there], positions[:there] = tokens[begin : begin + there], slots[:there]
             self._device.copy_(self._host, non_blocking=True)
             return
@@ -139,10 +144,13 @@ class StaticSlots(TorchSlots):
         heads = config.num_attention_heads
         kv = getattr(config, "num_key_value_heads", None) or heads
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        shape = (config.num_hidden_layers, 2, 1, kv, capacity, width)
+        kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
+        shape = (kinds.count(FULL), 2, 1, kv, capacity, width)
         self.held = torch.zeros(shape, dtype=dtype, device=device)
         self.length, self.capacity = 0, capacity
-        Cache.__init__(self, layers=[StaticLayer(self, keys, values) for keys, values in self.held])
+        held = iter(self.held)
+        layers = [StaticLayer(self, *next(held)) if kind == FULL else SlotLayer(self) for kind in kinds]
+        Cache.__init__(self, layers=layers)
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:

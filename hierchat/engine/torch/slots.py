@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from hierchat.engine.runner import CachedSequence, Runner
+
+PIECE = 128
+"""Tokens that are read again at a time."""
 
 
 class SlotLayer(CacheLayerMixin):
@@ -87,8 +91,8 @@ class TorchSlots(Cache):
                 layer.grow(capacity)
             self.capacity = capacity
 
-    def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
-        """Prepare for a segment: parents of nodes, and of rows (`follows`). `reading`: all will be committed."""
+    def begin(self, parents: Sequence[int], rows: int, device: torch.device, *, reading: bool) -> None:
+        """Prepare for a forward over so many rows: nodes with `parents`, and padding. `reading`: all will be committed."""
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
@@ -134,3 +138,12 @@ class SlottedSequence(CachedSequence):
     def commit(self, nodes: Sequence[int]) -> None:
         self.slots.commit(list(nodes))
         self.tokens.extend(self.segment[node] for node in nodes)
+
+    @abstractmethod
+    def _read(self, tokens: Sequence[int]) -> object:
+        """Compute and commit a piece of text to the slots."""
+
+    def _catch_up(self) -> None:
+        """Read tokens again whose states were taken back further than the text."""
+        for at in range(self.slots.length, len(self.tokens), PIECE):
+            self._read(self.tokens[at : at + PIECE])

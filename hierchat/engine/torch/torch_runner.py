@@ -18,7 +18,7 @@ from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remem
 from hierchat.engine.torch import segment_attention
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
-from hierchat.engine.torch.states import TorchStateSlots, by_node, keeps_states
+from hierchat.engine.torch.states import TorchStateSlots, by_path, keeps_states
 from hierchat.engine.verification import ArrayRows, Rows
 
 
@@ -73,7 +73,7 @@ class TorchRunner(Runner):
         self.backend = "float16-packed" if packed else precision(model)
         model.set_attn_implementation(segment_attention.NAME)
         if self.keeps_states:
-            by_node(model)
+            by_path(model)
         self._kept = KeptStates(model)
         self.hidden = torch.empty(0)
         """[1, rows, hidden]: hidden states of the last forward."""
@@ -107,7 +107,7 @@ class TorchRunner(Runner):
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
             ids.append(ids[-1])
         slots.reserve(slots.length + len(ids))
-        slots.begin(parents, follows, reading=not logits)
+        slots.begin(parents, len(ids), self.device, reading=not logits)
         layout = lay_out(
             slots.length, follows, bucket=self._bucket, dtype=self.model.dtype, device=self.device
         )
@@ -156,11 +156,6 @@ class TorchSequence(SlottedSequence):
         rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
         states = self.runner.hidden[0, : len(tokens)].float().numpy(force=True)
         return ArrayRows(rows.float().numpy(force=True), states)
-
-    def _catch_up(self) -> None:
-        """Read tokens again whose states were taken back further than the text."""
-        for at in range(self.slots.length, len(self.tokens), CHUNK):
-            self._read(self.tokens[at : at + CHUNK])
 
     def _read(self, tokens: Sequence[int]) -> torch.Tensor:
         states = self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
