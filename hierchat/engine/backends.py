@@ -22,6 +22,9 @@ from hierchat.models.runnable import graphed, slotted
 if TYPE_CHECKING:
     import torch
 
+    from hierchat.engine.cuda.cuda_runner import CudaRunner
+    from hierchat.engine.torch.torch_runner import TorchRunner
+
 log = logging.getLogger(__name__)
 ANSWER_S = 20.0
 """Seconds that a GPU gets for one addition, after a failure."""
@@ -124,19 +127,21 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
 
         fuse()
 
+    def exact_with_states(runner: CudaRunner | TorchRunner) -> Runner:
+        if runner.keeps_states and not runner.exact:
+            raise NotRight("drafts would change words here")
+        return runner
+
     def graphs() -> Runner:
         from hierchat.engine.cuda.cuda_runner import CudaRunner
 
-        return CudaRunner(model, context_length=context, key=key)
+        return exact_with_states(CudaRunner(model, context_length=context, key=key))
 
     def slots() -> Runner:
         from hierchat.engine.torch.torch_runner import TorchRunner
 
         packed = None if loaded.backend == "float16" else False
-        runner = TorchRunner(model, context_length=context, packed=packed, key=key)
-        if runner.keeps_states and not runner.exact:
-            raise NotRight("drafts would change words here")
-        return runner
+        return exact_with_states(TorchRunner(model, context_length=context, packed=packed, key=key))
 
     def plain(attention: Any) -> Runner:
         from hierchat.engine.torch.plain import PlainRunner

@@ -186,12 +186,16 @@ def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
 def graphed(config: Mapping[str, Any], context_length: int) -> bool:
     """Tell whether CUDA graphs can compute it: their kernels know neither windows nor sinks."""
     text = _of_text(config)
-    if not slotted(config, "cuda") or str(text.get("model_type")) not in GRAPHED:
+    if not slotted(config, "cuda") or str(text.get("model_type")) not in GRAPHED | KEEPING_STATES:
         return False
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     types = set(text.get("layer_types") or ())
     hides = bool(window and window < context_length and not types)
-    return not hides and types <= {model_config.FULL} and not text.get("attn_logit_softcapping")
+    return (
+        not hides
+        and not types & {model_config.SLIDING, "chunked_attention"}
+        and not text.get("attn_logit_softcapping")
+    )
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> ComputePath:

@@ -17,13 +17,14 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.cuda.cuda_runner import REGIMES
+from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner, Graphs
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle
+from tests.engine.test_cuda_runner import pretended
 from tests.engine.test_cuda_runner import target_of as cuda_target
 from tests.testing import tiny
 from tests.testing.architectures import CONFIGS, FAMILIES, model_of
@@ -48,6 +49,12 @@ def _of_family(kind: str) -> Any:
     return TorchRunner(tiny_family(kind), context_length=LENGTH).open()
 
 
+@cache
+def _over_graphs(kind: str) -> Any:
+    graphs = Graphs(capture=pretended)
+    return CudaRunner(tiny_family(kind), context_length=LENGTH, regime=REGIMES[0], graphs=graphs).open()
+
+
 TARGETS: dict[str, Callable[[], Any]] = {
     **{backend: partial(tiny.tiny_target, backend) for backend in tiny.BACKENDS},
     **{f"cuda {regime}": partial(cuda_target, regime) for regime in REGIMES},
@@ -56,6 +63,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
 MODELS: dict[str, Callable[[], Any]] = {
     **{f"kernels, {name}": partial(_on_blocks, name) for name in KERNELS},
     **{f"torch, {kind}": partial(_of_family, kind) for kind in STATES},
+    **{f"cuda, {kind}": partial(_over_graphs, kind) for kind in STATES},
 }
 ELSEWHERE = {name: made for name, made in MODELS.items() if name.removeprefix("kernels, ") not in FAMILIES}
 """Models whose bits are compared at other places, too, than those of the self-test, which each passes first."""

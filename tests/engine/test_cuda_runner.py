@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, Noise
+from tests.testing.families import tiny_family
 from tests.testing.tiny import Kind, bits, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 LENGTH = 1200
@@ -135,6 +137,30 @@ def test_a_block_has_bounds() -> None:
     target = target_of(REGIMES[2])
     with pytest.raises(ValueError, match=f"at most {DEPTH}"):
         target.forward([1] * (DEPTH + 1), [-1] * (DEPTH + 1))
+
+
+def test_states_go_back_to_a_mark_and_what_lies_between_is_read_again() -> None:
+    """Over several pieces of a prompt; edited before the last one, and in the middle of a reply."""
+    runner = CudaRunner(tiny_family("qwen3_5_text"), context_length=240, regime=(16, 32))
+    text = random_tokens(100)
+    changed, fresh = runner.open(), bits_of(runner.model, text[:53])
+    changed.read(text[:90])
+    changed.forward(text[90:], range(-1, 9))
+    changed.commit(range(5))
+    for length in (94, 91, 52):
+        changed.rollback(length)
+        found = changed.forward(text[length : length + 1], [-1])[0].copy()
+        assert np.array_equal(found, bits_of(runner.model, text[: length + 1]))
+    assert np.array_equal(found, fresh)
+    with pytest.raises(ValueError, match=f"at most {DEPTH}"):
+        changed.forward([1] * 130, range(-1, 129))
+
+
+def bits_of(model: Any, text: list[int]) -> Any:
+    """Logits behind a text that a new runner reads at once."""
+    one = CudaRunner(model, context_length=240, regime=(16, 32)).open()
+    one.read(text[:-1])
+    return one.forward(text[-1:], [-1])[0].copy()
 
 
 def test_slots_hold_the_whole_context_and_end_where_they_end() -> None:

@@ -12,8 +12,8 @@ from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_recurrent_gated_delta_rule
 
 from hierchat.engine.cuda.row_attention import StaticSegment
-from hierchat.engine.torch import states
-from hierchat.engine.torch.states import RunningStates, Steps
+from hierchat.engine.torch import running_states
+from hierchat.engine.torch.running_states import RunningStates, Steps
 from tests.engine.test_packed import compiled, interpret
 
 KEY_HEADS, HEADS, TAPS = 2, 4, 3
@@ -95,7 +95,7 @@ def compare(where: str, shapes: list[tuple[int, int]], tolerances: dict[torch.dt
     if where == "cpu" and "TRITON_INTERPRET" in os.environ:
         from hierchat.engine.cuda import triton_states
 
-        states._on = lambda device, name, plain: getattr(triton_states, name)
+        running_states._on = lambda device, name, plain: getattr(triton_states, name)
     for delta in (True, False):
         for size, width in shapes:
             for dtype, tolerance in tolerances.items():
@@ -138,7 +138,10 @@ def test_rows_have_the_same_bits_however_a_text_was_cut() -> None:
 
 def test_the_kernels_compute_the_same() -> None:
     pytest.importorskip("triton")
-    interpret(__name__, "compare('cpu', [(24, 40)], {torch.float32: 2e-5}); compare('cpu', [(16, 16)], {torch.float16: 3e-2})")
+    interpret(
+        __name__,
+        "compare('cpu', [(24, 40)], {torch.float32: 2e-5}); compare('cpu', [(16, 16)], {torch.float16: 3e-2})",
+    )
 
 
 KINDS = {

@@ -194,7 +194,7 @@ class CudaRunner(Runner):
             segment.fill(tokens, parents, slots.length, begin)
             segment.view = max(FIRST_VIEW, 1 << (slots.length + begin + width - 1).bit_length())
             if isinstance(slots, StateSlots):
-                slots.begin_segment(segment, reading=not logits)
+                slots.begin_segment(segment, len(tokens), reading=not logits)
             self._flying = True
             out = self._graphs.run(
                 (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)

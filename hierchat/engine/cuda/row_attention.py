@@ -23,9 +23,8 @@ class StaticSegment:
 
     `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
     in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
-    they see position 0 alone. Of a chain of more than DEPTH nodes every position lies below `start`. `nodes` [width] are
-    the rows' places in the segment, `first` [1] is the number of committed slots, and `count` [1] that of rows that are
-    no padding.
+    they see position 0 alone. Of a chain of more than DEPTH nodes every position lies below `start`. `nodes` [width]
+    are places in the segment, `first` [1] is the number of committed slots, `count` [1] that of rows without padding.
     """
 
     def __init__(self, width: int, device: torch.device) -> None:

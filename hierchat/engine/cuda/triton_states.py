@@ -1,6 +1,6 @@
-"""Walk through running states on CUDA: what torch/states.py computes plainly, one program for each walk, head and tile
-of values. A walk takes its steps one after the other, in every mode by the same compiled kernel, so that a row has the
-same bits in a prompt, in any tree, and behind any commit."""
+"""Walk through running states on CUDA (torch/running_states.py): one program for each walk, head and tile of values.
+A walk takes its steps one after the other, in every mode by the same compiled kernel, so that a row has the same bits
+in a prompt, in any tree, and behind any commit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 import triton
 import triton.language as tl
 
-from hierchat.engine.torch.states import TREE, UNIT, Steps, Walk
+from hierchat.engine.torch.running_states import TREE, UNIT, Steps, Walk
 
-TILE = 32
+TILE = 16
 """Numbers of a value that one program computes."""
 CHANNELS = 256
 """Channels of a convolution that one program computes."""
@@ -50,7 +50,7 @@ def walk(
     query, out = steps.keys if query is None else query, steps.values if out is None else out
     _walk[rows, heads * tiles, layers](
         query, *steps, steps.rates if skip is None else skip, running, after, out,
-        way.positions, way.start, way.paths, way.count, way.mode, way.paths.stride(0),
+        way.positions, way.start, way.paths, way.rows, way.mode, way.paths.stride(0),
         heads, heads // key_heads, tiles, steps.keys.shape[1], size**-0.5 if delta else 1.0, UNIT,
         DELTA=delta, SKIPS=skip is not None, SIZE=size, PADDED=triton.next_power_of_2(size), WIDTH=width, TILE=tile,
         num_warps=4,
@@ -111,7 +111,9 @@ def _walk(  # type: ignore[no-untyped-def]
             node = tl.load(paths + row * path_row + step) - first
         at = layer * kept + node
         key = tl.load(keys + (at * key_heads + key_head) * SIZE + part, mask=in_key, other=0.0).to(tl.float32)
-        value = tl.load(values + (at * heads + head) * WIDTH + number, mask=in_value, other=0.0).to(tl.float32)
+        value = tl.load(values + (at * heads + head) * WIDTH + number, mask=in_value, other=0.0).to(
+            tl.float32
+        )
         fade, rate = tl.load(fades + at * heads + head), tl.load(rates + at * heads + head)
         state = state * tl.exp(fade)
         change = value

@@ -92,7 +92,7 @@ class TorchSlots(Cache):
             self.capacity = capacity
 
     def begin(self, parents: Sequence[int], rows: int, device: torch.device, *, reading: bool) -> None:
-        """Prepare for a forward over so many rows: nodes with `parents`, and padding. `reading`: all will be committed."""
+        """Prepare for a forward over `rows`: nodes with `parents`, and padding. `reading`: all will be committed."""
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
