@@ -272,6 +272,9 @@ def test_texts_that_begin_alike_hold_the_same_pages_and_none_sees_what_another_w
     third.read(random_tokens(PAGE, 3))
     other.read(text[2 * PAGE :])
     third.wipe()
+    fresh = runner_of(REGIMES[0], sequences=1).open()
+    fresh.read(third.tokens)
+    assert np.array_equal(bits(third, [5, 6], [-1, 0]), bits(fresh, [5, 6], [-1, 0]))
     assert np.array_equal(bits(other, [5, 6], [-1, 0]), before)
     assert np.array_equal(bits(one, [5, 6], [-1, 0]), before)
 

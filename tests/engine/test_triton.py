@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from hierchat.engine.cuda.row_attention import PAGE, StaticSegment, Text, attend_plainly
+from hierchat.engine.cuda.row_attention import PAGE, SegmentText, StaticSegment, attend_plainly
 from tests.engine.test_packed import compiled, interpret
 from tests.testing.tiny import path_to
 
@@ -19,25 +19,25 @@ SHAPES = [(4, 2, 16), (9, 3, 64), (3, 1, 80)]
 """Heads, key-value heads, numbers of a head."""
 
 
-def texts_behind(start: int) -> list[Text]:
+def texts_behind(start: int) -> list[SegmentText]:
     """A tree behind so many positions and a chain behind others, on pages in any order; page 0 is nobody's."""
     trees = (PARENTS, start), ([-1, 0], OTHER)
     counts = [-(-(begin + len(parents)) // PAGE) for parents, begin in trees]
     pages = (torch.randperm(sum(counts)) + 1).split(counts)
     return [
-        Text([1] * len(parents), parents, begin, own.tolist())
+        SegmentText([1] * len(parents), parents, begin, own.tolist())
         for (parents, begin), own in zip(trees, pages, strict=True)
     ]
 
 
-def filled(width: int, texts: list[Text], device: str, begin: int = 0) -> tuple[torch.Tensor, ...]:
+def filled(width: int, texts: list[SegmentText], device: str, begin: int = 0) -> tuple[torch.Tensor, ...]:
     segment = StaticSegment(width, torch.device(device), 2, max(len(text.pages) for text in texts))
     segment.fill(texts, begin)
     return segment.positions, segment.starts, segment.paths, segment.texts, segment.tables
 
 
 def of_paths(
-    texts: list[Text], query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    texts: list[SegmentText], query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
 ) -> torch.Tensor:
     """PyTorch's attention of each node over the slots of its path: [rows, heads, d]."""
     found = list[torch.Tensor]()
@@ -68,11 +68,11 @@ def compare(where: str, tolerances: dict[torch.dtype, float], shapes: list[tuple
         expected = of_paths(texts, *given)
         plain = attend_plainly(*given, *filled(9, texts, "cpu"), scale)
         assert (plain[: len(expected)] - expected).abs().max() < 1e-5
-        out = attend(query, keys, values, *filled(9, texts, where), 3 * SPLIT, scale)
+        out = attend(query, keys, values, *filled(9, texts, where), PAGE, 3 * SPLIT, scale)
         assert (out.cpu().float() - plain).abs().max() < tolerances[dtype], (dtype, heads, width, start)
-        pair = attend(query[:, 4:6], keys, values, *filled(2, texts[:1], where, 4), 4 * SPLIT, scale)
+        pair = attend(query[:, 4:6], keys, values, *filled(2, texts[:1], where, 4), PAGE, 4 * SPLIT, scale)
         assert torch.equal(pair, out[4:6]), (dtype, heads, width, start)
-        pair = attend(query[:, 6:8], keys, values, *filled(2, texts[1:], where), SPLIT, scale)
+        pair = attend(query[:, 6:8], keys, values, *filled(2, texts[1:], where), PAGE, SPLIT, scale)
         assert torch.equal(pair, out[6:8]), (dtype, heads, width, start)
 
 

@@ -24,9 +24,9 @@ from hierchat.engine.cuda.row_attention import (
     DEPTH,
     NAME,
     PAGE,
+    SegmentText,
     StaticSegment,
     StaticSlots,
-    Text,
     slot_bytes,
 )
 from hierchat.engine.pages import PagedSequence, Pages, texts_that_fit
@@ -232,7 +232,7 @@ class CudaRunner(Runner):
         found, best, hidden = (torch.cat(each) for each in zip(*parts, strict=True))
         return found, best, hidden
 
-    def _text(self, segment: Segment) -> Text:
+    def _text(self, segment: Segment) -> SegmentText:
         """Make room for a segment. Raises ValueError if it is nothing that can be computed."""
         sequence, tokens = cast(CudaSequence, segment.sequence), segment.tokens
         start, room = len(sequence.tokens), self._text_pages * PAGE
@@ -243,7 +243,7 @@ class CudaRunner(Runner):
             raise ValueError(f"A token is none of the model's {self.vocabulary}.")
         sequence.segment = tokens
         sequence.make_room(start, start + len(tokens))
-        return Text(tokens, segment.parents, start, sequence.pages)
+        return SegmentText(tokens, segment.parents, start, sequence.pages)
 
     def _compute(self, segment: StaticSegment, logits: bool) -> Out:
         self.slots.writing = segment.slots

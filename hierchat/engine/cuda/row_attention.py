@@ -21,7 +21,7 @@ PAGE = 64
 """Positions of a page of slots."""
 
 
-class Text(NamedTuple):
+class SegmentText(NamedTuple):
     """Nodes that one text brings into a forward, `start` committed positions, and the pages of all these."""
 
     tokens: Sequence[int]
@@ -57,7 +57,7 @@ class StaticSegment:
         self.paths, self.tables = paths.view(width, DEPTH), tables.view(1 + texts, pages)
         self._arrays = [part.numpy() for part in self._host.split(sizes)]
 
-    def fill(self, texts: Sequence[Text], begin: int = 0) -> int:
+    def fill(self, texts: Sequence[SegmentText], begin: int = 0) -> int:
         """Write the nodes of these texts, one text after the other, from number `begin` on, and return the highest
         position. The last copy must have arrived. Raises ValueError if a tree has more than DEPTH nodes."""
         self._host.zero_()
@@ -71,7 +71,7 @@ class StaticSegment:
         self._device.copy_(self._host, non_blocking=True)
         return int(self._arrays[1].max())
 
-    def _write(self, number: int, text: Text, nodes: slice, rows: slice) -> None:
+    def _write(self, number: int, text: SegmentText, nodes: slice, rows: slice) -> None:
         """Write these nodes of text `number` to these rows."""
         ids, positions, slots, starts, texts, paths, tables = self._arrays
         count, chain = len(text.tokens), text.is_chain
@@ -116,7 +116,7 @@ def row_attention(
     if query.device.type == "cuda":
         from hierchat.engine.cuda.triton_attention import attend
 
-        return attend(query[0], key[0], value[0], *places, segment.view, scaling)[None], None
+        return attend(query[0], key[0], value[0], *places, PAGE, segment.view, scaling)[None], None
     return attend_plainly(query[0], key[0], value[0], *places, scaling)[None], None
 
 

@@ -7,8 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-from hierchat.engine.cuda.row_attention import PAGE
-
 SPLIT = 512
 """Positions of one program."""
 BLOCK = 64
@@ -24,6 +22,7 @@ def attend(
     paths: torch.Tensor,  # [rows, depth]
     texts: torch.Tensor,  # [rows]
     tables: torch.Tensor,  # [texts, pages]
+    page: int,
     view: int,
     scale: float,
 ) -> torch.Tensor:
@@ -39,7 +38,7 @@ def attend(
     _split[rows, kv, splits](
         query, keys, values, positions, starts, paths, texts, tables, sums, bests, totals, scale,
         query.stride(0), query.stride(1), keys.stride(0), paths.stride(0), tables.stride(0),
-        GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT, BLOCK=BLOCK, PAGE=PAGE,
+        GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT, BLOCK=BLOCK, PAGE=page,
     )  # fmt: skip
     _join[rows, heads](positions, sums, bests, totals, out, WIDTH=width, PADDED=padded, SPLIT=SPLIT)
     return out
