@@ -254,13 +254,14 @@ def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> 
     return filled(module, {name: torch.ones(one.shape, dtype=dtype) for name, one in left.items()}).to(device)
 
 
-def sequence_of(name: str, shapes: Shapes, device: str) -> tuple[CachedSequence, int]:
-    """Open a text of a random model, and return the bytes that its matrices would have in a file."""
+def sequence_of(name: str, shapes: Shapes, device: str, sequences: int = 1) -> tuple[CachedSequence, int]:
+    """Open a text of a random model with room for several, and return the bytes that its matrices would have in a
+    file."""
     module = random_model(shapes.models[name], device, shapes.dtype)
     parts = [part for part in module.modules() if isinstance(part, PackedMatrix | PackedLookup)]
     size = sum({id(part.matrix): part.matrix.nbytes for part in parts}.values())
     graphs = None if device.startswith("cuda") else Graphs[Out](capture=None)
-    runner = CudaRunner(module, context_length=shapes.context, graphs=graphs)
+    runner = CudaRunner(module, context_length=shapes.context, graphs=graphs, sequences=sequences)
     return runner.open(), size
 
 
@@ -375,29 +376,25 @@ USERS = 4
 
 
 def users(shapes: Shapes, device: str) -> Iterator[Row]:
-    """Measure several replies of the 8B at a time. Raises NotBuilt if the engine holds one text alone."""
-    sequence, _ = sequence_of("8B", shapes, device)
+    """Measure one reply of the 8B, and several at a time, as many as fit into memory."""
+    sequence, _ = sequence_of("8B", shapes, device, USERS)
     most = sequence.runner.most_sequences
-    if most < USERS:
-        raise NotBuilt(f"the engine holds {most} text on a GPU; others wait")
-    engine = LocalEngine(sequence, (), lambda tokens: "", USERS)
-    yield from together(engine, shapes.prompt // 10, shapes.reply)
-
-
-def together(
-    engine: LocalEngine, prompt: int, length: int, counts: Sequence[int] = (1, USERS)
-) -> Iterator[Row]:
-    """Measure one reply, and several at a time."""
-    settings = GenerationSettings(max_new_tokens=length)
-    for count in counts:
+    engine = LocalEngine(sequence, (), lambda tokens: "", most)
+    settings = GenerationSettings(max_new_tokens=shapes.reply)
+    for count in sorted({1, most}):
         requests = [
-            GenerationRequest(random_tokens(prompt + user, engine.runner.vocabulary), settings, user=user)
+            GenerationRequest(
+                random_tokens(shapes.prompt // 10 + user, engine.runner.vocabulary), settings, user=user
+            )
             for user in range(count)
         ]
-        began = time.perf_counter()
-        with ThreadPoolExecutor(count) as pool:
-            tokens = sum(pool.map(lambda one: len(written(engine, [one]).tokens), requests))
-        yield f"{count} at a time", {"tokens/s": tokens / (time.perf_counter() - began)}
+        for again in (False, True):  # graphs are recorded at first
+            engine.clear()
+            began = time.perf_counter()
+            with ThreadPoolExecutor(count) as pool:
+                tokens = sum(pool.map(lambda one: len(written(engine, [one]).tokens), requests))
+            seconds = time.perf_counter() - began
+            yield f"{count} at a time{', again' * again}", {"tokens/s": tokens / seconds}
 
 
 PARTS: dict[str, Callable[[Shapes, str], Iterator[Row]]] = {

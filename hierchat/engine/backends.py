@@ -70,7 +70,7 @@ def select_implementation(
                 loaded = replace(loaded, model=in_packed_blocks(loaded.model))
         except OutOfMemory as error:
             raise _too_large(loaded) from error
-    order = implementations(loaded)
+    order = implementations(loaded, sequences)
     if only is None:
         return select_from(loaded, order)
     return select_from(loaded, [one for one in order if one.name == only], keeping=False)
@@ -118,8 +118,9 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
     raise raised from None
 
 
-def implementations(loaded: LoadedModel) -> list[Implementation]:
-    """List the implementations that a model allows on its device, fastest first. Making one changes its attention."""
+def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementation]:
+    """List the implementations that a model allows on its device, fastest first. Making one changes its attention.
+    `sequences`: texts that go through a forward together, if an implementation can do that."""
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
     if loaded.quantisation == "nf4" and loaded.device.startswith("cuda"):
@@ -135,7 +136,7 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
     def graphs() -> Runner:
         from hierchat.engine.cuda.cuda_runner import CudaRunner
 
-        return exact_with_states(CudaRunner(model, context_length=context, key=key))
+        return exact_with_states(CudaRunner(model, context_length=context, key=key, sequences=sequences))
 
     def slots() -> Runner:
         from hierchat.engine.torch.torch_runner import TorchRunner

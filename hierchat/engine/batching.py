@@ -240,7 +240,8 @@ class ContinuousBatch:
         forward_ms, waited = (verify - forward) * 1e3, 0.0
         if reader and chunk:
             waited = max(forward_ms - cost.step_ms(width - roots), 0.0)
-            self._prefill.note(len(chunk.tokens), waited)
+            if not rows[0].recorded:
+                self._prefill.note(len(chunk.tokens), waited)
             with reader.failing():
                 reader.put(reader.reply.take_chunk(len(chunk.tokens), rows[-1], forward_ms))
         steps: list[tuple[_Running, Step]] = []

@@ -16,29 +16,35 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.batching import LEAST_CHUNK, STALL_MS, ChunkedPrefill, SequencePool
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cuda.cuda_runner import REGIMES
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.generation import CHUNK
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.runner import TooManySequences
+from hierchat.engine.runner import Runner, TooManySequences
 from hierchat.models.formats.blocks import pack
 from tests.drafting.databases import Steps
+from tests.engine.test_cuda_runner import runner_of as cuda_runner
 from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model, tokens_of
 
 PLACES = 4
 
 
-def runner(kind: Kind, threads: int, sequences: int) -> CpuRunner:
+def runner(kind: Kind, threads: int, sequences: int) -> Runner:
     model = block_model(tiny_model(kind), lambda floats: pack(floats, 8))
     return CpuRunner(model, context_length=CONTEXT, threads=threads, sequences=sequences)
 
 
-ENGINES = {kind: LocalEngine(runner(kind, 2, PLACES).open(), (), text_of, PLACES) for kind in get_args(Kind)}
+RUNNERS = {kind: runner(kind, 2, PLACES) for kind in get_args(Kind)} | {
+    f"cuda {regime}": cuda_runner(regime, sequences=PLACES, length=CONTEXT)
+    for regime in (REGIMES[0], REGIMES[2])
+}
+ENGINES = {kind: LocalEngine(one.open(), (), text_of, PLACES) for kind, one in RUNNERS.items()}
 
 
-@pytest.fixture
-def engine() -> LocalEngine:
-    """One with windows; which architecture it is changes nothing of how replies share it."""
-    return fresh("gemma3")
+@pytest.fixture(params=["gemma3", *(kind for kind in ENGINES if kind.startswith("cuda"))])
+def engine(request: pytest.FixtureRequest) -> LocalEngine:
+    """On the processor one with windows; which architecture it is changes nothing of how replies share it."""
+    return fresh(request.param)
 
 
 def fresh(kind: str) -> LocalEngine:

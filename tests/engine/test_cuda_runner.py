@@ -1,17 +1,17 @@
-"""The CUDA target without a GPU: static slots, blocks, views and parts; plain attention, pretended graphs; which 4-bit
-products are fused."""
+"""The CUDA target without a GPU: pages of several texts, blocks, views and parts; plain attention, pretended graphs;
+which 4-bit products are fused."""
 
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from hierchat.config import GenerationSettings
+from hierchat.engine import pages
 from hierchat.engine.cuda import cuda_runner
 from hierchat.engine.cuda.cuda_runner import (
     FIRST_VIEW,
@@ -23,13 +23,22 @@ from hierchat.engine.cuda.cuda_runner import (
     Graphs,
     Out,
 )
-from hierchat.engine.cuda.row_attention import DEPTH
+from hierchat.engine.cuda.row_attention import DEPTH, PAGE
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
+from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, Noise
-from tests.testing.families import tiny_family
-from tests.testing.tiny import Kind, bits, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
+from tests.testing.tiny import (
+    VOCABULARY,
+    Kind,
+    bits,
+    fresh_steps,
+    random_tokens,
+    text_of,
+    tiny_model,
+    tokens_of,
+)
 
 LENGTH = 1200
 """Beyond two borders of views."""
@@ -48,11 +57,23 @@ def pretended(body: Callable[[], Out]) -> Graph[Out]:
     return Graph(torch.inference_mode()(replay), out, 1)
 
 
+def runner_of(
+    regime: tuple[int, int], kind: Kind = "llama", sequences: int = 4, length: int = LENGTH
+) -> CudaRunner:
+    graphs = Graphs[Out](capture=pretended)
+    return CudaRunner(
+        tiny_model(kind), context_length=length, regime=regime, graphs=graphs, sequences=sequences
+    )
+
+
 @cache
 def shared(regime: tuple[int, int], kind: Kind = "llama") -> CudaSequence:
-    return CudaRunner(
-        tiny_model(kind), context_length=LENGTH, regime=regime, graphs=Graphs(capture=pretended)
-    ).open()
+    """Between the pages of other texts."""
+    target, other = (runner := runner_of(regime, kind, 2)).open(), runner.open()
+    for _ in range(3):
+        target.read(random_tokens(PAGE))
+        other.read(random_tokens(PAGE + 9, seed=1))
+    return target
 
 
 def target_of(regime: tuple[int, int], kind: Kind = "llama") -> CudaSequence:
@@ -107,16 +128,16 @@ def test_graphs_are_few() -> None:
     for length in (20, 600):
         fresh_steps(engine, random_tokens(length), GenerationSettings(max_new_tokens=20), Noise())
     views = (FIRST_VIEW, 2 * FIRST_VIEW)
-    slots = id(target.slots)
-    assert set(graphs.held) == {(slots, 16, view, logits) for view in views for logits in (True, False)}
+    assert set(graphs.held) == {(16, view, logits) for view in views for logits in (True, False)}
 
 
 def test_rows_that_depend_on_their_number_need_one_width() -> None:
     """As cuBLAS is: another kernel for another number of rows, and the same for the same."""
     model = tiny_model()
     model.model.norm.register_forward_hook(lambda _, inputs, out: out * (1 + 1e-3 * inputs[0].shape[1]))
-    target = CudaRunner(model, context_length=LENGTH).open()
+    target = CudaRunner(model, context_length=LENGTH, sequences=2).open()
     assert target.runner.exact
+    assert target.runner.shares_forward
     assert (target.runner.quantum, target.runner.widest) == REGIMES[2]
     engine = LocalEngine(target, (), text_of)
     wanted = GenerationSettings(max_new_tokens=16)
@@ -128,39 +149,10 @@ def test_rows_that_depend_on_each_other_are_never_exact() -> None:
     """As bitsandbytes' int8 is."""
     model = tiny_model()
     model.model.norm.register_forward_hook(lambda _, inputs, out: out + 1e-3 * out.mean())
-    target = CudaRunner(model, context_length=LENGTH).open()
+    target = CudaRunner(model, context_length=LENGTH, sequences=2).open()
     assert not target.runner.exact
+    assert not target.runner.shares_forward
     assert len(bits(target, [1, 2], [-1, 0])) == 2
-
-
-def test_a_block_has_bounds() -> None:
-    target = target_of(REGIMES[2])
-    with pytest.raises(ValueError, match=f"at most {DEPTH}"):
-        target.forward([1] * (DEPTH + 1), [-1] * (DEPTH + 1))
-
-
-def test_states_go_back_to_a_mark_and_what_lies_between_is_read_again() -> None:
-    """Over several pieces of a prompt; edited before the last one, and in the middle of a reply."""
-    runner = CudaRunner(tiny_family("qwen3_5_text"), context_length=240, regime=(16, 32))
-    text = random_tokens(100)
-    changed, fresh = runner.open(), bits_of(runner.model, text[:53])
-    changed.read(text[:90])
-    changed.forward(text[90:], range(-1, 9))
-    changed.commit(range(5))
-    for length in (94, 91, 52):
-        changed.rollback(length)
-        found = changed.forward(text[length : length + 1], [-1])[0].copy()
-        assert np.array_equal(found, bits_of(runner.model, text[: length + 1]))
-    assert np.array_equal(found, fresh)
-    with pytest.raises(ValueError, match=f"at most {DEPTH}"):
-        changed.forward([1] * 130, range(-1, 129))
-
-
-def bits_of(model: Any, text: list[int]) -> Any:
-    """Logits behind a text that a new runner reads at once."""
-    one = CudaRunner(model, context_length=240, regime=(16, 32)).open()
-    one.read(text[:-1])
-    return one.forward(text[-1:], [-1])[0].copy()
 
 
 def test_slots_hold_the_whole_context_and_end_where_they_end() -> None:
@@ -170,8 +162,136 @@ def test_slots_hold_the_whole_context_and_end_where_they_end() -> None:
     steps = list(LocalEngine(target, (), text_of).generate(request))
     assert steps[-1].finish == "context"
     assert len(tokens_of(steps)) == 61
-    with pytest.raises(ValueError, match="no room for 500 more"):
-        target.forward([1] * 500, range(-1, 499))
+    count = PROMPT + PAGE
+    with pytest.raises(ValueError, match=f"Behind 63 positions there is no room for {count} more"):
+        target.forward([1] * count, range(-1, count - 1))
+
+
+def chain(count: int) -> range:
+    return range(-1, count - 1)
+
+
+BAD = {
+    f"at most {DEPTH}": ([1] * (DEPTH + 1), [-1] * (DEPTH + 1)),
+    "no room for 0 more": ([], []),
+    "none of the model's 97": ([5, VOCABULARY], [-1, 0]),
+    "none of the model's": ([-1], [-1]),
+}
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_what_cannot_be_computed_is_refused_and_the_texts_stay(why: str) -> None:
+    target, tokens = target_of(REGIMES[2]), random_tokens(70)
+    target.read(tokens)
+    before = bits(target, [3, 4], [-1, 0])
+    with pytest.raises(ValueError, match=why):
+        target.runner.forward([Segment(target, [1], [-1]), Segment(target, *BAD[why])])
+    assert target.tokens == tokens
+    assert np.array_equal(bits(target, [3, 4], [-1, 0]), before)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_texts_share_a_forward_and_each_has_the_bits_that_it_has_alone(regime: tuple[int, int]) -> None:
+    """Trees and a chain, a piece of a prompt whose states are wanted, and one of which nothing is; one copy for all."""
+    runner = runner_of(regime)
+    texts = [runner.open() for _ in range(4)]
+    for number, length in enumerate((FIRST_VIEW + 30, 0, 70, PAGE - 3)):
+        texts[number].read(random_tokens(length, number))
+    parents = [[-1, 0, 1, 0, 3, 1, 5], [-1, -1, 0, 2], chain(20), chain(DEPTH + 30)]
+    shapes = [(True, False), (True, False), (False, True), (False, False)]
+    segments = [
+        Segment(text, random_tokens(len(links), 9 + number), links, *wanted)
+        for number, (text, links, wanted) in enumerate(zip(texts, parents, shapes, strict=True))
+    ]
+    alone = []
+    for one in segments[:3]:
+        rows, nodes = one.sequence.forward(one.tokens, one.parents), range(len(one.tokens))
+        logits = np.array([rows[node] for node in nodes])
+        alone.append((logits, rows.likeliest(nodes, 3), rows.hidden(nodes)))
+    fetched: list[int] = []
+    fetch = runner.fetch_rows
+    runner.fetch_rows = lambda numbers: fetched.append(numbers.numel()) or fetch(numbers)  # type: ignore[method-assign]
+    for _ in range(2):  # the second knows of what it will be asked
+        fetched.clear()
+        found = runner.forward(segments[::-1])[::-1]
+        for rows, (logits, likeliest, hidden) in zip(found[:2], alone, strict=False):
+            nodes = range(len(rows))
+            rows.wait(best=True)
+            assert [rows.best(node) for node in nodes] == logits.argmax(axis=1).tolist()
+            assert np.array_equal(rows.likeliest(nodes, 3), likeliest)
+            assert np.array_equal([rows[node] for node in nodes], logits)
+            assert np.array_equal(rows.hidden(nodes), hidden)
+        assert np.array_equal(found[2].hidden(range(20)), alone[2][2])
+        assert found[3].hidden(range(9)) is None
+    assert len(fetched) == 1
+    texts[0].commit([0, 1, 5, 6])  # moves slots
+    texts[3].commit(chain(len(segments[3].tokens) + 1)[1:])
+    for text in (texts[0], texts[3]):
+        fresh = runner_of(regime, sequences=1).open()
+        fresh.read(text.tokens)
+        assert np.array_equal(bits(text, [3, 4, 5], [-1, 0, 0]), bits(fresh, [3, 4, 5], [-1, 0, 0]))
+
+
+def written(runner: CudaRunner) -> int:
+    """Slots that hold keys or values of a text."""
+    return int(runner.slots.held[..., PAGE:, :].abs().sum(dim=(0, 1, 2, 3, 5)).count_nonzero())
+
+
+def test_pages_are_taken_as_texts_grow_given_back_and_overwritten() -> None:
+    runner = runner_of(REGIMES[0], length=300)
+    free, one, other = runner.pages.free, runner.open(), runner.open()
+    one.read(random_tokens(2 * PAGE + 1, 1))
+    other.read(random_tokens(30, 2))
+    assert runner.pages.free == free - 4
+    one.forward(random_tokens(PAGE, 3), chain(PAGE))  # rejected
+    assert runner.pages.free == free - 5
+    one.rollback(PAGE - 1)
+    assert runner.pages.free == free - 2
+    assert written(runner) == 3 * PAGE + 1 + 30
+    one.wipe()
+    assert written(runner) == PAGE - 1 + 30
+    other.close()
+    one.close()
+    one.wipe()
+    assert (written(runner), runner.pages.free) == (0, free)
+
+
+def test_texts_that_begin_alike_hold_the_same_pages_and_none_sees_what_another_writes() -> None:
+    runner = runner_of(REGIMES[0], length=300)
+    free, text = runner.pages.free, random_tokens(2 * PAGE + 9)
+    one, other, third = (runner.open() for _ in range(3))
+    one.read(text)
+    before = bits(one, [5, 6], [-1, 0])
+    assert not other.adopt(one, [text[0] + 1, *text[1:]])
+    assert not other.adopt(runner_of(REGIMES[0], sequences=1).open(), text)
+    assert other.adopt(one, text)
+    assert third.adopt(other, text[: PAGE + 1])
+    assert (other.tokens, third.tokens) == (text[: 2 * PAGE], text[:PAGE])
+    assert runner.pages.free == free - 3
+    third.rollback(PAGE // 2)
+    third.read(random_tokens(PAGE, 3))
+    other.read(text[2 * PAGE :])
+    third.wipe()
+    fresh = runner_of(REGIMES[0], sequences=1).open()
+    fresh.read(third.tokens)
+    assert np.array_equal(bits(third, [5, 6], [-1, 0]), bits(fresh, [5, 6], [-1, 0]))
+    assert np.array_equal(bits(other, [5, 6], [-1, 0]), before)
+    assert np.array_equal(bits(one, [5, 6], [-1, 0]), before)
+
+
+def test_memory_decides_how_many_texts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = runner_of(REGIMES[0], sequences=1).slots.held.nbytes
+    for texts, free in ((1, 0), (3, 6.9 * each), (4, 99 * each)):
+        monkeypatch.setattr(pages, "free_memory", lambda device, free=free: free)
+        runner = runner_of(REGIMES[0])
+        assert runner.most_sequences == texts
+        held = [runner.open() for _ in range(texts)]
+        with pytest.raises(TooManySequences, match=f"holds {texts} sequences"):
+            runner.open()
+        for one in held:  # each has room for a whole context
+            one.read(random_tokens(LENGTH))
+        held[0].close()
+        runner.open().read([1])
 
 
 class Recorder:

@@ -11,10 +11,12 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner, Graphs, Out, capture
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, Noise
+from tests.engine.test_batching import at_once, how, knowing
 from tests.engine.test_triton import SHAPES, compare
 from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
@@ -48,6 +50,22 @@ def test_speculative_equals_vanilla(made: type[Any], kind: Kind, dtype: torch.dt
     assert (runner.device.type, runner.backend) == ("cuda", str(dtype).removeprefix("torch."))
     assert made is TorchRunner or runner.exact
     assert_same_words(runner.open())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_four_texts_at_a_time_have_the_words_that_each_has_alone(dtype: torch.dtype) -> None:
+    runner = CudaRunner(tiny_model().to("cuda", dtype), context_length=LENGTH, sequences=4)
+    assert (runner.exact, runner.shares_forward, runner.most_sequences) == (True, True, 4)
+    engine = LocalEngine(runner.open(), (), text_of, 4)
+    prompts = [random_tokens(length) for length in (1, 60, 300, FIRST_VIEW - 10)]
+    alone = [
+        tokens_of(engine.generate(GenerationRequest(prompt, how(user))))
+        for user, prompt in enumerate(prompts)
+    ]
+    for drafters in ([None] * 4, [knowing(reply, user) for user, reply in enumerate(alone)]):
+        engine.clear()
+        asked = [(prompt, how(user), drafters[user]) for user, prompt in enumerate(prompts)]
+        assert [tokens_of(steps) for steps in at_once(engine, asked)] == alone
 
 
 def test_the_kernels_compute_what_is_said_plainly() -> None:

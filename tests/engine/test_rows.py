@@ -42,7 +42,8 @@ class Device:
         return DeviceRows(self, (logits, best, logits), False, expected)  # type: ignore[arg-type]
 
     def fetch_rows(self, numbers: torch.Tensor) -> np.ndarray:
-        self.asked.append({1: "best", 50: "logits"}.get(numbers.shape[1], f"{numbers.shape[1]} numbers"))
+        width = numbers.numel() // len(self.logits)
+        self.asked.append({1: "best", 50: "logits"}.get(width, f"{width} numbers"))
         return numbers.numpy().copy()
 
     def top(self, logits: torch.Tensor, count: int) -> torch.Tensor:

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner
+from hierchat.engine.cuda.row_attention import PAGE
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import Runner, Segment
 from hierchat.engine.torch.torch_runner import TorchRunner
@@ -19,8 +21,8 @@ from tests.testing.tiny import CONTEXT, block_model, path_to, random_tokens, tin
 
 TEXTS = 2
 LONGEST = 220
-"""Tokens of a text: two pages, a slot of marks, four windows."""
-KINDS = ("llama", "llama", "gemma3", "states")
+"""Tokens of a text: two pages or four, a slot of marks, four windows."""
+KINDS = ("llama", "llama", "gemma3", "states", "cuda")
 pick = st.integers(0, 999)
 
 
@@ -28,6 +30,8 @@ pick = st.integers(0, 999)
 def runner_of(kind: str) -> Runner:
     if kind == "states":  # of Gated DeltaNet, beside attention
         return TorchRunner(tiny_family("qwen3_5_text"), context_length=240)
+    if kind == "cuda":
+        return CudaRunner(tiny_model(), context_length=CONTEXT, regime=REGIMES[0], sequences=TEXTS + 1)
     model = block_model(tiny_model(kind), lambda floats: pack(floats, 8))  # type: ignore[arg-type]
     return CpuRunner(model, context_length=CONTEXT, threads=1, sequences=TEXTS + 1)
 
@@ -38,8 +42,8 @@ class SequenceMachine(Machine):
     @initialize(kind=st.sampled_from(KINDS))
     def begins(self, kind: str) -> None:
         self.runner = runner_of(kind)
-        self.shared = isinstance(self.runner, CpuRunner)
-        self.free = self.runner.pages.free if isinstance(self.runner, CpuRunner) else 0
+        self.shared = isinstance(self.runner, CpuRunner | CudaRunner)
+        self.free = self.runner.pages.free if isinstance(self.runner, CpuRunner | CudaRunner) else 0
         self.sequences = [self.runner.open() for _ in range(TEXTS)]
         self.texts: list[list[int]] = [[] for _ in range(TEXTS)]
         self.turn = 0
@@ -51,7 +55,7 @@ class SequenceMachine(Machine):
             self.is_a_fresh_one(number)
         for sequence in self.sequences:
             sequence.close()
-        if isinstance(self.runner, CpuRunner):
+        if isinstance(self.runner, CpuRunner | CudaRunner):
             assert self.runner.pages.free == self.free
 
     def tokens(self, count: int) -> list[int]:
@@ -117,7 +121,8 @@ class SequenceMachine(Machine):
         held = common_prefix(self.texts[number], other)
         self.sequences[number].rollback(held)
         assert self.sequences[number].adopt(self.sequences[1 - number], other[held:])
-        self.texts[number] = list(other)
+        taken = len(other) // PAGE * PAGE if isinstance(self.runner, CudaRunner) else len(other)
+        self.texts[number] = other[: max(taken, held)]
 
     @rule(number=pick)
     def close(self, number: int) -> None:

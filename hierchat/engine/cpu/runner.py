@@ -28,9 +28,10 @@ from hierchat.engine.cpu.memory import (
 )
 from hierchat.engine.cpu.phases import COUNTER, PHASES, ForwardRun
 from hierchat.engine.cpu.rows import ROWS, record
-from hierchat.engine.cpu.sequence import CpuSequence, PagedRunner, Pages
+from hierchat.engine.cpu.sequence import CpuSequence, PagedRunner
 from hierchat.engine.cpu.states import lay_paths
 from hierchat.engine.engine import clear_memory_errors
+from hierchat.engine.pages import Pages, texts_that_fit
 from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.verification import ArrayRows, Rows
@@ -39,15 +40,12 @@ from hierchat.models.architectures import mixers, model_config
 from hierchat.models.architectures.families import ACTIVATIONS, MATRICES, architecture_of
 from hierchat.models.architectures.model_config import rope_kinds, rope_tables, rotary_layouts
 from hierchat.models.catalogue import Activations
-from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel, require_sizes
 from hierchat.models.formats.blocks import Blocks, Embedding, pack
 from hierchat.models.progress import UnsupportedError
 
 MOST_ROWS = 128
 """Positions of the widest forward."""
-SHARE = 0.5
-"""Of the free memory, at most, for slots beyond those of one sequence."""
 ATTENDED = 32 * 2**20
 """Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
 
@@ -94,9 +92,9 @@ class CpuRunner(PagedRunner):
         # Of one sequence: keys and values of 2 bytes, and their scales; and its states
         slot = sum(shape.slot_layers * shape.kv_heads * (4 * shape.head_dim + 8) for shape in self.shapes)
         each = chunks * CHUNK * slot + self.state_bytes
-        sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / each)))
+        sequences = texts_that_fit(sequences, each, "cpu")
         self.slots = tuple(memory.make_key_values(shape, sequences * chunks) for shape in self.shapes)
-        self.pages = Pages(sequences * chunks)
+        self.pages = Pages(sequences * chunks, CHUNK)
         self.most_sequences = sequences
         gated = bool(self.weights.matrices[:, memory.Q_GATE, memory.MATRIX_ROWS].any())
         widest = self.state_shape.width_out if self.state_shape else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,53 +20,9 @@ from hierchat.engine.cpu.memory import (
     StateShape,
     StateSlots,
 )
+from hierchat.engine.pages import PagedSequence, Pages
 from hierchat.engine.runner import CachedSequence, Runner, Segment
 from hierchat.engine.verification import Rows
-
-
-class Pages:
-    """Lends pages of key-value slots, each of one chunk of positions; texts share pages. Callers hold `lock`."""
-
-    def __init__(self, count: int) -> None:
-        self.lock = threading.Lock()
-        # The one that was given back last is taken first: its memory is there already.
-        self._free = list(reversed(range(count)))
-        self._holders = [0] * count
-        self._soiled: set[int] = set()
-        """Free pages that still hold keys and values."""
-
-    def take(self) -> int:
-        """Take a free page for one text."""
-        page = self._free.pop()
-        self._holders[page] = 1
-        self._soiled.discard(page)
-        return page
-
-    def share(self, page: int) -> int:
-        """Count one more text that holds a page, and return the page; none may write to it from now on."""
-        self._holders[page] += 1
-        return page
-
-    def shared(self, page: int) -> bool:
-        """Tell whether several texts hold a page."""
-        return self._holders[page] > 1
-
-    @property
-    def free(self) -> int:
-        return len(self._free)
-
-    def give(self, page: int) -> None:
-        """Give a page back that a text holds no longer."""
-        self._holders[page] -= 1
-        if not self._holders[page]:
-            self._free.append(page)
-            self._soiled.add(page)
-
-    def soiled(self) -> list[int]:
-        """List the free pages that hold keys and values, for the caller to overwrite."""
-        pages, self._soiled = [*self._soiled], set()
-        return pages
-
 
 PageSlot = tuple[int, int]
 
@@ -85,7 +40,7 @@ def copy_slots(
         b.value_scales[target, ..., taken] = a.value_scales[page, ..., given]
 
 
-def wipe_slots(slots: Sequence[KeyValues], page: int, first: int = 0) -> None:
+def wipe_slots(slots: Sequence[KeyValues], page: int, first: int) -> None:
     """Overwrite keys and values of a page from its slot `first` on, in every layer."""
     for layers in slots:
         layers.keys[page, ..., first:] = 0
@@ -136,18 +91,16 @@ class PagedRunner(Runner):
         [nodes that want logits or states, hidden], valid until the next forward."""
 
 
-class CpuSequence(CachedSequence):
+class CpuSequence(PagedSequence):
     """One text of a CpuRunner. `number`: its place among the runner's running states, if any.
     It can go back by STEP tokens and more; to go further back it keeps snapshots, because states cannot be cut."""
 
     runner: PagedRunner
 
     def __init__(self, runner: PagedRunner, number: int = 0) -> None:
-        super().__init__(runner)
+        super().__init__(runner, runner.pages)
         self.number = number
         self.block: Sequence[int] = ()
-        self.pages: list[int] = []
-        """The page that holds each chunk of positions; pages of committed chunks may be held by others, too."""
         self.folded = 0
         """The newest stored state is the one before this chunk of STEP positions."""
         self._reached: int | None = None
@@ -160,20 +113,16 @@ class CpuSequence(CachedSequence):
     def rollback(self, length: int) -> None:
         if self.runner.states and length < max(len(self.tokens), self._reached or 0):
             length = self._restore(length)
-        del self.tokens[length:]
-        with self.runner.pages.lock:
-            self._keep(-(-length // CHUNK))
+        super().rollback(length)
+
+    def copy_page(self, source: int, goal: int, count: int) -> None:
+        copy_slots(self.runner.slots, self.runner.slots, (source, 0), (goal, 0), count)
+
+    def wipe_page(self, page: int, first: int = 0) -> None:
+        wipe_slots(self.runner.slots, page, first)
 
     def wipe(self) -> None:
-        pages, slots = self.runner.pages, self.runner.slots
-        with pages.lock:
-            for page in pages.soiled():
-                wipe_slots(slots, page)
-            last, first = divmod(len(self.tokens), CHUNK)
-            for page in self.pages[last:]:
-                if not pages.shared(page):  # else it holds another text
-                    wipe_slots(slots, page, first)
-                first = 0
+        super().wipe()
         if self.runner.states and not self.tokens and self._written:
             self.runner.states.running[self.number] = 0
             self.runner.states.records[self.number] = 0
@@ -292,10 +241,7 @@ class CpuSequence(CachedSequence):
             if other.tokens[:end] != [*self.tokens, *tokens]:
                 return False
             if other.runner is self.runner:
-                for chunk in range(start // CHUNK, end // CHUNK):
-                    self._keep(chunk)
-                    self.pages.append(self.runner.pages.share(other.pages[chunk]))
-                start = max(start, end // CHUNK * CHUNK)
+                start = self._share(other, start, end)
                 self._make_room(start, end)
             for chunk in range(start // CHUNK, -(-end // CHUNK)):
                 first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
@@ -326,27 +272,6 @@ class CpuSequence(CachedSequence):
     def close(self) -> None:
         self.rollback(0)
         self.runner.numbers.append(self.number)
-
-    def make_room(self, start: int, end: int) -> None:
-        """Make positions from `start` to `end` - 1 writable: nobody else holds their pages from now on."""
-        with self.runner.pages.lock:
-            self._make_room(start, end)
-
-    def _make_room(self, start: int, end: int) -> None:
-        pages, slots = self.runner.pages, self.runner.slots
-        chunk = start // CHUNK
-        if start < end and chunk < len(self.pages) and pages.shared(self.pages[chunk]):
-            own = pages.take()
-            copy_slots(slots, slots, (self.pages[chunk], 0), (own, 0), start % CHUNK)
-            pages.give(self.pages[chunk])
-            self.pages[chunk] = own
-            self._keep(chunk + 1)
-        while len(self.pages) * CHUNK < end:
-            self.pages.append(pages.take())
-
-    def _keep(self, chunks: int) -> None:
-        while len(self.pages) > chunks:
-            self.runner.pages.give(self.pages.pop())
 
     def _slot(self, position: int) -> tuple[int, int]:
         return self.pages[position // CHUNK], position % CHUNK

@@ -1,9 +1,10 @@
-"""Run transformers' own modules on CUDA over static slots, replayed as CUDA graphs.
+"""Run transformers' own modules on CUDA over static pages of slots, replayed as CUDA graphs.
 
-Graphs are recorded per number of rows and length of the view. Attention takes every row alone (row_attention.py); what
-else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number of rows, so that a row gets the same
-bits in any two forwards over equally many. The self-test finds out whether that holds for multiples of 16 rows;
-otherwise every forward is over exactly as many, the prompt's as well, and a wider segment is computed part by part."""
+Graphs are recorded per number of rows and length of the view, whatever texts the rows belong to. Attention takes every
+row alone (row_attention.py); what else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number
+of rows, so that a row gets the same bits in any two forwards over equally many. The self-test finds out whether that
+holds for multiples of 16 rows; otherwise every forward is over exactly as many, the prompt's as well, and a wider
+segment is computed part by part."""
 
 from __future__ import annotations
 
@@ -13,17 +14,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, StaticSlots
-from hierchat.engine.runner import Runner, TooManySequences
+from hierchat.engine.cuda.row_attention import (
+    DEPTH,
+    NAME,
+    PAGE,
+    SegmentText,
+    StaticSegment,
+    StaticSlots,
+    slot_bytes,
+)
+from hierchat.engine.pages import PagedSequence, Pages, texts_that_fit
+from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
 from hierchat.engine.selftest import BORDER, SelfTestResult, cache_key, invariant, remembered
-from hierchat.engine.torch.slots import SlottedSequence
-from hierchat.engine.torch.states import StateSlots, StaticStateSlots, by_path, keeps_states
 from hierchat.engine.torch.torch_runner import KeptStates, forward, gpu, precision
 from hierchat.engine.verification import Rows
 
@@ -110,8 +118,10 @@ states."""
 
 class CudaRunner(Runner):
     """Runs a causal language model of transformers by the Runner contract, for the models in models/runnable.py.
-    Each sequence has slots for the whole context at fixed addresses. `key` names the weights, for the self-test's
-    result."""
+    Has pages of slots at fixed addresses for up to `sequences` texts, as many as fit into memory. `key` names the
+    weights, for the self-test's result."""
+
+    shares_forward = True
 
     def __init__(
         self,
@@ -119,27 +129,28 @@ class CudaRunner(Runner):
         *,
         context_length: int | None = None,
         key: str | None = None,
+        sequences: int = 1,
         regime: tuple[int, int] | None = None,
         graphs: Graphs[Out] | None = None,
     ) -> None:
         """Take a `regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
-        config = model.config.get_text_config(decoder=True)
-        self.context_length: int = context_length or config.max_position_embeddings
+        self.context_length: int = context_length or model.config.max_position_embeddings
         self.model = model
         self.device: torch.device = model.device
-        self.vocabulary: int = config.vocab_size
+        self.vocabulary: int = model.config.vocab_size
         self.backend = precision(model)
         model.set_attn_implementation(NAME)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._segments: dict[int, StaticSegment] = {}
-        # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
-        room = self.context_length + PROMPT
-        self.keeps_states = any(keeps_states(config))
-        if self.keeps_states:
-            by_path(model)
-        made = StaticStateSlots if self.keeps_states else StaticSlots
-        self._free: list[StaticSlots] = [made(config, room, model.dtype, self.device)]
-        self.most_sequences = 1
+        # Behind the context there is room for a segment, and for the self-test of a short context.
+        self._text_pages = -(-(self.context_length + PROMPT) // PAGE)
+        size = self._text_pages * PAGE * slot_bytes(model.config, model.dtype)
+        self.most_sequences = texts_that_fit(sequences, size, str(self.device))
+        pages = 1 + self.most_sequences * self._text_pages
+        self.slots = StaticSlots(model.config, pages, model.dtype, self.device)
+        self.pages = Pages(pages, PAGE)
+        self.pages.take()  # page 0, which padding fills
+        self._unopened = self.most_sequences
         self._rows: DeviceRows | None = None
         self._flying = False
         self._pinned = torch.empty(0, dtype=torch.int32)
@@ -150,6 +161,7 @@ class CudaRunner(Runner):
                 key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove
             )
             self.quantum, self.widest, self.exact = proof.quantum, proof.widest or DEPTH, proof.exact
+            self.shares_forward = self.exact
             sequence = self.open()
             sequence.read([0])
             sequence.forward([0], [-1])  # so that the first reply finds its graphs
@@ -157,63 +169,89 @@ class CudaRunner(Runner):
         self.chunk = max(self.widest, DEPTH)
 
     def open(self) -> CudaSequence:
-        if not self._free:
+        if not self._unopened:
             raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
-        return CudaSequence(self, self._free.pop())
+        self._unopened -= 1
+        return CudaSequence(self, self.pages)
 
-    def release(self, slots: StaticSlots) -> None:
-        slots.rollback(0)
-        self._free.append(slots)
+    def release(self) -> None:
+        """Note that a sequence was closed."""
+        self._unopened += 1
 
-    def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> Rows:
-        """Compute a segment behind what is committed in `slots`; returns while the device still computes."""
-        out = self.run(slots, tokens, parents, padded=padded, logits=True)
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        """Return while the device still computes. padded=False: fastest, possibly other bits."""
+        # Rows with logits come first, then those of which hidden states alone are wanted.
+        order = sorted(
+            range(len(segments)), key=lambda at: (not segments[at].logits, not segments[at].hidden)
+        )
+        out = self.run([segments[at] for at in order], padded=padded)
         expected = sorted(self._rows.asked, key=str) if self._rows else ()
         self._rows = DeviceRows(self, out, self._graphs.recorded, expected)
-        return self._rows
+        found, begin = [Rows()] * len(segments), 0
+        for at in order:
+            end = begin + len(segments[at].tokens)
+            if segments[at].logits or segments[at].hidden:
+                found[at] = SegmentRows(self._rows, range(begin, end))
+            begin = end
+        return found
 
     @torch.inference_mode()
-    def run(
-        self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], *, padded: bool, logits: bool
-    ) -> Out:
-        """Compute one forward, or several over parts of a segment that is too wide; without `logits` states alone."""
+    def run(self, segments: Sequence[Segment], *, padded: bool = True) -> Out:
+        """Compute one forward over segments, or several over parts if they are too wide: logits of the segments that
+        want them, which come first; hidden states of these and of those that want them, which come next."""
         if self._rows is not None:
             self._rows.expire()
-        if slots.length + len(tokens) + DEPTH > slots.capacity:  # a device would only stop working
-            raise ValueError(f"Behind {slots.length} positions there is no room for {len(tokens)} more.")
-        most = self.widest if padded else DEPTH
+        texts = [self._text(one) for one in segments]
+        scored = sum(len(one.tokens) for one in segments if one.logits)
+        wanted = sum(len(one.tokens) for one in segments if one.logits or one.hidden)
+        rows, most = sum(len(one.tokens) for one in segments), self.widest if padded else DEPTH
         parts: list[Out] = []
-        for begin in range(0, len(tokens), most):
-            count = min(most, len(tokens) - begin)
+        for begin in range(0, rows, most):
+            count = min(most, rows - begin)
             quantum = self.quantum if count <= DEPTH else DEPTH  # few widths, each of which is a graph
             width = -(-count // quantum) * quantum if padded else count
             if width not in self._segments:
-                self._segments[width] = StaticSegment(width, self.device)
+                shape = self.most_sequences, self._text_pages
+                self._segments[width] = StaticSegment(width, self.device, *shape)
             segment = self._segments[width]
             self.land()
-            segment.fill(tokens, parents, slots.length, begin)
-            segment.view = max(FIRST_VIEW, 1 << (slots.length + begin + width - 1).bit_length())
-            if isinstance(slots, StateSlots):
-                slots.begin_segment(segment, len(tokens), reading=not logits)
+            last = segment.fill(texts, begin)
+            segment.view = max(FIRST_VIEW, 1 << last.bit_length())
             self._flying = True
-            out = self._graphs.run(
-                (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)
+            logits = begin < scored
+            found, best, hidden = self._graphs.run(
+                (width, segment.view, logits), partial(self._compute, segment, logits)
             )
-            part = out[0][:count], out[1][:count], out[2][:count]
-            if len(tokens) > most:  # the next part's graph may use the same memory
+            with_logits, with_states = (min(count, max(end - begin, 0)) for end in (scored, wanted))
+            part = found[:with_logits], best[:with_logits], hidden[:with_states]
+            if rows > most:  # the next part's graph may use the same memory
                 part = part[0].clone(), part[1].clone(), part[2].clone()
             parts.append(part)
         if len(parts) == 1:
             return parts[0]
-        found, best, hidden = zip(*parts, strict=True)
-        return torch.cat(found), torch.cat(best), torch.cat(hidden)
+        found, best, hidden = (torch.cat(each) for each in zip(*parts, strict=True))
+        return found, best, hidden
 
-    def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out:
-        slots.writing = segment.slots
+    def _text(self, segment: Segment) -> SegmentText:
+        """Make room for a segment. Raises ValueError if it is nothing that can be computed."""
+        sequence, tokens = cast(CudaSequence, segment.sequence), segment.tokens
+        start, room = len(sequence.tokens), self._text_pages * PAGE
+        # A device would only stop working
+        if not tokens or start + len(tokens) > room:
+            raise ValueError(f"Behind {start} positions there is no room for {len(tokens)} more.")
+        if not 0 <= min(tokens) <= max(tokens) < self.vocabulary:
+            raise ValueError(f"A token is none of the model's {self.vocabulary}.")
+        sequence.segment = tokens
+        sequence.make_room(start, start + len(tokens))
+        return SegmentText(tokens, segment.parents, start, sequence.pages)
+
+    def _compute(self, segment: StaticSegment, logits: bool) -> Out:
+        self.slots.writing = segment.slots
         model = self.model if logits else self.model.base_model
-        found = forward(model, segment.ids, segment.positions, slots, segment)
+        found = forward(model, segment.ids, segment.positions, self.slots, segment)
         if not logits:
-            return torch.empty(0), torch.empty(0), found.last_hidden_state[0]
+            hidden = found.last_hidden_state[0]
+            return hidden.new_empty(0, self.vocabulary), hidden.new_empty(0, dtype=torch.long), hidden
         rows = found.logits[0]
         best = rows.argmax(-1)
         finite = rows.gather(1, best[:, None])[:, 0].isfinite()
@@ -227,7 +265,7 @@ class CudaRunner(Runner):
 
     @torch.inference_mode()
     def fetch_rows(self, numbers: torch.Tensor) -> NDArray[np.int32]:
-        """Copy int32 [rows, n] through page-locked memory, ten times as fast. Valid until the next call."""
+        """Copy int32 numbers through page-locked memory, ten times as fast. Valid until the next call."""
         if self._pinned.numel() < numbers.numel():
             on_device = self.device.type == "cuda"
             self._pinned = torch.empty(numbers.numel(), dtype=torch.int32, pin_memory=on_device)
@@ -314,11 +352,12 @@ class DeviceRows(Rows):
         if kind not in self._brought:
             kinds = [kind, *(one for one in self._expected if one != kind)] if not self._brought else [kind]
             numbers = [self._numbers(one) for one in kinds]
-            joined = torch.cat(numbers, dim=1) if len(numbers) > 1 else numbers[0]
-            rows = joined.cpu().numpy() if self._brought else self._runner.fetch_rows(joined)
-            ends = np.cumsum([one.shape[1] for one in numbers])
-            for one, part in zip(kinds, np.split(rows, ends[:-1], axis=1), strict=True):
-                self._brought[one] = part if one == "logits" else part.copy()
+            joined = torch.cat([one.flatten() for one in numbers]) if len(numbers) > 1 else numbers[0]
+            flat = (joined.cpu().numpy() if self._brought else self._runner.fetch_rows(joined)).reshape(-1)
+            parts = np.split(flat, np.cumsum([one.numel() for one in numbers])[:-1])
+            for one, shaped, part in zip(kinds, numbers, parts, strict=True):
+                rows = part.reshape(shaped.shape)
+                self._brought[one] = rows if one == "logits" else rows.copy()
         return self._brought[kind]
 
     def _numbers(self, kind: str | int) -> torch.Tensor:
@@ -333,37 +372,89 @@ class DeviceRows(Rows):
             raise RuntimeError("These rows are of an earlier forward; copy what is needed for longer.")
 
 
-class CudaSequence(SlottedSequence):
+class SegmentRows(Rows):
+    """Rows of one segment: `nodes` of those of a forward, which are fetched for all its segments at once."""
+
+    def __init__(self, rows: DeviceRows, nodes: range) -> None:
+        self.recorded = rows.recorded
+        self._rows, self._nodes = rows, nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __getitem__(self, node: int) -> NDArray[np.float32]:
+        return self._rows[self._nodes[node]]
+
+    def best(self, node: int) -> int:
+        return self._rows.best(self._nodes[node])
+
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32]:
+        return self._rows.hidden([self._nodes[node] for node in nodes])
+
+    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        return self._rows.likeliest([self._nodes[node] for node in nodes], count)
+
+    def wait(self, *, best: bool) -> None:
+        self._rows.wait(best=best)
+
+
+class CudaSequence(PagedSequence):
     """Hold one text of a CudaRunner."""
 
     runner: CudaRunner
-    slots: StaticSlots
+    segment: Sequence[int] = ()
+    """Tokens of its last segment."""
 
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
-        self._catch_up()
-        states = self._read(tokens, hidden)
-        self.tokens.extend(tokens)
-        return np.concatenate(states) if states else None
-
-    def _read(self, tokens: Sequence[int], hidden: bool = False) -> list[NDArray[np.float32]]:
         widest, states = self.runner.widest, list[NDArray[np.float32]]()
         for begin in range(0, len(tokens), widest):
             part = list(tokens[begin : begin + widest])
-            out = self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
-            self.slots.commit(list(range(len(part))))
+            chain = range(-1, len(part) - 1)
+            out = self.runner.run([Segment(self, part, chain, logits=False, hidden=hidden)])
+            self.tokens.extend(part)
             if hidden:
                 states.append(out[2].float().cpu().numpy().copy())
         self.runner.land()
-        return states
+        return np.concatenate(states) if states else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        self._catch_up()
-        part = self.segment = list(tokens)
-        return self.runner.rows(self.slots, part, parents, padded)
+        return self.runner.forward([Segment(self, tokens, parents)], padded=padded)[0]
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        start = len(self.tokens)
+        moved = [(node, place) for place, node in enumerate(nodes) if node != place]
+        if moved:
+            sources, goals = zip(*moved, strict=True)
+            self.runner.slots.move(
+                [self._slot(start + node) for node in sources], [self._slot(start + place) for place in goals]
+            )
+        self.tokens.extend(self.segment[node] for node in nodes)
+
+    def _slot(self, place: int) -> int:
+        return self.pages[place // PAGE] * PAGE + place % PAGE
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        """Hold pages of `other`, a sequence of the same runner, as far as they are full."""
+        if not isinstance(other, CudaSequence) or other.runner is not self.runner:
+            return False
+        start, end = len(self.tokens), len(self.tokens) + len(tokens)
+        with self.runner.pages.lock:  # before it is written to or gives pages back, it waits
+            if other.tokens[:end] != [*self.tokens, *tokens]:
+                return False
+            end = self._share(other, start, end)
+        self.tokens.extend(tokens[: end - start])
+        return True
+
+    def copy_page(self, source: int, goal: int, count: int) -> None:
+        slots = range(count)
+        self.runner.slots.move([source * PAGE + at for at in slots], [goal * PAGE + at for at in slots])
+
+    def wipe_page(self, page: int, first: int = 0) -> None:
+        self.runner.slots.overwrite(page, first)
 
     def close(self) -> None:
-        super().close()
-        self.runner.release(self.slots)
+        self.rollback(0)
+        self.runner.release()
 
 
 # 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards have.

@@ -1,10 +1,10 @@
-"""Attend over static slots: every row alone, over its own text in order of position.
+"""Attend over static pages of slots: every row alone, over its own text in order of position.
 A Triton kernel on CUDA; elsewhere plain torch, slowly, so that the rest can be tested without a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,58 +12,88 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
-from hierchat.models.architectures.model_config import FULL
 
 DEPTH = 128
 """Most nodes of a segment that is a tree. A chain, such as a prompt's, may have more."""
 
 
-class StaticSegment:
-    """Hold the rows of one forward at fixed addresses on the device, filled from the host in one copy.
+PAGE = 64
+"""Positions of a page of slots."""
 
-    `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
-    in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
-    they see position 0 alone. Of a chain of more than DEPTH nodes every position lies below `start`. `nodes` [width]
-    are places in the segment, `first` [1] is the number of committed slots, `count` [1] that of rows without padding.
+
+class SegmentText(NamedTuple):
+    """Nodes that one text brings into a forward, `start` committed positions, and the pages of all these."""
+
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    start: int
+    pages: Sequence[int]
+
+    @property
+    def is_chain(self) -> bool:
+        return list(self.parents) == list(range(-1, len(self.tokens) - 1))
+
+
+class StaticSegment:
+    """Hold the rows of one forward over several texts at fixed addresses on the device, filled in one copy.
+
+    All are int64. `ids`, `positions`, `slots`, `starts` and `texts` are [width], `paths` [width, DEPTH], `tables`
+    [1 + texts, pages]: position p of row r is place p of its text below starts[r], and place paths[r, p - starts[r]]
+    from there on. Place p of text t is in slot p % PAGE of page tables[t, p // PAGE]; `slots` are counted over all
+    pages. Of a chain of more than DEPTH nodes every position is below the start. Rows behind the nodes are padding:
+    text 0, whose one position is in page 0.
     """
 
-    def __init__(self, width: int, device: torch.device) -> None:
+    def __init__(self, width: int, device: torch.device, texts: int = 1, pages: int = 1) -> None:
+        """Take `width`: rows; `texts` and `pages`: most texts of a forward, and most pages of a text."""
         self.width = width
         self.view = 0
         """No position reaches it; fixed in a graph."""
-        sizes = [width, width, width, width, width * DEPTH, 1, 1, 1]
+        sizes = [width, width, width, width, width, width * DEPTH, (1 + texts) * pages]
         self._device = torch.zeros(sum(sizes), dtype=torch.long, device=device)
         self._host = torch.zeros(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
         parts = self._device.split(sizes)
-        self.ids, self.positions, self.slots, self.nodes, paths, self.start, self.first, self.count = parts
-        self.paths = paths.view(width, DEPTH)
+        self.ids, self.positions, self.slots, self.starts, self.texts, paths, tables = parts
+        self.paths, self.tables = paths.view(width, DEPTH), tables.view(1 + texts, pages)
         self._arrays = [part.numpy() for part in self._host.split(sizes)]
 
-    def fill(self, tokens: Sequence[int], parents: Sequence[int], start: int, begin: int = 0) -> None:
-        """Write rows for the nodes from `begin` on, behind `start` committed slots. The last copy must have arrived."""
-        chain = len(tokens) > DEPTH
-        if chain and list(parents) != list(range(-1, len(tokens) - 1)):
-            raise ValueError(f"A segment has {len(tokens)} positions; at most {DEPTH} are computed at once.")
-        ids, positions, slots, nodes, paths, below, first, count = self._arrays
-        for array in (ids, positions, paths):
-            array.fill(0)
-        nodes[:] = begin + np.arange(self.width)
-        slots[:] = start + nodes
-        first[0], below[0] = start, start + len(tokens) * chain
-        count[0] = there = min(self.width, len(tokens) - begin)
-        if chain:
-            ids[:there], positions[:there] = tokens[begin : begin + there], slots[:there]
-            self._device.copy_(self._host, non_blocking=True)
-            return
-        table = paths.reshape(self.width, DEPTH)
-        before: list[list[int]] = []
-        for node, parent in enumerate(parents[: begin + self.width]):
-            before.append([*(before[parent] if parent >= 0 else ()), start + node])
-            if node >= begin:
-                row = node - begin
-                ids[row], positions[row] = tokens[node], start + len(before[node]) - 1
-                table[row, : len(before[node])] = before[node]
+    def fill(self, texts: Sequence[SegmentText], begin: int = 0) -> int:
+        """Write the nodes of these texts, one text after the other, from number `begin` on, and return the highest
+        position. The last copy must have arrived. Raises ValueError if a tree has more than DEPTH nodes."""
+        self._host.zero_()
+        first = -begin
+        """Row of the present text's node 0."""
+        for number, text in enumerate(texts, 1):
+            here = slice(max(-first, 0), min(self.width - first, len(text.tokens)))
+            if here.start < here.stop:
+                self._write(number, text, here, slice(first + here.start, first + here.stop))
+            first += len(text.tokens)
         self._device.copy_(self._host, non_blocking=True)
+        return int(self._arrays[1].max())
+
+    def _write(self, number: int, text: SegmentText, nodes: slice, rows: slice) -> None:
+        """Write these nodes of text `number` to these rows."""
+        ids, positions, slots, starts, texts, paths, tables = self._arrays
+        count, chain = len(text.tokens), text.is_chain
+        if count > DEPTH and not chain:
+            raise ValueError(f"A tree has {count} nodes; at most {DEPTH} are computed at once.")
+        pages = np.array(text.pages)
+        tables.reshape(self.tables.shape)[number, : len(pages)] = pages
+        ids[rows], texts[rows] = text.tokens[nodes], number
+        starts[rows] = text.start + count * (count > DEPTH)
+        places = text.start + np.arange(count)
+        slots[rows] = (pages[places // PAGE] * PAGE + places % PAGE)[nodes]
+        own = paths.reshape(self.width, DEPTH)[rows]
+        if chain:
+            positions[rows] = places[nodes]
+            own[:, : min(count, DEPTH)] = places[:DEPTH]
+            return
+        before: list[list[int]] = []
+        for node, parent in enumerate(text.parents[: nodes.stop]):
+            before.append([*(before[parent] if parent >= 0 else ()), text.start + node])
+        for row, path in enumerate(before[nodes]):
+            positions[rows.start + row] = text.start + len(path) - 1
+            own[row, : len(path)] = path
 
 
 NAME = "hierchat_rows"
@@ -82,11 +112,11 @@ def row_attention(
     """Compute attention: ([1, rows, heads, d], None), as transformers asks."""
     if unused.get("softcap"):
         raise NotImplementedError("attention with soft-capped scores is not built")
-    places = (segment.positions, segment.start, segment.paths)
+    places = (segment.positions, segment.starts, segment.paths, segment.texts, segment.tables)
     if query.device.type == "cuda":
         from hierchat.engine.cuda.triton_attention import attend
 
-        return attend(query[0], key[0], value[0], *places, segment.view, scaling)[None], None
+        return attend(query[0], key[0], value[0], *places, PAGE, segment.view, scaling)[None], None
     return attend_plainly(query[0], key[0], value[0], *places, scaling)[None], None
 
 
@@ -95,15 +125,18 @@ def attend_plainly(
     keys: torch.Tensor,  # [kv, slots, d]
     values: torch.Tensor,  # [kv, slots, d]
     positions: torch.Tensor,  # [rows]
-    start: torch.Tensor,  # [1]
+    starts: torch.Tensor,  # [rows]
     paths: torch.Tensor,  # [rows, depth]
+    texts: torch.Tensor,  # [rows]
+    tables: torch.Tensor,  # [texts, pages]
     scale: float,
 ) -> torch.Tensor:
     """Compute in plain torch what triton_attention.attend computes: [rows, heads, d]."""
     out = []
     for row, last in enumerate(positions.tolist()):
-        committed = min(last + 1, int(start))
-        own = torch.cat((torch.arange(committed), paths[row, : last + 1 - committed]))
+        committed = min(last + 1, int(starts[row]))
+        places = torch.cat((torch.arange(committed), paths[row, : last + 1 - committed]))
+        own = tables[texts[row], places // PAGE] * PAGE + places % PAGE
         asked = query[:, row].unflatten(0, (len(keys), -1))  # [kv, group, d]
         scores = torch.bmm(asked, keys[:, own].transpose(1, 2)) * scale
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(values.dtype)
@@ -134,27 +167,38 @@ class StaticLayer(SlotLayer):
 
 
 class StaticSlots(TorchSlots):
-    """Hold all layers' slots in one tensor for CUDA graphs, zeroed so that unseen ones hold finite numbers."""
+    """Hold all layers' slots of all texts in one tensor for CUDA graphs, in `pages` of PAGE slots, zeroed so that
+    unseen ones hold finite numbers."""
 
     writing: torch.Tensor
     """[rows] slots that the present forward fills."""
 
-    def __init__(self, config: Any, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
-        heads = config.num_attention_heads
-        kv = getattr(config, "num_key_value_heads", None) or heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
-        shape = (kinds.count(FULL), 2, 1, kv, capacity, width)
-        self.held = torch.zeros(shape, dtype=dtype, device=device)
-        self.length, self.capacity = 0, capacity
-        held = iter(self.held)
-        layers = [StaticLayer(self, *next(held)) if kind == FULL else SlotLayer(self) for kind in kinds]
-        Cache.__init__(self, layers=layers)
+    def __init__(self, config: Any, pages: int, dtype: torch.dtype, device: torch.device) -> None:
+        shape = (config.num_hidden_layers, 2, 1, *_sizes(config))
+        self.held = torch.zeros((*shape[:4], pages * PAGE, shape[4]), dtype=dtype, device=device)
+        self.length, self.capacity = 0, pages * PAGE  # transformers asks; the segment has the length
+        Cache.__init__(self, layers=[StaticLayer(self, keys, values) for keys, values in self.held])
 
     @torch.inference_mode()
-    def commit(self, nodes: list[int]) -> None:
-        begin, end = self.length, self.length + len(nodes)
-        if nodes != list(range(len(nodes))):
-            sources = torch.tensor(nodes, device=self.held.device) + begin
-            self.held[..., begin:end, :] = self.held[..., sources, :]
-        self.length = end
+    def move(self, sources: list[int], goals: list[int]) -> None:
+        """Copy keys and values from slots to other slots."""
+        given, taken = torch.tensor([sources, goals], device=self.held.device)
+        self.held.index_copy_(4, taken, self.held.index_select(4, given))
+
+    @torch.inference_mode()
+    def overwrite(self, page: int, first: int) -> None:
+        """Overwrite the slots of a page from `first` on."""
+        self.held[..., page * PAGE + first : (page + 1) * PAGE, :] = 0
+
+
+def slot_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Return the bytes of one position's keys and values, in all layers."""
+    kv, width = _sizes(config)
+    return int(config.num_hidden_layers * 2 * kv * width * dtype.itemsize)
+
+
+def _sizes(config: Any) -> tuple[int, int]:
+    """Return the number of key-value heads, and the numbers of each."""
+    heads = config.num_attention_heads
+    kv = getattr(config, "num_key_value_heads", None) or heads
+    return kv, getattr(config, "head_dim", None) or config.hidden_size // heads

@@ -18,13 +18,16 @@ def attend(
     keys: torch.Tensor,  # [kv, slots, d], contiguous in slots and d
     values: torch.Tensor,  # as keys
     positions: torch.Tensor,  # [rows]
-    start: torch.Tensor,  # [1]
+    starts: torch.Tensor,  # [rows]
     paths: torch.Tensor,  # [rows, depth]
+    texts: torch.Tensor,  # [rows]
+    tables: torch.Tensor,  # [texts, pages]
+    page: int,
     view: int,
     scale: float,
 ) -> torch.Tensor:
-    """Compute attention [rows, heads, d]. Position p of row r is in slot p below `start`, from there in paths[r, p -
-    start]. Nothing that is launched depends on a value, so a CUDA graph may hold it."""
+    """Compute attention [rows, heads, d]. StaticSegment says in which slot a row's position is. Nothing that is
+    launched depends on a value, so a CUDA graph may hold it."""
     (heads, rows, width), kv = query.shape, keys.shape[0]
     splits = triton.cdiv(view, SPLIT)
     padded, tile = (max(16, triton.next_power_of_2(size)) for size in (width, heads // kv))
@@ -33,9 +36,9 @@ def attend(
     bests = query.new_empty(splits, rows, heads, dtype=torch.float32)
     totals = torch.empty_like(bests)
     _split[rows, kv, splits](
-        query, keys, values, positions, start, paths, sums, bests, totals, scale,
-        query.stride(0), query.stride(1), keys.stride(0), paths.stride(0),
-        GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT, BLOCK=BLOCK,
+        query, keys, values, positions, starts, paths, texts, tables, sums, bests, totals, scale,
+        query.stride(0), query.stride(1), keys.stride(0), paths.stride(0), tables.stride(0),
+        GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT, BLOCK=BLOCK, PAGE=page,
     )  # fmt: skip
     _join[rows, heads](positions, sums, bests, totals, out, WIDTH=width, PADDED=padded, SPLIT=SPLIT)
     return out
@@ -44,17 +47,18 @@ def attend(
 # Compile-time sizes: GROUP query heads share keys; WIDTH is d; TILE and PADDED are both as a matrix product takes them.
 @triton.jit
 def _split(  # type: ignore[no-untyped-def]
-    query, keys, values, positions, start, paths, sums, bests, totals, scale,
-    query_head, query_row, kv_head, path_row,
+    query, keys, values, positions, starts, paths, texts, tables, sums, bests, totals, scale,
+    query_head, query_row, kv_head, path_row, table_row,
     GROUP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr,  # noqa: N803
-    SPLIT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+    SPLIT: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows, kv = tl.num_programs(0), tl.num_programs(1)
-    last, first = tl.load(positions + row), tl.load(start)
+    last, first = tl.load(positions + row), tl.load(starts + row)
     begin = split * SPLIT
     if begin > last:
         return
+    table = tables + tl.load(texts + row) * table_row
     member, column = tl.arange(0, TILE), tl.arange(0, PADDED)
     inside = column < WIDTH
     at = query + (head * GROUP + member)[:, None] * query_head + row * query_row + column[None, :]
@@ -66,16 +70,17 @@ def _split(  # type: ignore[no-untyped-def]
         position = block + tl.arange(0, BLOCK)
         seen = position <= last
         own = seen & (position >= first)
-        slot = tl.load(paths + row * path_row + position - first, mask=own, other=0)
-        slot = tl.where(own, slot, position)
-        place = head * kv_head + slot[:, None] * WIDTH + column[None, :]
+        place = tl.load(paths + row * path_row + position - first, mask=own, other=0)
+        place = tl.where(own, place, position)
+        slot = tl.load(table + place // PAGE, mask=seen, other=0) * PAGE + place % PAGE
+        offset = head.to(tl.int64) * kv_head + slot[:, None] * WIDTH + column[None, :]
         held = seen[:, None] & inside[None, :]
-        key = tl.load(keys + place, mask=held, other=0.0)
+        key = tl.load(keys + offset, mask=held, other=0.0)
         score = tl.dot(asked, tl.trans(key), input_precision="ieee") * scale
         score = tl.where(seen[None, :], score, float("-inf"))
         higher = tl.maximum(best, tl.max(score, 1))
         weight, fade = tl.exp(score - higher[:, None]), tl.exp(best - higher)
-        value = tl.load(values + place, mask=held, other=0.0)
+        value = tl.load(values + offset, mask=held, other=0.0)
         total = total * fade + tl.sum(weight, 1)
         weighed = weighed * fade[:, None] + tl.dot(weight.to(value.dtype), value, input_precision="ieee")
         best = higher
