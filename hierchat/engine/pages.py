@@ -22,7 +22,7 @@ class Pages:
 
     def __init__(self, count: int, size: int) -> None:
         self.size = size
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         # The one that was given back last is taken first: its memory is there already.
         self._free = list(reversed(range(count)))
         self._holders = [0] * count
@@ -97,20 +97,16 @@ class PagedSequence(CachedSequence):
 
     def make_room(self, start: int, end: int) -> None:
         """Make positions from `start` to `end` - 1 writable: nobody else holds their pages from now on."""
-        with self._lender.lock:
-            self._make_room(start, end)
-
-    def _make_room(self, start: int, end: int) -> None:
-        lender = self._lender
-        chunk = start // lender.size
-        if start < end and chunk < len(self.pages) and lender.shared(self.pages[chunk]):
-            own = lender.take()
-            self.copy_page(self.pages[chunk], own, start % lender.size)
-            lender.give(self.pages[chunk])
-            self.pages[chunk] = own
-            self._keep(chunk + 1)
-        while len(self.pages) * lender.size < end:
-            self.pages.append(lender.take())
+        lender, chunk = self._lender, start // self._lender.size
+        with lender.lock:
+            if start < end and chunk < len(self.pages) and lender.shared(self.pages[chunk]):
+                own = lender.take()
+                self.copy_page(self.pages[chunk], own, start % lender.size)
+                lender.give(self.pages[chunk])
+                self.pages[chunk] = own
+                self._keep(chunk + 1)
+            while len(self.pages) * lender.size < end:
+                self.pages.append(lender.take())
 
     def _share(self, other: PagedSequence, start: int, end: int) -> int:
         """Hold the pages of `other`, a sequence of the same runner, that are full before `end`, in place of the own

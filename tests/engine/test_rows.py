@@ -14,7 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.cuda.cuda_runner import CudaRunner, DeviceRows
+from hierchat.engine.cuda.cuda_runner import CudaRunner, DeviceRows, ForwardResult
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import BLOCK, BrokenLogits, Counts, top_tokens
@@ -38,8 +38,9 @@ class Device:
     def rows(self, before: DeviceRows | None = None) -> DeviceRows:
         logits = torch.from_numpy(self.logits)
         best = torch.where(logits.isfinite().all(dim=1), logits.argmax(dim=1), -1)
-        expected = before.asked if before else ()
-        return DeviceRows(self, (logits, best, logits), False, expected)  # type: ignore[arg-type]
+        expected = before._result.asked if before else ()
+        result = ForwardResult(self, (logits, best, logits), False, expected)  # type: ignore[arg-type]
+        return DeviceRows(result, 0, len(logits))
 
     def fetch_rows(self, numbers: torch.Tensor) -> np.ndarray:
         width = numbers.numel() // len(self.logits)
@@ -106,7 +107,7 @@ def test_rows_of_an_earlier_forward_are_refused(before: bool) -> None:
     rows = Device().rows()
     if before:
         assert rows[0].shape == (50,)
-    rows.expire()
+    rows._result.expire()
     for read in (lambda: rows[0], lambda: rows.best(0), lambda: rows.likeliest([0], 4)):
         with pytest.raises(RuntimeError, match="earlier forward"):
             read()

@@ -242,7 +242,7 @@ class CpuSequence(PagedSequence):
                 return False
             if other.runner is self.runner:
                 start = self._share(other, start, end)
-                self._make_room(start, end)
+                self.make_room(start, end)
             for chunk in range(start // CHUNK, -(-end // CHUNK)):
                 first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
                 source, goal = (other.pages[chunk], first), (self.pages[chunk], first)

@@ -27,7 +27,6 @@ from hierchat.engine.cuda.row_attention import (
     SegmentText,
     StaticSegment,
     StaticSlots,
-    slot_bytes,
 )
 from hierchat.engine.pages import PagedSequence, Pages, texts_that_fit
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
@@ -144,14 +143,15 @@ class CudaRunner(Runner):
         self._segments: dict[int, StaticSegment] = {}
         # Behind the context there is room for a segment, and for the self-test of a short context.
         self._text_pages = -(-(self.context_length + PROMPT) // PAGE)
-        size = self._text_pages * PAGE * slot_bytes(model.config, model.dtype)
-        self.most_sequences = texts_that_fit(sequences, size, str(self.device))
+        page = StaticSlots(model.config, 1, model.dtype, torch.device("meta")).held.nbytes
+        self.most_sequences = texts_that_fit(sequences, self._text_pages * page, str(self.device))
         pages = 1 + self.most_sequences * self._text_pages
         self.slots = StaticSlots(model.config, pages, model.dtype, self.device)
         self.pages = Pages(pages, PAGE)
         self.pages.take()  # page 0, which padding fills
-        self._unopened = self.most_sequences
-        self._rows: DeviceRows | None = None
+        self.unopened = self.most_sequences
+        """Sequences that may still be opened."""
+        self._result: ForwardResult | None = None
         self._flying = False
         self._pinned = torch.empty(0, dtype=torch.int32)
         self._kept = KeptStates(model)
@@ -169,38 +169,33 @@ class CudaRunner(Runner):
         self.chunk = max(self.widest, DEPTH)
 
     def open(self) -> CudaSequence:
-        if not self._unopened:
+        if not self.unopened:
             raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
-        self._unopened -= 1
+        self.unopened -= 1
         return CudaSequence(self, self.pages)
-
-    def release(self) -> None:
-        """Note that a sequence was closed."""
-        self._unopened += 1
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         """Return while the device still computes. padded=False: fastest, possibly other bits."""
         # Rows with logits come first, then those of which hidden states alone are wanted.
-        order = sorted(
-            range(len(segments)), key=lambda at: (not segments[at].logits, not segments[at].hidden)
-        )
+        numbers, found = range(len(segments)), [Rows()] * len(segments)
+        order = sorted(numbers, key=lambda at: (not segments[at].logits, not segments[at].hidden))
+        expected = sorted(self._result.asked, key=str) if self._result else ()
         out = self.run([segments[at] for at in order], padded=padded)
-        expected = sorted(self._rows.asked, key=str) if self._rows else ()
-        self._rows = DeviceRows(self, out, self._graphs.recorded, expected)
-        found, begin = [Rows()] * len(segments), 0
+        result = self._result = ForwardResult(self, out, self._graphs.recorded, expected)
+        first = 0
         for at in order:
-            end = begin + len(segments[at].tokens)
+            count = len(segments[at].tokens)
             if segments[at].logits or segments[at].hidden:
-                found[at] = SegmentRows(self._rows, range(begin, end))
-            begin = end
+                found[at] = DeviceRows(result, first, count)
+            first += count
         return found
 
     @torch.inference_mode()
     def run(self, segments: Sequence[Segment], *, padded: bool = True) -> Out:
         """Compute one forward over segments, or several over parts if they are too wide: logits of the segments that
         want them, which come first; hidden states of these and of those that want them, which come next."""
-        if self._rows is not None:
-            self._rows.expire()
+        if self._result:
+            self._result.expire()
         texts = [self._text(one) for one in segments]
         scored = sum(len(one.tokens) for one in segments if one.logits)
         wanted = sum(len(one.tokens) for one in segments if one.logits or one.hidden)
@@ -300,65 +295,42 @@ class CudaRunner(Runner):
         return SelfTestResult(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
 
 
-class DeviceRows(Rows):
-    """Rows on a device. The first call waits for the forward, and copies all that the last forward's rows were asked
-    for. `best` alone is a few bytes, for greedy decoding. Valid until `expire`, at the target's next forward."""
+class ForwardResult:
+    """Results of one forward on a device. The first call of `fetch` waits for the forward, and copies all kinds of
+    values that the last forward was asked for, of all rows. Valid until `expire`, at the runner's next forward."""
 
     def __init__(
-        self,
-        runner: CudaRunner,
-        out: Out,
-        recorded: bool = False,
-        expected: Collection[str | int] = (),
+        self, runner: CudaRunner, out: Out, recorded: bool = False, expected: Collection[str | int] = ()
     ) -> None:
         """Take `expected`: the kinds of values of which the rows before were asked, a number for so many likeliest."""
         self.recorded = recorded
         self.asked: set[str | int] = set()
         self._runner, self._expected = runner, expected
         self._logits, self._likeliest, self._hidden = out
-        self._brought: dict[str | int, NDArray[np.int32]] = {}
+        self.fetched: dict[str | int, NDArray[np.int32]] = {}
+        """[rows, n] by kind."""
         self._expired = False
-
-    def __len__(self) -> int:
-        return len(self._logits)
-
-    def __getitem__(self, node: int) -> NDArray[np.float32]:
-        return self._bring("logits")[node].view(np.float32)
-
-    def best(self, node: int) -> int:
-        return int(self._bring("best")[node, 0])
-
-    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32]:
-        return np.ascontiguousarray(self._bring("hidden")[list(nodes)]).view(np.float32)
-
-    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        if count not in self._brought and "logits" in self._brought:
-            self.asked.add(count)
-            return super().likeliest(nodes, count)
-        return np.ascontiguousarray(self._bring(count)[list(nodes)])
-
-    def wait(self, *, best: bool) -> None:
-        self.best(0) if best else self[0]
 
     def expire(self) -> None:
         """Refuse to be read from now on: the memory behind the rows is used again."""
         self._expired = True
 
     @torch.inference_mode()
-    def _bring(self, kind: str | int) -> NDArray[np.int32]:
+    def fetch(self, kind: str | int) -> NDArray[np.int32]:
+        """Return values of a kind, [rows, n]; the bits of floats. Raises RuntimeError if they have expired."""
         self.asked.add(kind)
-        if kind not in self._brought or kind == "logits":
-            self._require_fresh()
-        if kind not in self._brought:
-            kinds = [kind, *(one for one in self._expected if one != kind)] if not self._brought else [kind]
+        if self._expired and (kind not in self.fetched or kind == "logits"):
+            raise RuntimeError("These rows are of an earlier forward; copy what is needed for longer.")
+        if kind not in self.fetched:
+            kinds = [kind, *(one for one in self._expected if one != kind)] if not self.fetched else [kind]
             numbers = [self._numbers(one) for one in kinds]
             joined = torch.cat([one.flatten() for one in numbers]) if len(numbers) > 1 else numbers[0]
-            flat = (joined.cpu().numpy() if self._brought else self._runner.fetch_rows(joined)).reshape(-1)
+            flat = (joined.cpu().numpy() if self.fetched else self._runner.fetch_rows(joined)).reshape(-1)
             parts = np.split(flat, np.cumsum([one.numel() for one in numbers])[:-1])
             for one, shaped, part in zip(kinds, numbers, parts, strict=True):
                 rows = part.reshape(shaped.shape)
-                self._brought[one] = rows if one == "logits" else rows.copy()
-        return self._brought[kind]
+                self.fetched[one] = rows if one == "logits" else rows.copy()
+        return self.fetched[kind]
 
     def _numbers(self, kind: str | int) -> torch.Tensor:
         if isinstance(kind, int):
@@ -367,35 +339,37 @@ class DeviceRows(Rows):
             return self._likeliest[:, None].to(torch.int32)
         return (self._logits if kind == "logits" else self._hidden).float().contiguous().view(torch.int32)
 
-    def _require_fresh(self) -> None:
-        if self._expired:
-            raise RuntimeError("These rows are of an earlier forward; copy what is needed for longer.")
 
+class DeviceRows(Rows):
+    """Rows of one segment: those from `first` on of a forward. `best` alone is a few bytes, for greedy decoding."""
 
-class SegmentRows(Rows):
-    """Rows of one segment: `nodes` of those of a forward, which are fetched for all its segments at once."""
-
-    def __init__(self, rows: DeviceRows, nodes: range) -> None:
-        self.recorded = rows.recorded
-        self._rows, self._nodes = rows, nodes
+    def __init__(self, result: ForwardResult, first: int, count: int) -> None:
+        self.recorded = result.recorded
+        self._result, self._first, self._count = result, first, count
 
     def __len__(self) -> int:
-        return len(self._nodes)
+        return self._count
 
     def __getitem__(self, node: int) -> NDArray[np.float32]:
-        return self._rows[self._nodes[node]]
+        return self._result.fetch("logits")[self._first + node].view(np.float32)
 
     def best(self, node: int) -> int:
-        return self._rows.best(self._nodes[node])
+        return int(self._result.fetch("best")[self._first + node, 0])
 
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32]:
-        return self._rows.hidden([self._nodes[node] for node in nodes])
+        return self._of("hidden", nodes).view(np.float32)
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        return self._rows.likeliest([self._nodes[node] for node in nodes], count)
+        if count not in self._result.fetched and "logits" in self._result.fetched:
+            self._result.asked.add(count)
+            return super().likeliest(nodes, count)
+        return self._of(count, nodes)
 
     def wait(self, *, best: bool) -> None:
-        self._rows.wait(best=best)
+        self.best(0) if best else self[0]
+
+    def _of(self, kind: str | int, nodes: Sequence[int]) -> NDArray[np.int32]:
+        return self._result.fetch(kind)[[self._first + node for node in nodes]]
 
 
 class CudaSequence(PagedSequence):
@@ -420,18 +394,18 @@ class CudaSequence(PagedSequence):
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         return self.runner.forward([Segment(self, tokens, parents)], padded=padded)[0]
 
+    @torch.inference_mode()
     def commit(self, nodes: Sequence[int]) -> None:
-        start = len(self.tokens)
-        moved = [(node, place) for place, node in enumerate(nodes) if node != place]
-        if moved:
-            sources, goals = zip(*moved, strict=True)
-            self.runner.slots.move(
-                [self._slot(start + node) for node in sources], [self._slot(start + place) for place in goals]
-            )
+        places, held = range(len(nodes)), self.runner.slots.held
+        if list(nodes) != list(places):
+            held.index_copy_(4, self._slots(places), held.index_select(4, self._slots(nodes)))
         self.tokens.extend(self.segment[node] for node in nodes)
 
-    def _slot(self, place: int) -> int:
-        return self.pages[place // PAGE] * PAGE + place % PAGE
+    def _slots(self, nodes: Sequence[int]) -> torch.Tensor:
+        """Return the slots of places behind the committed tokens: [nodes]."""
+        places = torch.tensor(nodes) + len(self.tokens)
+        slots = torch.tensor(self.pages)[places // PAGE] * PAGE + places % PAGE
+        return slots.to(self.runner.device)
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         """Hold pages of `other`, a sequence of the same runner, as far as they are full."""
@@ -445,16 +419,18 @@ class CudaSequence(PagedSequence):
         self.tokens.extend(tokens[: end - start])
         return True
 
+    @torch.inference_mode()
     def copy_page(self, source: int, goal: int, count: int) -> None:
-        slots = range(count)
-        self.runner.slots.move([source * PAGE + at for at in slots], [goal * PAGE + at for at in slots])
+        pages = self.runner.slots.held.unflatten(4, (-1, PAGE))
+        pages[..., goal, :count, :] = pages[..., source, :count, :]
 
+    @torch.inference_mode()
     def wipe_page(self, page: int, first: int = 0) -> None:
-        self.runner.slots.overwrite(page, first)
+        self.runner.slots.held.unflatten(4, (-1, PAGE))[..., page, first:, :] = 0
 
     def close(self) -> None:
         self.rollback(0)
-        self.runner.release()
+        self.runner.unopened += 1
 
 
 # 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards have.

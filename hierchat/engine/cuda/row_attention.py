@@ -15,8 +15,6 @@ from hierchat.engine.torch.slots import SlotLayer, TorchSlots
 
 DEPTH = 128
 """Most nodes of a segment that is a tree. A chain, such as a prompt's, may have more."""
-
-
 PAGE = 64
 """Positions of a page of slots."""
 
@@ -28,10 +26,6 @@ class SegmentText(NamedTuple):
     parents: Sequence[int]
     start: int
     pages: Sequence[int]
-
-    @property
-    def is_chain(self) -> bool:
-        return list(self.parents) == list(range(-1, len(self.tokens) - 1))
 
 
 class StaticSegment:
@@ -74,7 +68,8 @@ class StaticSegment:
     def _write(self, number: int, text: SegmentText, nodes: slice, rows: slice) -> None:
         """Write these nodes of text `number` to these rows."""
         ids, positions, slots, starts, texts, paths, tables = self._arrays
-        count, chain = len(text.tokens), text.is_chain
+        count = len(text.tokens)
+        chain = list(text.parents) == list(range(-1, count - 1))
         if count > DEPTH and not chain:
             raise ValueError(f"A tree has {count} nodes; at most {DEPTH} are computed at once.")
         pages = np.array(text.pages)
@@ -174,31 +169,10 @@ class StaticSlots(TorchSlots):
     """[rows] slots that the present forward fills."""
 
     def __init__(self, config: Any, pages: int, dtype: torch.dtype, device: torch.device) -> None:
-        shape = (config.num_hidden_layers, 2, 1, *_sizes(config))
-        self.held = torch.zeros((*shape[:4], pages * PAGE, shape[4]), dtype=dtype, device=device)
+        heads = config.num_attention_heads
+        kv = getattr(config, "num_key_value_heads", None) or heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
         self.length, self.capacity = 0, pages * PAGE  # transformers asks; the segment has the length
+        shape = (config.num_hidden_layers, 2, 1, kv, self.capacity, width)
+        self.held = torch.zeros(shape, dtype=dtype, device=device)
         Cache.__init__(self, layers=[StaticLayer(self, keys, values) for keys, values in self.held])
-
-    @torch.inference_mode()
-    def move(self, sources: list[int], goals: list[int]) -> None:
-        """Copy keys and values from slots to other slots."""
-        given, taken = torch.tensor([sources, goals], device=self.held.device)
-        self.held.index_copy_(4, taken, self.held.index_select(4, given))
-
-    @torch.inference_mode()
-    def overwrite(self, page: int, first: int) -> None:
-        """Overwrite the slots of a page from `first` on."""
-        self.held[..., page * PAGE + first : (page + 1) * PAGE, :] = 0
-
-
-def slot_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Return the bytes of one position's keys and values, in all layers."""
-    kv, width = _sizes(config)
-    return int(config.num_hidden_layers * 2 * kv * width * dtype.itemsize)
-
-
-def _sizes(config: Any) -> tuple[int, int]:
-    """Return the number of key-value heads, and the numbers of each."""
-    heads = config.num_attention_heads
-    kv = getattr(config, "num_key_value_heads", None) or heads
-    return kv, getattr(config, "head_dim", None) or config.hidden_size // heads
