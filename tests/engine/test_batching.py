@@ -34,10 +34,14 @@ def runner(kind: Kind, threads: int, sequences: int) -> Runner:
     return CpuRunner(model, context_length=CONTEXT, threads=threads, sequences=sequences)
 
 
-RUNNERS = {kind: runner(kind, 2, PLACES) for kind in get_args(Kind)} | {
-    f"cuda {regime}": cuda_runner(regime, sequences=PLACES, length=CONTEXT)
-    for regime in (REGIMES[0], REGIMES[2])
-}
+RUNNERS = (
+    {kind: runner(kind, 2, PLACES) for kind in get_args(Kind)}
+    | {
+        f"cuda {regime}": cuda_runner(regime, sequences=PLACES, length=CONTEXT)
+        for regime in (REGIMES[0], REGIMES[2])
+    }
+    | {f"cuda, {kind}": cuda_runner(REGIMES[0], kind, PLACES, CONTEXT) for kind in ("lfm2", "qwen3_5_text")}
+)
 ENGINES = {kind: LocalEngine(one.open(), (), text_of, PLACES) for kind, one in RUNNERS.items()}
 
 

@@ -17,14 +17,14 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner, Graphs
+from hierchat.engine.cuda.cuda_runner import REGIMES
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle
-from tests.engine.test_cuda_runner import pretended
+from tests.engine.test_cuda_runner import runner_of
 from tests.engine.test_cuda_runner import target_of as cuda_target
 from tests.testing import tiny
 from tests.testing.architectures import CONFIGS, FAMILIES, model_of
@@ -51,8 +51,7 @@ def _of_family(kind: str) -> Any:
 
 @cache
 def _over_graphs(kind: str) -> Any:
-    graphs = Graphs(capture=pretended)
-    return CudaRunner(tiny_family(kind), context_length=LENGTH, regime=REGIMES[0], graphs=graphs).open()
+    return runner_of(REGIMES[0], kind, 1, LENGTH).open()
 
 
 TARGETS: dict[str, Callable[[], Any]] = {

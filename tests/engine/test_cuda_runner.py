@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, Noise
+from tests.testing.families import tiny_family
 from tests.testing.tiny import (
     VOCABULARY,
     Kind,
@@ -58,12 +60,12 @@ def pretended(body: Callable[[], Out]) -> Graph[Out]:
 
 
 def runner_of(
-    regime: tuple[int, int], kind: Kind = "llama", sequences: int = 4, length: int = LENGTH
+    regime: tuple[int, int], kind: str = "llama", sequences: int = 4, length: int = LENGTH
 ) -> CudaRunner:
+    """Over a model of one of tiny's kinds, or of a family."""
     graphs = Graphs[Out](capture=pretended)
-    return CudaRunner(
-        tiny_model(kind), context_length=length, regime=regime, graphs=graphs, sequences=sequences
-    )
+    model = tiny_model(kind) if kind in get_args(Kind) else tiny_family(kind)
+    return CudaRunner(model, context_length=length, regime=regime, graphs=graphs, sequences=sequences)
 
 
 @cache
@@ -230,6 +232,32 @@ def test_texts_share_a_forward_and_each_has_the_bits_that_it_has_alone(regime: t
         fresh = runner_of(regime, sequences=1).open()
         fresh.read(text.tokens)
         assert np.array_equal(bits(text, [3, 4, 5], [-1, 0, 0]), bits(fresh, [3, 4, 5], [-1, 0, 0]))
+
+
+def test_states_go_back_to_a_mark_and_what_lies_between_is_read_again() -> None:
+    """Edited before the last piece of a prompt, within it, and in the middle of a reply."""
+    runner, text = runner_of((16, 32), "qwen3_5_text", 2, 240), random_tokens(100)
+    changed, other = runner.open(), runner.open()
+    other.read(text[3:50])
+    changed.read(text[:90])
+    changed.forward(text[90:], chain(10))
+    changed.commit(range(5))
+    for length in (94, 91, 52):
+        changed.rollback(length)
+        fresh = runner_of((16, 32), "qwen3_5_text", 1, 240).open()
+        fresh.read(text[:length])
+        assert np.array_equal(bits(changed, [3, 4, 5], [-1, 0, 0]), bits(fresh, [3, 4, 5], [-1, 0, 0]))
+        assert changed.tokens == text[:length]
+    with pytest.raises(ValueError, match="take 96"):
+        changed.forward([1] * 97, chain(97))
+    assert not other.adopt(changed, [])
+    states = runner.states
+    assert states
+    changed.rollback(0)
+    changed.wipe()
+    assert not states.running[:, changed.number].any()
+    assert states.running[:, other.number].any()
+    assert not states.steps.keys.any()
 
 
 def written(runner: CudaRunner) -> int:

@@ -138,8 +138,7 @@ def compiled(kernel: Any, kinds: dict[str, str], fixed: dict[str, Any], capabili
         name: "constexpr" if name in fixed else f"*{kinds[name]}" if name in kinds else "i32"
         for name in kernel.arg_names
     }
-    if "scale" in signature:
-        signature["scale"] = "fp32"
+    signature |= dict.fromkeys(signature.keys() & {"scale", "unit", "cap"}, "fp32")
     constants = {(at,): fixed[name] for at, name in enumerate(kernel.arg_names) if name in fixed}
     source = ASTSource(kernel, signature, constants)
     return str(compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"])

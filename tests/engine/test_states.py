@@ -11,13 +11,13 @@ from torch.nn import functional
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba2_selective_state_update
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_recurrent_gated_delta_rule
 
-from hierchat.engine.cuda.row_attention import StaticSegment
+from hierchat.engine.cuda.row_attention import SegmentText, StaticSegment
 from hierchat.engine.torch import running_states
 from hierchat.engine.torch.running_states import RunningStates, Steps
 from tests.engine.test_packed import compiled, interpret
 
 KEY_HEADS, HEADS, TAPS = 2, 4, 3
-LENGTH = 24
+LENGTH = 22
 
 
 class Text:
@@ -35,23 +35,28 @@ class Text:
         self.inputs = torch.randn(LENGTH, channels).to(where, dtype)
         self.weight = torch.randn(channels, TAPS).to(where, dtype)
         self.bias = torch.randn(channels).to(where, dtype)
-        self.where, self.states, self.length = torch.device(where), RunningStates(1), 0
+        self.reading = False
+        self.where, self.states, self.length = torch.device(where), RunningStates(2, 2), 0
 
     def forward(
         self, tokens: Sequence[int], parents: Sequence[int], *, reading: bool = False, padding: int = 0
     ) -> list[torch.Tensor]:
-        """What each row of a segment reads of its state, and its convolution: [2] of [rows, ...]."""
-        segment = StaticSegment(len(tokens) + padding, self.where)
-        segment.fill(list(tokens), list(parents), self.length)
-        self.states.begin(segment, reading=reading)
-        rows = [*tokens, *[0] * padding]
+        """What each row of a segment reads of its state, and its convolution: [2] of [rows, ...], beside another
+        text's tree."""
+        segment = StaticSegment(2 + len(tokens) + padding, self.where, 2)
+        other = SegmentText([1, 2], [-1, 0], 0, [0], number=0)
+        mine = SegmentText(list(tokens), list(parents), self.length, [0], number=1, reading=reading)
+        segment.fill([other, mine])
+        self.states.begin(segment)
+        rows = [1, 2, *tokens, *[0] * padding]
         steps = Steps(*(one[rows] for one in self.steps))
-        read = self.states.step(0, steps, self.queries[rows], self.skip, delta=self.delta)
-        mixed = self.states.convolve(0, self.inputs[rows], self.weight, self.bias)
-        return [read[: len(tokens)], mixed[: len(tokens)]]
+        read = self.states.step(1, steps, self.queries[rows], self.skip, delta=self.delta)
+        mixed = self.states.convolve(1, self.inputs[rows], self.weight, self.bias)
+        self.reading = reading
+        return [one[2 : 2 + len(tokens)] for one in (read, mixed)]
 
     def commit(self, nodes: Sequence[int]) -> None:
-        self.states.commit(list(nodes))
+        self.states.commit(1, list(nodes), reading=self.reading)
         self.length += len(nodes)
 
     def read(self, tokens: Sequence[int], padding: int = 0) -> list[torch.Tensor]:
@@ -90,13 +95,18 @@ class Text:
         return [torch.cat(out), mixed]
 
 
-def compare(where: str, shapes: list[tuple[int, int]], tolerances: dict[torch.dtype, float]) -> None:
+def compare(
+    where: str,
+    shapes: list[tuple[int, int]],
+    tolerances: dict[torch.dtype, float],
+    kinds: tuple[bool, ...] = (True, False),
+) -> None:
     """A text read at once against transformers; and the same text in pieces, trees and padding, to the bit."""
     if where == "cpu" and "TRITON_INTERPRET" in os.environ:
         from hierchat.engine.cuda import triton_states
 
         running_states._on = lambda device, name, plain: getattr(triton_states, name)
-    for delta in (True, False):
+    for delta in kinds:
         for size, width in shapes:
             for dtype, tolerance in tolerances.items():
                 _compare(Text(where, delta=delta, size=size, width=width, dtype=dtype), tolerance)
@@ -106,7 +116,7 @@ def _compare(text: Text, tolerance: float) -> None:
     whole = text.read(range(LENGTH))
     for found, expected in zip(whole, text.expected(), strict=True):
         assert (found.cpu().float() - expected).abs().max() < tolerance
-    text.states.restore(None)
+    text.states.restore(1, None)
     text.states.wipe()
     text.length = 0
 
@@ -116,7 +126,7 @@ def _compare(text: Text, tolerance: float) -> None:
 
     same(text.read(range(1)), [0], [0])
     same(text.read(range(1, 8), padding=3), range(1, 8), range(7))
-    mark = text.states.mark(text.length)
+    mark = text.states.mark(1, text.length)
     for padding in (0, 2):
         # Two branches: 8, 9, 10 and 20, 21; and a second child of 9
         found = text.forward([8, 20, 9, 21, 10, 3], [-1, -1, 0, 1, 2, 2], padding=padding)
@@ -127,7 +137,7 @@ def _compare(text: Text, tolerance: float) -> None:
         same(text.read(range(11, 14)), range(11, 14), range(3))
         found = text.forward([0, *range(14, 19)], [-1, -1, *range(1, 5)])
         same(found, range(14, 19), range(1, 6))
-        text.states.restore(mark)
+        text.states.restore(1, mark)
         text.length = mark.length
     same(text.read(range(8, LENGTH)), range(8, LENGTH), range(LENGTH - 8))
 
@@ -145,9 +155,9 @@ def test_the_kernels_compute_the_same() -> None:
 
 
 KINDS = {
-    **dict.fromkeys(("query", "keys", "values", "out", "inputs", "weight", "bias"), "bf16"),
+    **dict.fromkeys(("query", "keys", "values", "out", "inputs", "weight", "bias", "given"), "bf16"),
     **dict.fromkeys(("fades", "rates", "skip", "running", "after"), "fp32"),
-    **dict.fromkeys(("positions", "start", "paths", "count"), "i64"),
+    **dict.fromkeys(("owners", "nodes", "steps", "reads", "starts", "paths"), "i64"),
 }
 
 
@@ -156,8 +166,8 @@ def test_the_kernels_compile(capability: int) -> None:
     pytest.importorskip("triton")
     from hierchat.engine.cuda import triton_states
 
-    kinds: dict[str, Any] = {"SIZE": 128, "PADDED": 128, "WIDTH": 128, "TILE": 32}
+    kinds: dict[str, Any] = {"SIZE": 128, "PADDED": 128, "WIDTH": 128, "TILE": 16, "NODES": 96}
     for fixed in ({"DELTA": True, "SKIPS": False, **kinds}, {"DELTA": False, "SKIPS": True, **kinds}):
         assert "st.global" in compiled(triton_states._walk, KINDS, fixed, capability)
-    fixed = {"SIZE": 4, "BIASED": True, "CHANNELS": 256}
+    fixed = {"SIZE": 4, "BIASED": True, "CHANNELS": 256, "NODES": 96}
     assert "st.global" in compiled(triton_states._convolve, KINDS, fixed, capability)

@@ -1,12 +1,14 @@
 """The CUDA kernels without a GPU: interpreted against plain torch, and compiled for several devices."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn import functional
+from torch.nn.attention.flex_attention import flex_attention
 
-from hierchat.engine.cuda.row_attention import PAGE, SegmentText, StaticSegment, attend_plainly
+from hierchat.engine.cuda.row_attention import PAGE, Rule, SegmentText, StaticSegment, attend_plainly
 from tests.engine.test_packed import compiled, interpret
 from tests.testing.tiny import path_to
 
@@ -37,19 +39,27 @@ def filled(width: int, texts: list[SegmentText], device: str, begin: int = 0) ->
 
 
 def of_paths(
-    texts: list[SegmentText], query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    texts: list[SegmentText], query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, rule: Rule
 ) -> torch.Tensor:
-    """PyTorch's attention of each node over the slots of its path: [rows, heads, d]."""
+    """PyTorch's attention of each node over the slots of its path: [rows, heads, d]. A sink is one more key with no
+    value; a cap is flex attention's."""
     found = list[torch.Tensor]()
     for text in texts:
         slots = torch.cat([page * PAGE + torch.arange(PAGE) for page in torch.tensor(text.pages)])
         for node in range(len(text.tokens)):
             path = [text.start + one for one in path_to(node, text.parents)]
-            seen = slots[[*range(text.start), *path]]
-            asked = query[:, len(found), None]
-            found.append(
-                scaled_dot_product_attention(asked, keys[:, seen], values[:, seen], enable_gqa=True)[:, 0]
-            )
+            seen = slots[[*range(text.start), *path]][-rule.window :]
+            asked, sinks = query[:, len(found)][None, :, None], rule.sinks
+
+            def changed(score: Any, batch: Any, head: Any, row: Any, key: Any, sinks: Any = sinks) -> Any:
+                score = rule.cap * torch.tanh(score / rule.cap) if rule.cap else score
+                return score if sinks is None else torch.where(key == 0, sinks[head], score)
+
+            own_keys, own_values = (one[None, :, seen] for one in (keys, values))
+            if sinks is not None:
+                own_keys, own_values = (functional.pad(one, (0, 0, 1, 0)) for one in (own_keys, own_values))
+            out = flex_attention(asked, own_keys, own_values, changed, scale=rule.scale, enable_gqa=True)
+            found.append(out[0, :, 0])
     return torch.stack(found)
 
 
@@ -59,20 +69,27 @@ def compare(where: str, tolerances: dict[torch.dtype, float], shapes: list[tuple
     from hierchat.engine.cuda.triton_attention import SPLIT, attend
 
     torch.manual_seed(0)
+    turn = itertools.cycle([{}, {"window": 100}, {"cap": 2.0, "window": 700}, {"sinks": True}])
     for dtype, (heads, kv, width), start in itertools.product(tolerances, shapes, STARTS):
-        texts, scale = texts_behind(start), width**-0.5
+        texts, more = texts_behind(start), dict[str, Any](next(turn))
+        if "sinks" in more:
+            more["sinks"] = torch.randn(heads)
+        rule = Rule(width**-0.5, **more)
+        on_device = rule._replace(sinks=None if rule.sinks is None else rule.sinks.to(where))
         slots = PAGE * (1 + sum(len(text.pages) for text in texts))
         keys, values = torch.randn(2, kv, slots, width, device=where).to(dtype)
         query = torch.randn(9, heads, width, device=where).to(dtype).transpose(0, 1)  # as transformers' is
         given = [one.cpu().float() for one in (query, keys, values)]
-        expected = of_paths(texts, *given)
-        plain = attend_plainly(*given, *filled(9, texts, "cpu"), scale)
+        expected = of_paths(texts, *given, rule)
+        plain = attend_plainly(*given, *filled(9, texts, "cpu"), rule)
         assert (plain[: len(expected)] - expected).abs().max() < 1e-5
-        out = attend(query, keys, values, *filled(9, texts, where), PAGE, 3 * SPLIT, scale)
+        out = attend(query, keys, values, *filled(9, texts, where), PAGE, 3 * SPLIT, *on_device)
         assert (out.cpu().float() - plain).abs().max() < tolerances[dtype], (dtype, heads, width, start)
-        pair = attend(query[:, 4:6], keys, values, *filled(2, texts[:1], where, 4), PAGE, 4 * SPLIT, scale)
+        pair = attend(
+            query[:, 4:6], keys, values, *filled(2, texts[:1], where, 4), PAGE, 4 * SPLIT, *on_device
+        )
         assert torch.equal(pair, out[4:6]), (dtype, heads, width, start)
-        pair = attend(query[:, 6:8], keys, values, *filled(2, texts[1:], where), PAGE, SPLIT, scale)
+        pair = attend(query[:, 6:8], keys, values, *filled(2, texts[1:], where), PAGE, SPLIT, *on_device)
         assert torch.equal(pair, out[6:8]), (dtype, heads, width, start)
 
 
@@ -105,5 +122,7 @@ def test_the_kernels_compile(capability: int, dtype: str) -> None:
         "bests": "fp32",
         "totals": "fp32",
     }
+    sizes |= {"CAPPED": True, "SINKS": True}
+    kinds["sinks"] = dtype
     for kernel in (triton_attention._split, triton_attention._join):
         assert compiled(kernel, kinds, sizes, capability)

@@ -24,6 +24,7 @@ from hierchat.engine.cuda.row_attention import (
     DEPTH,
     NAME,
     PAGE,
+    PROMPT,
     SegmentText,
     StaticSegment,
     StaticSlots,
@@ -31,6 +32,8 @@ from hierchat.engine.cuda.row_attention import (
 from hierchat.engine.pages import PagedSequence, Pages, texts_that_fit
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
 from hierchat.engine.selftest import BORDER, SelfTestResult, cache_key, invariant, remembered
+from hierchat.engine.torch.running_states import RunningStates, StateMarks
+from hierchat.engine.torch.states import by_path, keeps_states, put_into
 from hierchat.engine.torch.torch_runner import KeptStates, forward, gpu, precision
 from hierchat.engine.verification import Rows
 
@@ -103,8 +106,6 @@ class Graphs(Generic[T]):
         self.held.clear()
 
 
-PROMPT = 512
-"""Rows of a prompt in one forward, at most: then a product costs more than reading its matrix."""
 REGIMES = ((16, PROMPT), (16, DEPTH), (32, 32), (16, 16))
 """(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""
 FIRST_VIEW = 512
@@ -133,24 +134,30 @@ class CudaRunner(Runner):
         graphs: Graphs[Out] | None = None,
     ) -> None:
         """Take a `regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
-        self.context_length: int = context_length or model.config.max_position_embeddings
+        config = model.config.get_text_config(decoder=True)
+        self.context_length: int = context_length or config.max_position_embeddings
         self.model = model
         self.device: torch.device = model.device
-        self.vocabulary: int = model.config.vocab_size
+        self.vocabulary: int = config.vocab_size
         self.backend = precision(model)
         model.set_attn_implementation(NAME)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._segments: dict[int, StaticSegment] = {}
         # Behind the context there is room for a segment, and for the self-test of a short context.
         self._text_pages = -(-(self.context_length + PROMPT) // PAGE)
-        page = StaticSlots(model.config, 1, model.dtype, torch.device("meta")).held.nbytes
+        page = StaticSlots(config, 1, model.dtype, torch.device("meta")).held.nbytes
         self.most_sequences = texts_that_fit(sequences, self._text_pages * page, str(self.device))
         pages = 1 + self.most_sequences * self._text_pages
-        self.slots = StaticSlots(model.config, pages, model.dtype, self.device)
+        self.slots = StaticSlots(config, pages, model.dtype, self.device)
         self.pages = Pages(pages, PAGE)
         self.pages.take()  # page 0, which padding fills
-        self.unopened = self.most_sequences
-        """Sequences that may still be opened."""
+        self.numbers = list(reversed(range(self.most_sequences)))
+        """Of sequences that may still be opened."""
+        self.states: RunningStates | None = None
+        self.keeps_states = any(keeps_states(config))
+        if self.keeps_states:
+            by_path(model)
+            self.states = put_into(self.slots, keeps_states(config), self.most_sequences)
         self._result: ForwardResult | None = None
         self._flying = False
         self._pinned = torch.empty(0, dtype=torch.int32)
@@ -161,7 +168,8 @@ class CudaRunner(Runner):
                 key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove
             )
             self.quantum, self.widest, self.exact = proof.quantum, proof.widest or DEPTH, proof.exact
-            self.shares_forward = self.exact
+            # A piece of a prompt may not be divided between forwards where states are
+            self.shares_forward = self.exact and (self.widest >= DEPTH or not self.keeps_states)
             sequence = self.open()
             sequence.read([0])
             sequence.forward([0], [-1])  # so that the first reply finds its graphs
@@ -169,10 +177,9 @@ class CudaRunner(Runner):
         self.chunk = max(self.widest, DEPTH)
 
     def open(self) -> CudaSequence:
-        if not self.unopened:
+        if not self.numbers:
             raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
-        self.unopened -= 1
-        return CudaSequence(self, self.pages)
+        return CudaSequence(self, self.numbers.pop())
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         """Return while the device still computes. padded=False: fastest, possibly other bits."""
@@ -230,6 +237,7 @@ class CudaRunner(Runner):
     def _text(self, segment: Segment) -> SegmentText:
         """Make room for a segment. Raises ValueError if it is nothing that can be computed."""
         sequence, tokens = cast(CudaSequence, segment.sequence), segment.tokens
+        sequence.catch_up()
         start, room = len(sequence.tokens), self._text_pages * PAGE
         # A device would only stop working
         if not tokens or start + len(tokens) > room:
@@ -238,10 +246,15 @@ class CudaRunner(Runner):
             raise ValueError(f"A token is none of the model's {self.vocabulary}.")
         sequence.segment = tokens
         sequence.make_room(start, start + len(tokens))
-        return SegmentText(tokens, segment.parents, start, sequence.pages)
+        if sequence.marks:
+            sequence.marks.note(start, len(tokens), reading=not segment.logits)
+        pages, number = sequence.pages, sequence.number
+        return SegmentText(tokens, segment.parents, start, pages, number, not segment.logits)
 
     def _compute(self, segment: StaticSegment, logits: bool) -> Out:
         self.slots.writing = segment.slots
+        if self.states:
+            self.states.begin(segment)
         model = self.model if logits else self.model.base_model
         found = forward(model, segment.ids, segment.positions, self.slots, segment)
         if not logits:
@@ -373,11 +386,18 @@ class DeviceRows(Rows):
 
 
 class CudaSequence(PagedSequence):
-    """Hold one text of a CudaRunner."""
+    """Hold one text of a CudaRunner. `number`: its place among the runner's running states, if any."""
 
     runner: CudaRunner
     segment: Sequence[int] = ()
     """Tokens of its last segment."""
+
+    def __init__(self, runner: CudaRunner, number: int) -> None:
+        super().__init__(runner, runner.pages)
+        self.number = number
+        self.marks = StateMarks(runner.states, number) if runner.states else None
+        self._behind = 0
+        """Tokens at the end whose states are to be read again."""
 
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
         widest, states = self.runner.widest, list[NDArray[np.float32]]()
@@ -385,7 +405,7 @@ class CudaSequence(PagedSequence):
             part = list(tokens[begin : begin + widest])
             chain = range(-1, len(part) - 1)
             out = self.runner.run([Segment(self, part, chain, logits=False, hidden=hidden)])
-            self.tokens.extend(part)
+            self.commit(range(len(part)))
             if hidden:
                 states.append(out[2].float().cpu().numpy().copy())
         self.runner.land()
@@ -399,7 +419,29 @@ class CudaSequence(PagedSequence):
         places, held = range(len(nodes)), self.runner.slots.held
         if list(nodes) != list(places):
             held.index_copy_(4, self._slots(places), held.index_select(4, self._slots(nodes)))
+        if self.marks:
+            self.marks.commit(nodes)
         self.tokens.extend(self.segment[node] for node in nodes)
+
+    def rollback(self, length: int) -> None:
+        if self.marks and length < len(self.tokens) - self._behind:
+            self._behind = length - self.marks.rollback(length)
+        else:
+            self._behind = max(self._behind - (len(self.tokens) - length), 0)
+        super().rollback(length)
+
+    def catch_up(self) -> None:
+        """Read tokens again whose states were taken back further than the text."""
+        if self._behind:
+            tail = self.tokens[-self._behind :]
+            del self.tokens[-self._behind :]
+            self._behind = 0
+            self.read(tail)
+
+    def wipe(self) -> None:
+        super().wipe()
+        if self.runner.states:
+            self.runner.states.wipe()
 
     def _slots(self, nodes: Sequence[int]) -> torch.Tensor:
         """Return the slots of places behind the committed tokens: [nodes]."""
@@ -409,7 +451,7 @@ class CudaSequence(PagedSequence):
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         """Hold pages of `other`, a sequence of the same runner, as far as they are full."""
-        if not isinstance(other, CudaSequence) or other.runner is not self.runner:
+        if not isinstance(other, CudaSequence) or other.runner is not self.runner or self.marks:
             return False
         start, end = len(self.tokens), len(self.tokens) + len(tokens)
         with self.runner.pages.lock:  # before it is written to or gives pages back, it waits
@@ -430,7 +472,7 @@ class CudaSequence(PagedSequence):
 
     def close(self) -> None:
         self.rollback(0)
-        self.runner.unopened += 1
+        self.runner.numbers.append(self.number)
 
 
 # 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards have.

@@ -12,11 +12,14 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
+from hierchat.models.architectures.model_config import FULL
 
 DEPTH = 128
 """Most nodes of a segment that is a tree. A chain, such as a prompt's, may have more."""
 PAGE = 64
 """Positions of a page of slots."""
+PROMPT = 512
+"""Rows of a prompt in one forward, at most: then a product costs more than reading its matrix."""
 
 
 class SegmentText(NamedTuple):
@@ -26,16 +29,20 @@ class SegmentText(NamedTuple):
     parents: Sequence[int]
     start: int
     pages: Sequence[int]
+    number: int = 0
+    """Of its running states."""
+    reading: bool = False
+    """Whether this is a piece of a prompt, a chain that will be committed as a whole."""
 
 
 class StaticSegment:
     """Hold the rows of one forward over several texts at fixed addresses on the device, filled in one copy.
 
-    All are int64. `ids`, `positions`, `slots`, `starts` and `texts` are [width], `paths` [width, DEPTH], `tables`
-    [1 + texts, pages]: position p of row r is place p of its text below starts[r], and place paths[r, p - starts[r]]
-    from there on. Place p of text t is in slot p % PAGE of page tables[t, p // PAGE]; `slots` are counted over all
-    pages. Of a chain of more than DEPTH nodes every position is below the start. Rows behind the nodes are padding:
-    text 0, whose one position is in page 0.
+    All are int64, [width] but for `paths` [width, DEPTH] and `tables` [1 + texts, pages]. Position p of row r is place
+    p of its text below starts[r], and place paths[r, p - starts[r]] from there on. Place p of text t is in slot
+    p % PAGE of page tables[t, p // PAGE]; `slots` are counted over all pages. Of a chain of more than DEPTH nodes every
+    position is below the start. Rows behind the nodes are padding:
+    text 0, whose one position is in page 0. What running states need is in torch/running_states.py (Walk).
     """
 
     def __init__(self, width: int, device: torch.device, texts: int = 1, pages: int = 1) -> None:
@@ -43,11 +50,13 @@ class StaticSegment:
         self.width = width
         self.view = 0
         """No position reaches it; fixed in a graph."""
-        sizes = [width, width, width, width, width, width * DEPTH, (1 + texts) * pages]
+        sizes = [*[width] * 9, width * DEPTH, (1 + texts) * pages]
         self._device = torch.zeros(sum(sizes), dtype=torch.long, device=device)
         self._host = torch.zeros(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
-        parts = self._device.split(sizes)
-        self.ids, self.positions, self.slots, self.starts, self.texts, paths, tables = parts
+        self.ids, self.positions, self.slots, self.starts, self.texts, *walk, paths, tables = (
+            self._device.split(sizes)
+        )
+        self.owners, self.nodes, self.steps, self.reads = walk
         self.paths, self.tables = paths.view(width, DEPTH), tables.view(1 + texts, pages)
         self._arrays = [part.numpy() for part in self._host.split(sizes)]
 
@@ -55,6 +64,7 @@ class StaticSegment:
         """Write the nodes of these texts, one text after the other, from number `begin` on, and return the highest
         position. The last copy must have arrived. Raises ValueError if a tree has more than DEPTH nodes."""
         self._host.zero_()
+        self._arrays[8].fill(1)
         first = -begin
         """Row of the present text's node 0."""
         for number, text in enumerate(texts, 1):
@@ -67,7 +77,7 @@ class StaticSegment:
 
     def _write(self, number: int, text: SegmentText, nodes: slice, rows: slice) -> None:
         """Write these nodes of text `number` to these rows."""
-        ids, positions, slots, starts, texts, paths, tables = self._arrays
+        ids, positions, slots, starts, texts, owners, walked, steps, reads, paths, tables = self._arrays
         count = len(text.tokens)
         chain = list(text.parents) == list(range(-1, count - 1))
         if count > DEPTH and not chain:
@@ -78,8 +88,13 @@ class StaticSegment:
         starts[rows] = text.start + count * (count > DEPTH)
         places = text.start + np.arange(count)
         slots[rows] = (pages[places // PAGE] * PAGE + places % PAGE)[nodes]
+        owners[rows], walked[rows], reads[rows] = text.number, np.arange(count)[nodes], text.reading
+        if text.reading:
+            steps[rows.start] = rows.stop - rows.start
         own = paths.reshape(self.width, DEPTH)[rows]
         if chain:
+            if not text.reading:
+                steps[rows] = walked[rows] + 1
             positions[rows] = places[nodes]
             own[:, : min(count, DEPTH)] = places[:DEPTH]
             return
@@ -88,6 +103,7 @@ class StaticSegment:
             before.append([*(before[parent] if parent >= 0 else ()), text.start + node])
         for row, path in enumerate(before[nodes]):
             positions[rows.start + row] = text.start + len(path) - 1
+            steps[rows.start + row] = len(path)
             own[row, : len(path)] = path
 
 
@@ -102,17 +118,29 @@ def row_attention(
     attention_mask: torch.Tensor | None,
     scaling: float,
     segment: StaticSegment,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention: ([1, rows, heads, d], None), as transformers asks."""
-    if unused.get("softcap"):
-        raise NotImplementedError("attention with soft-capped scores is not built")
+    """Compute attention: ([1, rows, heads, d], None), as transformers asks. `s_aux` [heads]: scores of sinks."""
     places = (segment.positions, segment.starts, segment.paths, segment.texts, segment.tables)
+    rule = Rule(scaling, sliding_window or 0, softcap or 0.0, s_aux)
     if query.device.type == "cuda":
         from hierchat.engine.cuda.triton_attention import attend
 
-        return attend(query[0], key[0], value[0], *places, PAGE, segment.view, scaling)[None], None
-    return attend_plainly(query[0], key[0], value[0], *places, scaling)[None], None
+        return attend(query[0], key[0], value[0], *places, PAGE, segment.view, *rule)[None], None
+    return attend_plainly(query[0], key[0], value[0], *places, rule)[None], None
+
+
+class Rule(NamedTuple):
+    """How a layer attends: factor of scores, latest positions that a row sees (0: all), bound that scores approach (0:
+    none), and scores [heads] of sinks, which take weight and bring nothing."""
+
+    scale: float
+    window: int = 0
+    cap: float = 0.0
+    sinks: torch.Tensor | None = None
 
 
 def attend_plainly(
@@ -124,17 +152,22 @@ def attend_plainly(
     paths: torch.Tensor,  # [rows, depth]
     texts: torch.Tensor,  # [rows]
     tables: torch.Tensor,  # [texts, pages]
-    scale: float,
+    rule: Rule,
 ) -> torch.Tensor:
     """Compute in plain torch what triton_attention.attend computes: [rows, heads, d]."""
     out = []
     for row, last in enumerate(positions.tolist()):
         committed = min(last + 1, int(starts[row]))
-        places = torch.cat((torch.arange(committed), paths[row, : last + 1 - committed]))
+        places = torch.cat((torch.arange(committed), paths[row, : last + 1 - committed]))[-rule.window :]
         own = tables[texts[row], places // PAGE] * PAGE + places % PAGE
         asked = query[:, row].unflatten(0, (len(keys), -1))  # [kv, group, d]
-        scores = torch.bmm(asked, keys[:, own].transpose(1, 2)) * scale
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(values.dtype)
+        scores = (torch.bmm(asked, keys[:, own].transpose(1, 2)) * rule.scale).float()
+        if rule.cap:
+            scores = rule.cap * torch.tanh(scores / rule.cap)
+        if rule.sinks is not None:
+            sinks = rule.sinks.float().view(*asked.shape[:2], 1)
+            scores = torch.cat((scores, sinks), -1)
+        weights = torch.softmax(scores, dim=-1)[..., : len(own)].to(values.dtype)
         out.append(torch.bmm(weights, values[:, own]).flatten(0, 1))
     return torch.stack(out)
 
@@ -173,6 +206,9 @@ class StaticSlots(TorchSlots):
         kv = getattr(config, "num_key_value_heads", None) or heads
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
         self.length, self.capacity = 0, pages * PAGE  # transformers asks; the segment has the length
-        shape = (config.num_hidden_layers, 2, 1, kv, self.capacity, width)
+        kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
+        shape = (kinds.count(FULL), 2, 1, kv, self.capacity, width)
         self.held = torch.zeros(shape, dtype=dtype, device=device)
-        Cache.__init__(self, layers=[StaticLayer(self, keys, values) for keys, values in self.held])
+        held = iter(self.held)
+        layers = [StaticLayer(self, *next(held)) if kind == FULL else SlotLayer(self) for kind in kinds]
+        Cache.__init__(self, layers=layers)

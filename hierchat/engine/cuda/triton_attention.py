@@ -25,9 +25,12 @@ def attend(
     page: int,
     view: int,
     scale: float,
+    window: int = 0,
+    cap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Compute attention [rows, heads, d]. StaticSegment says in which slot a row's position is. Nothing that is
-    launched depends on a value, so a CUDA graph may hold it."""
+    """Compute attention [rows, heads, d]. StaticSegment says in which slot a row's position is, and Rule what a layer's
+    rows see. Nothing that is launched depends on a value, so a CUDA graph may hold it."""
     (heads, rows, width), kv = query.shape, keys.shape[0]
     splits = triton.cdiv(view, SPLIT)
     padded, tile = (max(16, triton.next_power_of_2(size)) for size in (width, heads // kv))
@@ -37,10 +40,14 @@ def attend(
     totals = torch.empty_like(bests)
     _split[rows, kv, splits](
         query, keys, values, positions, starts, paths, texts, tables, sums, bests, totals, scale,
-        query.stride(0), query.stride(1), keys.stride(0), paths.stride(0), tables.stride(0),
-        GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT, BLOCK=BLOCK, PAGE=page,
+        query.stride(0), query.stride(1), keys.stride(0), paths.stride(0), tables.stride(0), window or view, cap,
+        CAPPED=bool(cap), GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT, BLOCK=BLOCK, PAGE=page,
     )  # fmt: skip
-    _join[rows, heads](positions, sums, bests, totals, out, WIDTH=width, PADDED=padded, SPLIT=SPLIT)
+    given = bests if sinks is None else sinks  # any address: it is not read
+    _join[rows, heads](
+        positions, given, sums, bests, totals, out, window or view,
+        SINKS=sinks is not None, WIDTH=width, PADDED=padded, SPLIT=SPLIT,
+    )  # fmt: skip
     return out
 
 
@@ -48,15 +55,18 @@ def attend(
 @triton.jit
 def _split(  # type: ignore[no-untyped-def]
     query, keys, values, positions, starts, paths, texts, tables, sums, bests, totals, scale,
-    query_head, query_row, kv_head, path_row, table_row,
+    query_head, query_row, kv_head, path_row, table_row, window, cap,
+    CAPPED: tl.constexpr,  # noqa: N803
     GROUP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr,  # noqa: N803
     SPLIT: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows, kv = tl.num_programs(0), tl.num_programs(1)
     last, first = tl.load(positions + row), tl.load(starts + row)
-    begin = split * SPLIT
-    if begin > last:
+    lowest = tl.maximum(last - window + 1, 0)
+    begin = tl.maximum(split * SPLIT, lowest // BLOCK * BLOCK)
+    end = tl.minimum(split * SPLIT + SPLIT, last + 1)
+    if begin >= end:
         return
     table = tables + tl.load(texts + row) * table_row
     member, column = tl.arange(0, TILE), tl.arange(0, PADDED)
@@ -66,9 +76,9 @@ def _split(  # type: ignore[no-untyped-def]
     best = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     weighed = tl.zeros([TILE, PADDED], tl.float32)
-    for block in range(begin, tl.minimum(begin + SPLIT, last + 1), BLOCK):
+    for block in range(begin, end, BLOCK):
         position = block + tl.arange(0, BLOCK)
-        seen = position <= last
+        seen = (position <= last) & (position >= lowest)
         own = seen & (position >= first)
         place = tl.load(paths + row * path_row + position - first, mask=own, other=0)
         place = tl.where(own, place, position)
@@ -77,6 +87,8 @@ def _split(  # type: ignore[no-untyped-def]
         held = seen[:, None] & inside[None, :]
         key = tl.load(keys + offset, mask=held, other=0.0)
         score = tl.dot(asked, tl.trans(key), input_precision="ieee") * scale
+        if CAPPED:
+            score = cap - 2.0 * cap / (tl.exp(2.0 * score / cap) + 1.0)  # cap * tanh(score / cap)
         score = tl.where(seen[None, :], score, float("-inf"))
         higher = tl.maximum(best, tl.max(score, 1))
         weight, fade = tl.exp(score - higher[:, None]), tl.exp(best - higher)
@@ -92,16 +104,17 @@ def _split(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _join(  # type: ignore[no-untyped-def]
-    positions, sums, bests, totals, out,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr,  # noqa: N803
+    positions, sinks, sums, bests, totals, out, window,
+    SINKS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
     rows, heads = tl.num_programs(0), tl.num_programs(1)
-    column = tl.arange(0, PADDED)
-    place = row * heads + head
+    column, last = tl.arange(0, PADDED), tl.load(positions + row)
+    lowest = tl.maximum(last - window + 1, 0) // SPLIT
+    place = (lowest * rows + row) * heads + head
     best, total = tl.load(bests + place), tl.load(totals + place)
     weighed = tl.load(sums + place * PADDED + column)
-    for split in range(1, tl.load(positions + row) // SPLIT + 1):
+    for split in range(lowest + 1, last // SPLIT + 1):
         at = (split * rows + row) * heads + head
         found = tl.load(bests + at)
         higher = tl.maximum(best, found)
@@ -109,4 +122,10 @@ def _join(  # type: ignore[no-untyped-def]
         total = total * fade + tl.load(totals + at) * gain
         weighed = weighed * fade + tl.load(sums + at * PADDED + column) * gain
         best = higher
+    if SINKS:
+        sink = tl.load(sinks + head).to(tl.float32)
+        higher = tl.maximum(best, sink)
+        fade = tl.exp(best - higher)
+        total = total * fade + tl.exp(sink - higher)
+        weighed = weighed * fade
     tl.store(out + (row * heads + head) * WIDTH + column, weighed / total, mask=column < WIDTH)

@@ -44,7 +44,8 @@ def walk(
     after: torch.Tensor,  # as running, where states behind a piece or a path go
     layer: int,
     steps: Steps,
-    query: torch.Tensor | None,  # [rows, key heads, key size]; None to store all layers' states behind a path, and
+    query: torch.Tensor
+    | None,  # [rows, key heads, key size]; None to store all layers' states behind a path, and
     skip: torch.Tensor | None,  # [heads]: how much of its value a row adds to what it reads
     out: torch.Tensor | None,  # [rows, heads, value size]
     *,
@@ -61,7 +62,7 @@ def walk(
         query, *steps, steps.rates if skip is None else skip, running, after, out, *way,
         layer, texts, pool, int(commits), way.paths.stride(0), heads, heads // key_heads, tiles,
         size**-0.5 if delta else 1.0, UNIT,
-        DELTA=delta, SKIPS=skip is not None or commits and not delta, SIZE=size, PADDED=triton.next_power_of_2(size),
+        DELTA=delta, SKIPS=not delta, SIZE=size, PADDED=triton.next_power_of_2(size),
         WIDTH=width, TILE=tile, NODES=NODES, num_warps=4,
     )  # fmt: skip
 
@@ -100,7 +101,9 @@ def _convolve(  # type: ignore[no-untyped-def]
     if (reading == 1) & (count > 0):
         for tap in tl.static_range(SIZE - 1):
             reach = count - (SIZE - 1) + tap
-            new = tl.load(given + (pool + row + reach) * channels + channel, mask=there & (reach >= 0), other=0.0)
+            new = tl.load(
+                given + (pool + row + reach) * channels + channel, mask=there & (reach >= 0), other=0.0
+            )
             before = (text * (SIZE - 1) + reach + SIZE - 1) * channels + channel
             old = tl.load(inputs + before, mask=there & (reach < 0), other=0.0)
             goal = (text * (SIZE - 1) + tap) * channels + channel
@@ -137,7 +140,9 @@ def _walk(  # type: ignore[no-untyped-def]
         else:
             asker += step
         key = tl.load(keys + (at * key_heads + key_head) * SIZE + part, mask=in_key, other=0.0).to(tl.float32)
-        value = tl.load(values + (at * heads + head) * WIDTH + number, mask=in_value, other=0.0).to(tl.float32)
+        value = tl.load(values + (at * heads + head) * WIDTH + number, mask=in_value, other=0.0).to(
+            tl.float32
+        )
         fade, rate = tl.load(fades + at * heads + head), tl.load(rates + at * heads + head)
         state = state * tl.exp(fade)
         change = value

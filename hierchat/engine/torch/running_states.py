@@ -1,8 +1,8 @@
 """Compute layers that keep a running state over the rows of a segment: short convolutions, Gated DeltaNet, Mamba 2.
 
-A state is stored after the committed tokens of each text alone. Each row of a segment goes on from there by the tokens of its own
-path, one after the other, whatever else is in the forward. A commit repeats the steps of the accepted path and stores
-where they end. So a row's bits depend on its text only, and a tree needs no state per node.
+A text's state is stored after its committed tokens alone. Each row of a segment goes on from there by the tokens of its
+own path, one after the other, whatever else is in the forward. A commit repeats the steps of the accepted path and
+stores where they end. So a row's bits depend on its text only, and a tree needs no state per node.
 
 One step of a head with state S [key size, value size], key k, query q, value v, fade g and rate b:
 
@@ -141,17 +141,24 @@ class RunningStates:
             return
         told = torch.tensor([text, len(nodes), 0, *nodes]).to(self.inputs.device)
         owner, steps, zero, path = told.split([1, 1, 1, len(nodes)])
-        given = self.given[: self.pool].view(self.layers, self.texts, NODES, -1)[:, text].index_select(1, path)
+        given = (
+            self.given[: self.pool].view(self.layers, self.texts, NODES, -1)[:, text].index_select(1, path)
+        )
         inputs = self.inputs[:, text]
         inputs.copy_(torch.cat((inputs, given), 1)[:, len(nodes) :])
         if self.running.numel():
-            walk, way = _on(inputs.device, "walk", walk_plainly), Walk(owner, zero, steps, zero, zero, path[None])
+            walk, way = (
+                _on(inputs.device, "walk", walk_plainly),
+                Walk(owner, zero, steps, zero, zero, path[None]),
+            )
             given = (self.steps, None, None, None)
             walk(way, self.running, self.running, 0, *given, pool=self.pool, delta=self.is_delta)
 
     def mark(self, text: int, length: int) -> StateMark:
         """Copy a text's states, after `length` tokens."""
-        running, inputs = (one[:, text].clone() if one.numel() else one for one in (self.running, self.inputs))
+        running, inputs = (
+            one[:, text].clone() if one.numel() else one for one in (self.running, self.inputs)
+        )
         return StateMark(length, running, inputs)
 
     @torch.inference_mode()
@@ -252,7 +259,8 @@ def walk_plainly(
     after: torch.Tensor,  # as running
     layer: int,
     steps: Steps,
-    query: torch.Tensor | None,  # [rows, key heads, key size]; None to store all layers' states behind a path, and
+    query: torch.Tensor
+    | None,  # [rows, key heads, key size]; None to store all layers' states behind a path, and
     skip: torch.Tensor | None,  # [heads]
     out: torch.Tensor | None,  # [rows, heads, value size]
     *,

@@ -94,6 +94,13 @@ class TorchSlots(Cache):
     def begin(self, parents: Sequence[int], rows: int, device: torch.device, *, reading: bool) -> None:
         """Prepare for a forward over `rows`: nodes with `parents`, and padding. `reading`: all will be committed."""
 
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return the number of committed slots, for any layer: there may be none with keys."""
+        return self.length
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        return self.length + query_length, 0
+
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
         """Keep these nodes of the last segment, in this order."""

@@ -12,14 +12,12 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
-from hierchat.engine.cuda.row_attention import DEPTH, StaticSegment, StaticSlots
-from hierchat.engine.torch.running_states import RunningStates, StateMark, Steps
+from hierchat.engine.cuda.row_attention import PAGE, SegmentText, StaticSegment
+from hierchat.engine.torch.running_states import RunningStates, StateMarks, Steps
 from hierchat.engine.torch.slots import TorchSlots
 
 STATES = {"conv", "linear_attention"}
 """transformers' names of layers that keep a running state and nothing else."""
-KEPT = 4
-"""Marks of a sequence: two for each of its last prompts."""
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
@@ -49,79 +47,37 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return recurrent_states
 
 
-class StateSlots(TorchSlots):
-    """Slots of a text with running states, which are kept at marks: beginning and end of the last piece of a prompt."""
-
-    states: RunningStates
-    reading = False
-    _marks: tuple[StateMark, ...] = ()
-
-    def begin_segment(self, segment: StaticSegment, nodes: int, *, reading: bool) -> None:
-        """Prepare for a forward over rows of a segment of so many nodes. `reading`: all will be committed. Raises
-        ValueError for too many."""
-        if nodes > DEPTH and not reading:
-            raise ValueError(f"A segment has {nodes} positions; at most {DEPTH} are computed at once.")
-        if self.reading and reading:
-            self._marks = self._marks[:-1]
-        if self.reading or reading:
-            others = [mark for mark in self._marks if mark.length != self.length]
-            self._marks = (*others, self.states.mark(self.length))[-KEPT:]
-        self.reading = reading
-        self.states.begin(segment, reading=reading)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of committed slots, for any layer: there may be none with keys."""
-        return self.length
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        return self.length + query_length, 0
-
-    @torch.inference_mode()
-    def commit(self, nodes: list[int]) -> None:
-        super().commit(nodes)
-        if nodes:
-            self.states.commit(nodes)
-
-    @torch.inference_mode()
-    def rollback(self, length: int) -> None:
-        """Forget all after the last mark before `length`: the caller reads again from there."""
-        if length >= self.length:
-            return
-        self._marks = tuple(mark for mark in self._marks if mark.length <= length)
-        last = max(self._marks, key=lambda mark: mark.length, default=None)
-        self.states.restore(last)
-        self.length, self.reading = last.length if last else 0, False
-
-    @torch.inference_mode()
-    def wipe(self) -> None:
-        super().wipe()
-        self.states.wipe()
-
-
-class TorchStateSlots(StateSlots):
-    """StateSlots that grow with their text."""
+class TorchStateSlots(TorchSlots):
+    """Slots of one text with running states."""
 
     def __init__(self, keeps: Sequence[bool], capacity: int, bucket: int) -> None:
         """Take `keeps`: by layer, whether it keeps a state."""
         super().__init__(len(keeps), capacity, bucket)
-        self.states = _put_into(self, keeps)
+        self._marks = StateMarks(put_into(self, keeps))
 
     def begin(self, parents: Sequence[int], rows: int, device: torch.device, *, reading: bool) -> None:
-        segment = StaticSegment(rows, device)
-        segment.fill([0] * len(parents), parents, self.length)
-        self.begin_segment(segment, len(parents), reading=reading)
+        self._marks.note(self.length, len(parents), reading=reading)
+        segment, pages = StaticSegment(rows, device, 1, self.capacity // PAGE), range(self.capacity // PAGE)
+        segment.fill([SegmentText([0] * len(parents), parents, self.length, pages, reading=reading)])
+        self._marks.states.begin(segment)
+
+    def commit(self, nodes: list[int]) -> None:
+        super().commit(nodes)
+        self._marks.commit(nodes)
+
+    def rollback(self, length: int) -> None:
+        """Forget all after the last mark before `length`: the caller reads again from there."""
+        if length < self.length:
+            self.length = self._marks.rollback(length)
+
+    def wipe(self) -> None:
+        super().wipe()
+        self._marks.states.wipe()
 
 
-class StaticStateSlots(StateSlots, StaticSlots):
-    """StateSlots at fixed addresses, for CUDA graphs."""
-
-    def __init__(self, config: Any, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
-        StaticSlots.__init__(self, config, capacity, dtype, device)
-        self.states = _put_into(self, keeps_states(config))
-
-
-def _put_into(slots: TorchSlots, keeps: Sequence[bool]) -> RunningStates:
-    states = RunningStates(sum(keeps))
+def put_into(slots: TorchSlots, keeps: Sequence[bool], texts: int = 1) -> RunningStates:
+    """Put the states of several texts in place of the layers of transformers' cache that keep them."""
+    states = RunningStates(sum(keeps), texts)
     places = [layer for layer, keeps_one in enumerate(keeps) if keeps_one]
     for number, layer in enumerate(places):
         slots.layers[layer] = StateLayer(states, number)
@@ -150,7 +106,8 @@ def by_path(model: torch.nn.Module) -> None:
 
 
 def _over_states(kwargs: Mapping[str, Any]) -> bool:
-    return any(isinstance(kwargs.get(name), StateSlots) for name in ("cache_params", "past_key_values"))
+    caches = (kwargs.get(name) for name in ("cache_params", "past_key_values"))
+    return any(isinstance(layer, StateLayer) for cache in caches for layer in getattr(cache, "layers", ()))
 
 
 def _row_by_row(
