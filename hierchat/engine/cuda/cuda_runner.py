@@ -418,7 +418,10 @@ class CudaSequence(PagedSequence):
     def commit(self, nodes: Sequence[int]) -> None:
         places, held = range(len(nodes)), self.runner.slots.held
         if list(nodes) != list(places):
-            held.index_copy_(4, self._slots(places), held.index_select(4, self._slots(nodes)))
+            behind = torch.tensor([*nodes, *places]) + len(self.tokens)
+            slots = torch.tensor(self.pages)[behind // PAGE] * PAGE + behind % PAGE
+            given, taken = slots.to(held.device).split(len(nodes))
+            held.index_copy_(4, taken, held.index_select(4, given))
         if self.marks:
             self.marks.commit(nodes)
         self.tokens.extend(self.segment[node] for node in nodes)
@@ -442,12 +445,6 @@ class CudaSequence(PagedSequence):
         super().wipe()
         if self.runner.states:
             self.runner.states.wipe()
-
-    def _slots(self, nodes: Sequence[int]) -> torch.Tensor:
-        """Return the slots of places behind the committed tokens: [nodes]."""
-        places = torch.tensor(nodes) + len(self.tokens)
-        slots = torch.tensor(self.pages)[places // PAGE] * PAGE + places % PAGE
-        return slots.to(self.runner.device)
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         """Hold pages of `other`, a sequence of the same runner, as far as they are full."""

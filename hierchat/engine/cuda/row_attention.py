@@ -12,7 +12,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
-from hierchat.models.architectures.model_config import FULL
+from hierchat.models.architectures.model_config import FULL, SLIDING
 
 DEPTH = 128
 """Most nodes of a segment that is a tree. A chain, such as a prompt's, may have more."""
@@ -207,8 +207,9 @@ class StaticSlots(TorchSlots):
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
         self.length, self.capacity = 0, pages * PAGE  # transformers asks; the segment has the length
         kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
-        shape = (kinds.count(FULL), 2, 1, kv, self.capacity, width)
+        attend = [kind in (FULL, SLIDING) for kind in kinds]
+        shape = (sum(attend), 2, 1, kv, self.capacity, width)
         self.held = torch.zeros(shape, dtype=dtype, device=device)
         held = iter(self.held)
-        layers = [StaticLayer(self, *next(held)) if kind == FULL else SlotLayer(self) for kind in kinds]
+        layers = [StaticLayer(self, *next(held)) if keyed else SlotLayer(self) for keyed in attend]
         Cache.__init__(self, layers=layers)
