@@ -155,7 +155,7 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
     if slotted(config, loaded.device):
         on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
         makers = {"slots": slots} | makers
-        if on_cuda and find_spec("triton") is not None and graphed(config, context):
+        if on_cuda and find_spec("triton") is not None and graphed(config):
             makers = {"graphs": graphs} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
         makers["eager"] = partial(plain, "eager")

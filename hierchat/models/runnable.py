@@ -31,24 +31,27 @@ STEPS: dict[ComputePath, str] = {
 # Kinds of models that transformers' own modules compute, by transformers' names
 ATTENTION = {model_config.FULL, model_config.SLIDING, "chunked_attention"}
 """Layers that look back at keys and values."""
-GRAPHED = frozenset([
-    "apertus", "arcee", "aria_text", "biogpt", "bitnet", "cohere", "ctrl", "dbrx", "dots1", "ernie4_5",
-    "ernie4_5_moe", "flex_olmo", "gemma", "glm", "glm4", "glm4_moe", "gpt-sw3", "gpt2", "gpt_neox", "granite",
-    "granitemoe", "granitemoeshared", "helium", "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "hyperclovax",
-    "internlm3", "iquestcoder", "jais2", "llama", "mellum", "minimax_m2", "minimax_m3_vl_text", "ministral3",
-    "mistral", "mixtral", "nanochat", "olmo", "olmo2", "olmoe", "opt", "persimmon", "phi", "phi3",
-    "phi4_multimodal", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "solar_open",
-    "starcoder2",
-])  # fmt: skip
-"""Kinds that are right over our slots, and over the static slots of CUDA graphs where no layer has a window."""
-SLOTTED = GRAPHED | frozenset([
-    "afmoe", "axk1", "beam", "cohere2", "cohere2_moe", "cwm", "deepseek_v3", "diffllama", "exaone4", "exaone_moe",
-    "flint", "fuyu", "gemma2", "gemma3", "gemma3_text", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified",
-    "gemma4_unified_text", "glm4_moe_lite", "gpt_bigcode", "gpt_oss", "granite_swa", "granitemoe_swa", "hrm_text",
-    "kolibri1", "laguna", "llama4", "llama4_text", "longcat_flash", "mimo_v2_flash", "minicpm3", "ministral",
-    "modernbert-decoder", "olmo3", "vaultgemma", "youtu",
+SLOTTED = frozenset([
+    "afmoe", "apertus", "arcee", "aria_text", "axk1", "beam", "biogpt", "bitnet", "cohere", "cohere2",
+    "cohere2_moe", "ctrl", "cwm", "dbrx", "deepseek_v3", "diffllama", "dots1", "ernie4_5", "ernie4_5_moe",
+    "exaone4", "exaone_moe", "flex_olmo", "flint", "fuyu", "gemma", "gemma2", "gemma3", "gemma3_text",
+    "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text", "glm", "glm4", "glm4_moe",
+    "glm4_moe_lite", "gpt-sw3", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite", "granite_swa",
+    "granitemoe", "granitemoe_swa", "granitemoeshared", "helium", "hrm_text", "hunyuan_v1_dense", "hunyuan_v1_moe",
+    "hy_v3", "hyperclovax", "internlm3", "iquestcoder", "jais2", "kolibri1", "laguna", "llama", "llama4",
+    "llama4_text", "longcat_flash", "mellum", "mimo_v2_flash", "minicpm3", "minimax_m2", "minimax_m3_vl_text",
+    "ministral", "ministral3", "mistral", "mixtral", "modernbert-decoder", "nanochat", "olmo", "olmo2", "olmo3",
+    "olmoe", "opt", "persimmon", "phi", "phi3", "phi4_multimodal", "phimoe", "qwen2", "qwen2_moe", "qwen3",
+    "qwen3_moe", "seed_oss", "smollm3", "solar_open", "starcoder2", "vaultgemma", "youtu",
 ])  # fmt: skip
 """Kinds that are right over our slots, in trees: their modules keep keys and values alone."""
+UNGRAPHED = frozenset([
+    "axk1", "deepseek_v3", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text",
+    "glm4_moe_lite", "gpt_bigcode", "hrm_text", "llama4", "llama4_text", "longcat_flash", "mimo_v2_flash",
+    "minicpm3", "youtu",
+])  # fmt: skip
+"""Kinds of SLOTTED that CUDA graphs do not compute: keys and values of different sizes, or of other sizes in other
+layers; layers that share them; attention in chunks."""
 KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
@@ -183,19 +186,9 @@ def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
     return kinds <= SLOTTED and set(_of_text(config).get("layer_types") or ()) <= ATTENTION
 
 
-def graphed(config: Mapping[str, Any], context_length: int) -> bool:
-    """Tell whether CUDA graphs can compute it: their kernels know neither windows nor sinks."""
-    text = _of_text(config)
-    if not slotted(config, "cuda") or str(text.get("model_type")) not in GRAPHED | KEEPING_STATES:
-        return False
-    window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
-    types = set(text.get("layer_types") or ())
-    hides = bool(window and window < context_length and not types)
-    return (
-        not hides
-        and not types & {model_config.SLIDING, "chunked_attention"}
-        and not text.get("attn_logit_softcapping")
-    )
+def graphed(config: Mapping[str, Any]) -> bool:
+    """Tell whether CUDA graphs can compute it: over static slots, by the attention of engine/cuda."""
+    return slotted(config, "cuda") and str(_of_text(config).get("model_type")) not in UNGRAPHED
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> ComputePath:

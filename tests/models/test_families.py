@@ -11,7 +11,15 @@ from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.models.runnable import GRAPHED, KEEPING_STATES, SLOTTED, graphed, refused, slotted
+from hierchat.models.runnable import (
+    ALWAYS_EXPERTS,
+    KEEPING_STATES,
+    SLOTTED,
+    UNGRAPHED,
+    graphed,
+    refused,
+    slotted,
+)
 from tests.engine.drafters import Adversary, Noise
 from tests.testing.families import KINDS, VARIANTS, tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
@@ -118,13 +126,10 @@ def test_every_kind_answers_or_says_why_not(kind: str) -> None:
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("kind", sorted(GRAPHED))
+@pytest.mark.parametrize("kind", sorted((SLOTTED | KEEPING_STATES) - UNGRAPHED - ALWAYS_EXPERTS))
 def test_all_that_are_listed_are_right_over_static_slots(kind: str) -> None:
     model = tiny_family(kind)
-    for layer in ("sliding_window", "layer_types"):
-        if getattr(model.config, layer, None):
-            pytest.skip("its windows keep it from graphs")
-    assert graphed(model.config.to_dict(), CONTEXT)
+    assert graphed(model.config.to_dict())
     expected = last_logits(model, [*TEXT[:30], 7, 8])
     sequence = CudaRunner(model, context_length=CONTEXT, regime=(16, 16)).open()
     sequence.read(TEXT[:30])

@@ -15,15 +15,14 @@ from hierchat.models.formats.gguf_head import Head, Tensor
 from hierchat.models.runnable import (
     ALWAYS_EXPERTS,
     ATTENTION,
-    GRAPHED,
     KEEPING_STATES,
     MADE_FOR_ELSE,
     SLOTTED,
+    UNGRAPHED,
     gguf_refused,
     gguf_unsupported,
     graphed,
     refused,
-    slotted,
     step,
 )
 from tests.testing.architectures import CONFIGS
@@ -46,7 +45,7 @@ def test_lists_name_what_transformers_knows() -> None:
     # Granite MoE is like Granite's hybrids, with layers of attention alone
     hybrids = {name for name, one in ARCHITECTURES.items() if one.mixers and one.full_every != 1}
     assert hybrids <= KEEPING_STATES
-    assert (set(ARCHITECTURES) - hybrids) | GRAPHED <= SLOTTED <= set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    assert (set(ARCHITECTURES) - hybrids) | UNGRAPHED <= SLOTTED <= set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     assert set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - SLOTTED >= KEEPING_STATES >= ALWAYS_EXPERTS
     assert {"full_attention", "sliding_attention"} <= ATTENTION
 
@@ -73,22 +72,20 @@ def test_the_step_is_told_by_the_configuration_alone(
     """With experts, transformers' modules take drafts on GPUs alone, and none beside running states."""
     assert step(config, own=True) == step(config, own=False) == on_cpu
     assert step(config, own=False, device="cuda:0") == on_cuda
-    assert not graphed(config, 128)
 
 
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"model_type": "mistral", "sliding_window": 64}, False),
-        ({"model_type": "mistral", "sliding_window": 128}, True),
-        ({"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": False}, True),
-        ({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]}, False),
-        ({"model_type": "gemma3_text"}, False),
+        ({"model_type": "mistral", "sliding_window": 64}, True),
+        ({"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}, True),
+        ({"model_type": "qwen3_next"}, False),
+        ({"model_type": "llama4", "text_config": {"model_type": "llama4_text"}}, False),
+        ({"model_type": "brand_new"}, False),
     ],
 )
-def test_graphs_know_no_windows(config: dict[str, Any], expected: bool) -> None:
-    assert graphed(config, 128) == expected
-    assert slotted(config)
+def test_what_graphs_compute_is_told_by_the_kind(config: dict[str, Any], expected: bool) -> None:
+    assert graphed(config) == expected
 
 
 HEADS = {"attention.key_length": 32, "attention.key_length_swa": 16, "attention.head_count_kv": 2}

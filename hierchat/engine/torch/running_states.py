@@ -151,8 +151,8 @@ class RunningStates:
                 _on(inputs.device, "walk", walk_plainly),
                 Walk(owner, zero, steps, zero, zero, path[None]),
             )
-            given = (self.steps, None, None, None)
-            walk(way, self.running, self.running, 0, *given, pool=self.pool, delta=self.is_delta)
+            none = (None, None, None)
+            walk(way, self.running, self.running, 0, self.steps, *none, pool=self.pool, delta=self.is_delta)
 
     def mark(self, text: int, length: int) -> StateMark:
         """Copy a text's states, after `length` tokens."""
