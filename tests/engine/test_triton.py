@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -10,7 +11,8 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from hierchat.engine.cuda.row_attention import PAGE, Rule, SegmentText, StaticSegment, attend_plainly
 from tests.engine.test_packed import compiled, interpret
-from tests.testing.tiny import path_to
+from tests.testing.families import tiny_family
+from tests.testing.tiny import path_to, random_tokens
 
 pytest.importorskip("triton")
 
@@ -126,3 +128,41 @@ def test_the_kernels_compile(capability: int, dtype: str) -> None:
     kinds["sinks"] = dtype
     for kernel in (triton_attention._split, triton_attention._join):
         assert compiled(kernel, kinds, sizes, capability)
+
+
+def run_whole(kind: str) -> None:
+    """A model over interpreted kernels against transformers itself: two texts in one forward, a tree, a commit."""
+    from hierchat.engine.cuda import row_attention, triton_attention, triton_states
+    from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner
+    from hierchat.engine.runner import Segment
+    from hierchat.engine.torch import running_states
+
+    def attend(*given: Any) -> torch.Tensor:
+        query, *more, rule = given
+        return triton_attention.attend(query.contiguous(), *more, PAGE, FIRST_VIEW, *rule)
+
+    row_attention.attend_plainly = attend
+    running_states._on = lambda device, name, plain: getattr(triton_states, name)
+    model, text = tiny_family(kind), random_tokens(29, vocabulary=90)
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([text]), use_cache=False).logits[0].numpy()
+    runner = CudaRunner(model, context_length=100, regime=(16, 16), sequences=2)
+    one, other = runner.open(), runner.open()
+    for sequence, pieces in ((one, (13, 24)), (other, (5,))):
+        for end in pieces:
+            sequence.read(text[len(sequence.tokens) : end])
+    tree = Segment(one, [text[24], 3, text[25], 7, text[26]], [-1, 0, 0, 2, 2])
+    mine, others = runner.forward([tree, Segment(other, text[5:8], [-1, 0, 1])])
+    found = [mine[0], mine[2], mine[4], *(others[node] for node in range(3))]
+    np.testing.assert_allclose(found, expected[[24, 25, 26, 5, 6, 7]], atol=1e-4)
+    last = mine[4].copy()
+    one.commit([0, 2])
+    rows = one.forward(text[26:29], [-1, 0, 1])
+    np.testing.assert_allclose([rows[node] for node in range(3)], expected[26:], atol=1e-4)
+    assert np.array_equal(rows[0], last)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "granitemoehybrid", "lfm3", "gemma3_text"])
+def test_a_model_over_the_kernels_gives_what_transformers_gives(kind: str) -> None:
+    interpret(__name__, f"run_whole({kind!r})")
