@@ -97,7 +97,7 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
 
 
 def _of_gemma4(head: Head) -> dict[str, Any]:
-    layers, tensors = head.of_architecture("block_count") or 0, {tensor.name for tensor in head.tensors}
+    layers, shapes = head.of_architecture("block_count") or 0, {one.name: one.shape for one in head.tensors}
     every = head.of_architecture("attention.sliding_window_pattern") or _PERIOD_OF_GEMMA_4
     windowed = head.of_layers("attention.sliding_window_pattern") or [
         bool((layer + 1) % every) for layer in range(layers)
@@ -109,12 +109,14 @@ def _of_gemma4(head: Head) -> dict[str, Any]:
         "layer_types": [SLIDING if has_window else FULL for has_window in windowed],
         "head_dim": head.of_architecture("attention.key_length_swa"),
         "global_head_dim": head.of_architecture("attention.key_length"),
-        "attention_k_eq_v": bool(full) and families.MATRICES["v"].of(full[0]).gguf not in tensors,
+        "attention_k_eq_v": bool(full) and families.MATRICES["v"].of(full[0]).gguf not in shapes,
         "num_kv_shared_layers": head.of_architecture("attention.shared_kv_layers") or 0,
         "hidden_size_per_layer_input": head.of_architecture("embedding_length_per_layer_input") or 0,
         "use_double_wide_mlp": len(set(wide)) > 1,
         "hidden_activation": "gelu_pytorch_tanh",
     }
+    if own := shapes.get(families.LAYER_EMBEDDING.gguf):
+        found["vocab_size_per_layer_input"] = own[-1]
     if wide:
         found["intermediate_size"] = wide[0]
     if key_values:

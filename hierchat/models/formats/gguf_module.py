@@ -36,12 +36,19 @@ class _Made:
     of: tuple[Tensor, ...]
 
 
-class RawMatrix(NamedTuple):
-    """Matrix of a file of block type `type`: uint8 [rows, bytes of a row], mapped, and which row goes where."""
+class RawRows(NamedTuple):
+    """Rows of block type `type` in a file: uint8 [rows, bytes of a row], mapped, and which row goes where."""
 
     type: str
     rows: NDArray[np.uint8]
     order: NDArray[np.int64]
+
+
+class RawMatrix(NamedTuple):
+    """Matrix out of rows of a file. `pieces`: above one another; `columns`: which one goes where, None: as stored."""
+
+    pieces: tuple[RawRows, ...]
+    columns: NDArray[np.int64] | None = None
 
 
 def raw_rows(gguf: Path, tensor: Tensor) -> NDArray[np.uint8]:
@@ -88,19 +95,35 @@ class GgufModule:
     def in_file(
         self, matrices: Collection[str], report: Report
     ) -> tuple[dict[str, RawMatrix], dict[str, NDArray[Any]]]:
-        """Map `matrices` of which each is one tensor of the file, and read the rest. Raises BrokenFileError."""
+        """Map `matrices`, and read the other tensors. Raises BrokenFileError."""
         found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
-            if one.name in matrices and len(one.of) == 1:
-                (tensor,) = one.of
-                if tensor.shape[0] != one.shape[-1]:
-                    raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
-                rows = raw_rows(self._gguf, tensor)
-                order = self._put(one, [np.arange(len(rows))[:, None]], (one.shape[0], 1)).reshape(-1)
-                found[one.name] = RawMatrix(tensor.type, rows, order)
+            if one.name in matrices:
+                found[one.name] = self._raw(one)
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
         return found, vectors
+
+    def _raw(self, one: _Made) -> RawMatrix:
+        outputs, inputs = one.shape
+        for tensor in one.of:
+            if tensor.shape[0] != inputs:
+                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
+        raws = [raw_rows(self._gguf, tensor) for tensor in one.of]
+        begins = np.cumsum([0, *map(len, raws)])
+        numbers = np.arange(begins[-1])
+        if one.part.columns:
+            columns = self._put(one, [np.arange(inputs)[None]], (1, inputs)).reshape(-1)
+            if len(numbers) != outputs:
+                raise self._misfit(f"{one.of[0].name} has {len(numbers)} rows for {outputs} of {one.name}")
+            return RawMatrix((RawRows(one.of[0].type, raws[0], numbers),), columns)
+        order = self._put(one, np.split(numbers[:, None], begins[1:-1]), (outputs, 1)).reshape(-1)
+        sources = np.searchsorted(begins, order, "right") - 1  # which tensor has a row
+        pieces = list[RawRows]()
+        for run in np.split(np.arange(outputs), np.flatnonzero(np.diff(sources)) + 1):
+            source = sources[run[0]]
+            pieces.append(RawRows(one.of[source].type, raws[source], order[run] - begins[source]))
+        return RawMatrix(tuple(pieces))
 
     def _reported(self, report: Report) -> Iterator[_Made]:
         message, count = f"{self._gguf.name}, once", len(self._made)
@@ -210,7 +233,7 @@ def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def matrices_of(module: Any) -> set[str]:
-    """Return the names of a dense module's matrices: those that rows are multiplied by, and embeddings."""
+    """Return the names of a module's matrices: those of linear layers, and embeddings."""
     from torch import nn
 
     names = {id(tensor): name for name, tensor in stored(module).items()}
