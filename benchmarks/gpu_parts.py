@@ -33,7 +33,9 @@ from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.selftest import require_right_device
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.gguf_module import filled
+from hierchat.models.runnable import graphed
 
 Row = tuple[str, dict[str, Any]]
 """A label and its figures by column."""
@@ -65,6 +67,8 @@ class Shapes:
 
 _DENSE = {"model_type": "llama", "tie_word_embeddings": False}
 _EXPERTS = {"model_type": "qwen3_moe", "norm_topk_prob": True, "tie_word_embeddings": False}
+_HYBRID = {"model_type": "qwen3_5_text", "tie_word_embeddings": True}
+"""Gated DeltaNet in three layers of four."""
 
 
 def _sizes(
@@ -85,6 +89,7 @@ FULL = Shapes(
     {
         "8B": _DENSE | _sizes(4096, 14_336, 32, 32, 8, 128_256),
         "1.5B": {"model_type": "qwen2"} | _sizes(1536, 8960, 28, 12, 2, 151_936, tie_word_embeddings=True),
+        "Qwen3.5 4B": _HYBRID | _sizes(2560, 9216, 32, 16, 4, 248_320, head_dim=256),
         "30B-A3B": _EXPERTS
         | _sizes(
             2048, 6144, 48, 32, 4, 151_936,
@@ -103,6 +108,19 @@ TINY = Shapes(
     {
         "8B": _DENSE | _sizes(256, 256, 1, 4, 2, 300),
         "1.5B": {"model_type": "qwen2"} | _sizes(256, 256, 1, 4, 2, 300, tie_word_embeddings=True),
+        "Qwen3.5 4B": _HYBRID
+        | _sizes(
+            256,
+            256,
+            4,
+            4,
+            2,
+            300,
+            linear_key_head_dim=64,
+            linear_value_head_dim=64,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+        ),
         "30B-A3B": _EXPERTS
         | _sizes(256, 256, 1, 4, 2, 300, moe_intermediate_size=256, num_experts=4, num_experts_per_tok=2),
     },
@@ -248,8 +266,9 @@ def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> 
                 bias = None if child.bias is None else nn.Parameter(torch.zeros(len(child.bias), dtype=dtype))
                 setattr(parent, called, PackedMatrix(matrix, bias))
     left = {name: one for name, one in module.state_dict().items() if one.is_meta}
+    convolutions = {f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Conv1d)}
     for name, one in left.items():
-        if one.ndim > 1:
+        if one.ndim > 1 and name not in convolutions:
             raise NotBuilt(f"{name} {list(one.shape)} is not kept in blocks on a GPU")
     return filled(module, {name: torch.ones(one.shape, dtype=dtype) for name, one in left.items()}).to(device)
 
@@ -259,6 +278,8 @@ def sequence_of(name: str, shapes: Shapes, device: str) -> tuple[CachedSequence,
     module = random_model(shapes.models[name], device, shapes.dtype)
     parts = [part for part in module.modules() if isinstance(part, PackedMatrix | PackedLookup)]
     size = sum({id(part.matrix): part.matrix.nbytes for part in parts}.values())
+    if not graphed(module.config.to_dict(), shapes.context):
+        return TorchRunner(module, context_length=shapes.context, packed=False).open(), size
     graphs = None if device.startswith("cuda") else Graphs[Out](capture=None)
     runner = CudaRunner(module, context_length=shapes.context, graphs=graphs)
     return runner.open(), size
@@ -405,6 +426,7 @@ PARTS: dict[str, Callable[[Shapes, str], Iterator[Row]]] = {
     "bandwidth": bandwidth,
     "8B": partial(model, "8B"),
     "1.5B": partial(model, "1.5B"),
+    "Qwen3.5 4B": partial(model, "Qwen3.5 4B"),
     "users": users,
     "30B-A3B": partial(model, "30B-A3B"),
 }
