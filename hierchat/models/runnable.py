@@ -261,7 +261,6 @@ def stays_in_blocks(head: Head, device: str) -> bool:
         and head.architecture in IN_BLOCKS
         and not gguf_unsupported(head)
         and not _has_experts(gguf_config(head))
-        and all(tensor.name != families.LONG_FACTORS for tensor in head.tensors)
     )
 
 

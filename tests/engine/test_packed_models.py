@@ -30,7 +30,7 @@ from tests.engine.test_cuda_runner import pretended
 from tests.gguf_files.mixed_blocks import in_mixed_blocks, snap
 from tests.gguf_files.models import FAMILIES as READ
 from tests.gguf_files.models import tiny_module
-from tests.gguf_files.writer import write_family
+from tests.gguf_files.writer import cut, write_family
 from tests.models.load.test_architectures import SIX_LAYERS
 from tests.testing.architectures import CONFIGS, FAMILIES, model_of, write_gguf
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
@@ -70,16 +70,15 @@ WIDE = {"hidden_size": 256, "intermediate_size": 256}
 """Rows of whole blocks of 256."""
 DENSE = {
     **{name: CONFIGS[name] for name in ("llama 3, tied", "qwen2, biases", "qwen3, norms", "qwen3, yarn")},
-    **{name: one for name, one in FAMILIES.items() if not name.endswith(("long", "experts"))},
+    **{name: one for name, one in FAMILIES.items() if not name.endswith("experts")},
     "gemma3": SIX_LAYERS,
 }
-HYBRIDS: dict[str, dict[str, int]] = {
-    "qwen35": {},
-    "qwen35, heads alike": {},
+HYBRIDS = ("qwen35", "qwen35, heads alike", "granitehybrid", "lfm2", "nemotron_h")
+FITTING = {
+    "phi3, long": {"num_attention_heads": 16},
     "granitehybrid": {"mamba_n_heads": 32, "shared_intermediate_size": 256},
-    "lfm2": {},
-    "nemotron_h": {},
 }
+"""Other sizes that follow from these."""
 
 
 @pytest.fixture
@@ -87,12 +86,12 @@ def mixed(tmp_path: Path) -> Callable[[str], tuple[ModelEntry, Any]]:
     """A file of several block types, and the module that it was made of."""
 
     def made(name: str) -> tuple[ModelEntry, Any]:
-        whole = tmp_path / "whole.gguf"
+        whole, sizes = tmp_path / "whole.gguf", WIDE | FITTING.get(name, {})
         if name in HYBRIDS:
-            module = snap(tiny_module(name, **WIDE, **HYBRIDS[name]))
+            module = snap(tiny_module(name, **sizes))
             write_family(name, module, whole, tiny_tokenizer(("ab",)))
         else:
-            module = snap(model_of(DENSE[name], vocab_size=VOCABULARY, **WIDE))
+            module = snap(model_of(DENSE[name], vocab_size=VOCABULARY, **sizes))
             write_gguf(module, whole, tiny_tokenizer(("ab",)))
         return of_gguf(in_mixed_blocks(whole, tmp_path / "tiny.gguf"), dtype="float32"), module
 
@@ -110,7 +109,9 @@ def test_every_family_computes_from_mixed_blocks_what_its_module_does(
     head = read_head(entry.source.gguf.path)
     assert {"Q4_K", "Q6_K", "Q8_0", "F32"} <= {tensor.type for tensor in head.tensors}
     assert runnable.stays_in_blocks(head, "cuda")
-    text = random_tokens(40, vocabulary=VOCABULARY)
+    text = random_tokens(
+        80 if name == "phi3, long" else 40, vocabulary=VOCABULARY
+    )  # longer than it was trained with
     module = in_packed_blocks(on_this_card(entry).model)
     plain = [part for part in module.modules() if isinstance(part, torch.nn.Linear | torch.nn.Embedding)]
     assert is_packed(module)
@@ -191,6 +192,19 @@ def test_a_file_that_transformers_does_not_read_runs_on_a_card(tmp_path: Path) -
     for device, backend in (("cpu", "bfloat16"), ("cuda", "bfloat16")):
         with pytest.raises(UnsupportedError, match="only the CPU engine reads such a file"):
             require_runnable_head(entry, head, device, backend)
+
+
+def test_a_model_in_several_files_runs_on_a_card(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    entry = written("llama", tmp_path)
+    pieces = cut(entry.source.gguf.path, tmp_path / "pieces", 5)
+    assert len(pieces) > 2
+    in_pieces = of_gguf(pieces[0], dtype="float32")
+    require_runnable_head(in_pieces, read_head(pieces[0]), "cuda")
+    text = torch.tensor([random_tokens(20, vocabulary=VOCABULARY)])
+    with torch.inference_mode():
+        one, other = (in_packed_blocks(on_this_card(each).model)(text).logits for each in (entry, in_pieces))
+    assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("kind", ["qwen3_5", "gemma4", "granite", "olmo3"])

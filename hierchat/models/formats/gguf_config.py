@@ -97,7 +97,7 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
 
 
 def _of_gemma4(head: Head) -> dict[str, Any]:
-    layers, shapes = head.of_architecture("block_count") or 0, {one.name: one.shape for one in head.tensors}
+    layers, tensors = head.of_architecture("block_count") or 0, {tensor.name for tensor in head.tensors}
     every = head.of_architecture("attention.sliding_window_pattern") or _PERIOD_OF_GEMMA_4
     windowed = head.of_layers("attention.sliding_window_pattern") or [
         bool((layer + 1) % every) for layer in range(layers)
@@ -109,14 +109,12 @@ def _of_gemma4(head: Head) -> dict[str, Any]:
         "layer_types": [SLIDING if has_window else FULL for has_window in windowed],
         "head_dim": head.of_architecture("attention.key_length_swa"),
         "global_head_dim": head.of_architecture("attention.key_length"),
-        "attention_k_eq_v": bool(full) and families.MATRICES["v"].of(full[0]).gguf not in shapes,
+        "attention_k_eq_v": bool(full) and families.MATRICES["v"].of(full[0]).gguf not in tensors,
         "num_kv_shared_layers": head.of_architecture("attention.shared_kv_layers") or 0,
         "hidden_size_per_layer_input": head.of_architecture("embedding_length_per_layer_input") or 0,
         "use_double_wide_mlp": len(set(wide)) > 1,
         "hidden_activation": "gelu_pytorch_tanh",
     }
-    if own := shapes.get(families.LAYER_EMBEDDING.gguf):
-        found["vocab_size_per_layer_input"] = own[-1]
     if wide:
         found["intermediate_size"] = wide[0]
     if key_values:
@@ -157,6 +155,8 @@ def whole_config(head: Head) -> dict[str, Any] | None:
     architecture = families.ARCHITECTURES[own["model_type"]]
     if architecture.optional_biases:
         own["attention_bias"] = families.MATRICES["q"].of(0, "bias").gguf in shapes
+    if own.get("hidden_size_per_layer_input"):
+        own["vocab_size_per_layer_input"] = shapes[families.EMBEDDING.gguf][-1]
     scaled = own.pop("rope_scaling", {})
     return {
         "sliding_window": None,
@@ -199,7 +199,6 @@ def end_tokens(head: Head) -> int | list[int] | None:
 # Tensors, checked before they are read
 FLOATS = ("F32", "F16", "BF16")
 """Types of tensors that are no matrices."""
-_FACTORS = (families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS)
 
 
 def expected_of(config: Mapping[str, Any], head: Head) -> dict[str, Expected]:
@@ -214,7 +213,7 @@ def expected_of(config: Mapping[str, Any], head: Head) -> dict[str, Expected]:
     for one in model_config.expected({**config, "num_kv_shared_layers": 0}):
         wanted.setdefault(one.name.gguf, one._replace(optional=True))
     turned = model_config.rotary_layouts(config)[0].offset
-    for name in _FACTORS:
+    for name in families.FACTORS:
         wanted[name] = Expected(families.Name("", name), (turned,), optional=True)
     return wanted
 

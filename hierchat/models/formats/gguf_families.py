@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from hierchat.models.architectures.families import (
     EMBEDDING,
+    FACTORS,
     GGUF_ARCHITECTURES,
     HEAD,
     LAYER_EMBEDDING,
-    ROPE_FACTORS,
     Architecture,
 )
 from hierchat.models.architectures.model_config import FULL, SLIDING
@@ -486,7 +486,7 @@ def _dense_parts(architecture: Architecture, config: Config) -> Mapping[str, Par
 def _dense(name: str, *others: str) -> Family:
     architecture = GGUF_ARCHITECTURES[name]
     kinds = (architecture.model_type, *others)
-    return Family(name, kinds, parts=partial(_dense_parts, architecture), unused=(ROPE_FACTORS,))
+    return Family(name, kinds, parts=partial(_dense_parts, architecture), unused=FACTORS)
 
 
 _DENSE = (

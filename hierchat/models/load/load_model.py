@@ -326,6 +326,11 @@ def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> L
     device_memory.require_fit(entry.name, needs, context_length, device=device)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = tokenizer_files.read_tokenizer(folder)
+    if "long_factor" in (rotations := config.rope_parameters or {}):
+        is_long = context_length > rotations["original_max_position_embeddings"]
+        chosen = rotations["long_factor" if is_long else "short_factor"]
+        # One for all texts: a position's bits depend on no other position
+        config.rope_parameters = {**rotations, "long_factor": chosen, "short_factor": chosen}
     dtype = getattr(torch, device_memory.dtype_on(entry.dtype, device))
     with no_init_weights(), torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config, dtype=dtype)
