@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -32,15 +31,11 @@ class PackedMatrix(nn.Module):
         return multiply_plainly(rows, self.matrix, self.bias).view(*x.shape[:-1], -1)
 
 
-class JoinedMatrices(nn.Module):
+class JoinedMatrices(nn.ModuleList):
     """Linear layers over the same inputs, whose outputs are concatenated."""
 
-    def __init__(self, parts: Iterable[PackedMatrix]) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(parts)
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([part(x) for part in self.parts], dim=-1)
+        return torch.cat([part(x) for part in self], dim=-1)
 
 
 class Reordered(nn.Module):
@@ -98,9 +93,9 @@ def _packed(
     if isinstance(layer, nn.Embedding):
         return PackedLookup(pieces[0], dtype, getattr(layer, "embed_scale", None))
     assert isinstance(layer, nn.Linear)
-    sizes = [piece.outputs for piece in pieces]
-    biases = [None] * len(sizes) if layer.bias is None else map(nn.Parameter, layer.bias.split(sizes))
-    parts = [PackedMatrix(piece, bias) for piece, bias in zip(pieces, biases, strict=True)]
-    matrix = parts[0] if len(parts) == 1 else JoinedMatrices(parts)
+    matrix: nn.Module = PackedMatrix(pieces[0], layer.bias)
+    if len(pieces) > 1:
+        assert layer.bias is None
+        matrix = JoinedMatrices(map(PackedMatrix, pieces))
     # Column c of the module's matrix is column `columns[c]` of the file's, which multiplies the input c
     return matrix if columns is None else nn.Sequential(Reordered(np.argsort(columns)), matrix)

@@ -23,12 +23,7 @@ import numpy as np
 
 from hierchat.config import cache_dir, process_environment
 from hierchat.models import cache
-from hierchat.models.architectures.families import (
-    ARCHITECTURES,
-    LONG_FACTORS,
-    RENAMED,
-    SHORT_FACTORS,
-)
+from hierchat.models.architectures.families import ARCHITECTURES, LONG_FACTORS, RENAMED, SHORT_FACTORS
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import Size
 from hierchat.models.device_memory import require_free

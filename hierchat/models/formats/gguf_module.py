@@ -106,21 +106,19 @@ class GgufModule:
 
     def _raw(self, one: _Made) -> RawMatrix:
         outputs, inputs = one.shape
-        for tensor in one.of:
-            if tensor.shape[0] != inputs:
-                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
         raws = [raw_rows(self._gguf, tensor) for tensor in one.of]
         begins = np.cumsum([0, *map(len, raws)])
-        numbers = np.arange(begins[-1])
+        rows, columns = np.arange(begins[-1]), np.arange(inputs)
+        for tensor in one.of:
+            if tensor.shape[0] != inputs or len(rows) != outputs:
+                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
         if one.part.columns:
-            columns = self._put(one, [np.arange(inputs)[None]], (1, inputs)).reshape(-1)
-            if len(numbers) != outputs:
-                raise self._misfit(f"{one.of[0].name} has {len(numbers)} rows for {outputs} of {one.name}")
-            return RawMatrix((RawRows(one.of[0].type, raws[0], numbers),), columns)
-        order = self._put(one, np.split(numbers[:, None], begins[1:-1]), (outputs, 1)).reshape(-1)
+            order = self._put(one, [columns[None]], (1, inputs)).reshape(-1)
+            return RawMatrix((RawRows(one.of[0].type, raws[0], rows),), order)
+        order = self._put(one, np.split(rows[:, None], begins[1:-1]), (outputs, 1)).reshape(-1)
         sources = np.searchsorted(begins, order, "right") - 1  # which tensor has a row
         pieces = list[RawRows]()
-        for run in np.split(np.arange(outputs), np.flatnonzero(np.diff(sources)) + 1):
+        for run in np.split(rows, np.flatnonzero(np.diff(sources)) + 1):
             source = sources[run[0]]
             pieces.append(RawRows(one.of[source].type, raws[source], order[run] - begins[source]))
         return RawMatrix(tuple(pieces))
