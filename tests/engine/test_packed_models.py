@@ -27,7 +27,7 @@ from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 VOCABULARY = 272
-NAMES = ["llama", "llama 3, tied", "qwen2, biases", "qwen3, norms"]
+NAMES = ["llama", "llama 3, tied", "qwen2, biases", "qwen3, norms", "qwen3 moe"]
 
 
 def written(name: str, folder: Path, *, packed: bool = True) -> ModelEntry:
@@ -56,8 +56,9 @@ def test_logits_are_those_of_the_processors_engine(name: str, tmp_path: Path) ->
     assert np.abs(found - expected).max() < 2e-3 * np.abs(expected).max()
 
 
-def test_drafts_change_no_word_and_the_files_blocks_are_what_is_held(tmp_path: Path) -> None:
-    loaded = on_this_card(written("qwen2, biases", tmp_path))
+@pytest.mark.parametrize("name", ["qwen2, biases", "qwen3 moe"])
+def test_drafts_change_no_word_and_the_files_blocks_are_what_is_held(name: str, tmp_path: Path) -> None:
+    loaded = on_this_card(written(name, tmp_path))
     module = in_packed_blocks(loaded.model)
     sizes = {part.matrix.name for part in module.modules() if is_packed(part) and hasattr(part, "matrix")}
     assert sizes <= {"Q8_0", "PLAIN"}

@@ -472,5 +472,7 @@ DENSE = {
     "llama": Family("llama", ("llama",), parts=_llama_parts, unused=(ROPE_FACTORS,)),
     "qwen2": Family("qwen2", ("qwen2",)),
     "qwen3": Family("qwen3", ("qwen3",)),
+    "qwen3moe": Family("qwen3moe", ("qwen3_moe",), parts=lambda config: EXPERTS),
+    **{name: FAMILIES[name] for name in ("granitemoe", "olmoe")},
 }
 """Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py), configured by gguf_config.py."""

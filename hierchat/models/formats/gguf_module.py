@@ -36,12 +36,18 @@ class _Made:
     of: tuple[Tensor, ...]
 
 
-class RawMatrix(NamedTuple):
-    """Matrix of a file of block type `type`: uint8 [rows, bytes of a row], mapped, and which row goes where."""
+class RawRows(NamedTuple):
+    """Rows of block type `type` in a file: uint8 [rows, bytes of a row], mapped, and which row goes where."""
 
     type: str
     rows: NDArray[np.uint8]
     order: NDArray[np.int64]
+
+
+class RawMatrix(NamedTuple):
+    """Matrix out of rows of a file. `pieces`: one; of the joined gates and ups of experts two, each of all experts."""
+
+    pieces: tuple[RawRows, ...]
 
 
 def raw_rows(gguf: Path, tensor: Tensor) -> NDArray[np.uint8]:
@@ -91,16 +97,29 @@ class GgufModule:
         """Map `matrices` of which each is one tensor of the file, and read the rest. Raises BrokenFileError."""
         found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
-            if one.name in matrices and len(one.of) == 1:
+            if one.name in matrices and len(one.shape) == 3:
+                found[one.name] = self._stacks(one)
+            elif one.name in matrices and len(one.of) == 1:
                 (tensor,) = one.of
                 if tensor.shape[0] != one.shape[-1]:
                     raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
                 rows = raw_rows(self._gguf, tensor)
                 order = self._put(one, [np.arange(len(rows))[:, None]], (one.shape[0], 1)).reshape(-1)
-                found[one.name] = RawMatrix(tensor.type, rows, order)
+                found[one.name] = RawMatrix((RawRows(tensor.type, rows, order),))
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
         return found, vectors
+
+    def _stacks(self, one: _Made) -> RawMatrix:
+        """Map the tensors of a stack of experts' matrices [experts, outputs, inputs]."""
+        experts, outputs, inputs = one.shape
+        pieces = list[RawRows]()
+        for tensor in one.of:
+            if tensor.shape != (inputs, outputs // len(one.of), experts):
+                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
+            rows = raw_rows(self._gguf, tensor)
+            pieces.append(RawRows(tensor.type, rows, np.arange(len(rows))))
+        return RawMatrix(tuple(pieces))
 
     def _reported(self, report: Report) -> Iterator[_Made]:
         message, count = f"{self._gguf.name}, once", len(self._made)
@@ -209,10 +228,15 @@ def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
     return module.eval().requires_grad_(False)
 
 
+_ROUTED = ("experts.gate_up_proj", "experts.down_proj", "mlp.gate.weight", "router.weight")
+"""How names of experts' stacks end, and those of routers."""
+
+
 def matrices_of(module: Any) -> set[str]:
-    """Return the names of a dense module's matrices: those that rows are multiplied by, and embeddings."""
+    """Return the names of a module's matrices: of linear layers, embeddings, routers, and stacks of experts'."""
     from torch import nn
 
     names = {id(tensor): name for name, tensor in stored(module).items()}
     matrices = (part for part in module.modules() if isinstance(part, nn.Linear | nn.Embedding))
-    return {names[id(part.weight)] for part in matrices}
+    found = {names[id(part.weight)] for part in matrices}
+    return found | {name for name in names.values() if name.endswith(_ROUTED)}

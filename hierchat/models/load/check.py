@@ -69,7 +69,8 @@ def on_card(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
     with suppress(ModelError, *NONSENSE):
         if gguf := gguf_file(source):
             return runnable.stays_in_blocks(read_head(gguf), device)
-        return bool(source.gguf or source.wheel) and entry.kind in DENSE and find_spec("triton") is not None
+        known = any(entry.kind in family.kinds for family in DENSE.values())
+        return bool(source.gguf or source.wheel) and known and find_spec("triton") is not None
     return False
 
 
