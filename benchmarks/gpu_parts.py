@@ -28,7 +28,8 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out, capture
 from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, multiply_plainly, unfilled
-from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix
+from hierchat.engine.cuda.packed_experts import PackedExperts, multiply_chosen_plainly
+from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight
 from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
@@ -179,7 +180,8 @@ ROWS = 75
 
 
 def kernels(shapes: Shapes, device: str) -> Iterator[Row]:
-    """Compare each block type's product with float64, and rows with themselves among fewer others."""
+    """Compare each block type's product with float64, rows with themselves among fewer others, and experts' products
+    with those of one expert."""
     require_right_device(torch.device(device), shapes.dtype)
     multiply, wrong = product_on(device), list[str]()
     for name in FORMATS:
@@ -193,8 +195,32 @@ def kernels(shapes: Shapes, device: str) -> Iterator[Row]:
         if error > TOLERANCES[shapes.dtype] or not apart:
             wrong.append(name)
         yield name, {"largest error": error, "rows never mix": apart}
+    apart = experts_apart(shapes, device)
+    wrong += [] if apart else ["experts"]
+    yield "Q4_K, experts", {"rows never mix": apart}
     if wrong:
         raise ArithmeticError(f"{', '.join(wrong)}: wrong products")
+
+
+def experts_apart(shapes: Shapes, device: str) -> bool:
+    """Return whether a row's products with the experts that it chose have the bits of those experts' own products."""
+    multiply, (outputs, inputs), name = product_on(device), shapes.checked, "Q4_K"
+    experts = [random_packed(name, outputs, inputs, device, shapes.dtype) for _ in range(6)]
+    parts = [
+        torch.cat([getattr(one, part) for one in experts], dim=dim)
+        for part, dim in (("codes", 1), ("above", 1), ("halves", 2), ("words", 2))
+    ]
+    stack = Packed(name, len(experts) * outputs, inputs, *parts)
+    x = torch.randn(ROWS, inputs, device=device).to(shapes.dtype)
+    chosen = torch.rand(ROWS, len(experts), device=device).topk(2, dim=1).indices
+    if multiply is multiply_plainly:
+        found = multiply_chosen_plainly(x, stack, chosen, len(experts))
+    else:
+        from hierchat.engine.cuda import triton_blocks
+
+        found = triton_blocks.multiply(x, stack, choice=triton_blocks.grouped(chosen, len(experts)))
+    alone = torch.stack([multiply(x, one, None) for one in experts], 1)
+    return torch.equal(found, alone.take_along_dim(chosen[..., None], 1).flatten(0, 1))
 
 
 def milliseconds(body: Callable[[], Any], device: str, repeats: int) -> float:
@@ -243,14 +269,21 @@ def _all_of(multiply: Multiply, x: torch.Tensor, matrices: Sequence[Packed]) -> 
 
 
 def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> Any:
-    """Make a module of transformers with random weights in Q4_K, and its output in Q6_K, on the device. Raises NotBuilt
-    if it has matrices that the engine does not keep in blocks."""
+    """Make a module of transformers with random weights in Q4_K, and its output in Q6_K, on the device."""
     settings = AutoConfig.for_model(**config)
     with no_init_weights(), torch.device("meta"):
         module = AutoModelForCausalLM.from_config(settings, dtype=dtype)
     shared: dict[str, Packed] = {}
     for parent in list(module.modules()):
         for called, child in list(parent.named_children()):
+            if hasattr(child, "gate_up_proj"):
+                experts, hidden, inner = child.down_proj.shape
+                sizes = ((experts * inner, hidden), (experts * inner, hidden), (experts * hidden, inner))
+                packed = [random_packed("Q4_K", rows, inputs, device, dtype) for rows, inputs in sizes]
+                setattr(parent, called, PackedExperts(packed, experts, child.act_fn))
+            elif called == "gate":  # a router
+                rows, inputs = child.weight.shape
+                child.weight = PackedWeight(random_packed("PLAIN", rows, inputs, device, dtype))
             if not isinstance(child, nn.Linear | nn.Embedding):
                 continue
             kind = "Q6_K" if child.weight.shape[0] == settings.vocab_size else "Q4_K"
@@ -265,19 +298,15 @@ def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> 
             else:
                 bias = None if child.bias is None else nn.Parameter(torch.zeros(len(child.bias), dtype=dtype))
                 setattr(parent, called, PackedMatrix(matrix, bias))
-    left = {name: one for name, one in module.state_dict().items() if one.is_meta}
-    convolutions = {f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Conv1d)}
-    for name, one in left.items():
-        if one.ndim > 1 and name not in convolutions:
-            raise NotBuilt(f"{name} {list(one.shape)} is not kept in blocks on a GPU")
-    return filled(module, {name: torch.ones(one.shape, dtype=dtype) for name, one in left.items()}).to(device)
+    left = {name: one.shape for name, one in module.state_dict().items() if one.is_meta}
+    return filled(module, {name: torch.ones(shape, dtype=dtype) for name, shape in left.items()}).to(device)
 
 
 def sequence_of(name: str, shapes: Shapes, device: str) -> tuple[CachedSequence, int]:
     """Open a text of a random model, and return the bytes that its matrices would have in a file."""
     module = random_model(shapes.models[name], device, shapes.dtype)
-    parts = [part for part in module.modules() if isinstance(part, PackedMatrix | PackedLookup)]
-    size = sum({id(part.matrix): part.matrix.nbytes for part in parts}.values())
+    held = [one for part in module.modules() for one in vars(part).values() if isinstance(one, Packed)]
+    size = sum({id(one): one.nbytes for one in held}.values())
     if not graphed(module.config.to_dict(), shapes.context):
         return TorchRunner(module, context_length=shapes.context, packed=False).open(), size
     graphs = None if device.startswith("cuda") else Graphs[Out](capture=None)

@@ -37,7 +37,7 @@ from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 VOCABULARY = 272
-NAMES = ["llama", "llama 3, tied", "qwen2, biases", "qwen3, norms"]
+NAMES = ["llama", "llama 3, tied", "qwen2, biases", "qwen3, norms", "qwen3 moe"]
 
 
 def written(name: str, folder: Path, *, packed: bool = True) -> ModelEntry:
@@ -69,16 +69,19 @@ def test_logits_are_those_of_the_processors_engine(name: str, tmp_path: Path) ->
 WIDE = {"hidden_size": 256, "intermediate_size": 256}
 """Rows of whole blocks of 256."""
 DENSE = {
-    **{name: CONFIGS[name] for name in ("llama 3, tied", "qwen2, biases", "qwen3, norms", "qwen3, yarn")},
+    **{name: CONFIGS[name] for name in (*NAMES[1:], "qwen3, yarn")},
     **{name: one for name, one in FAMILIES.items() if not name.endswith("experts")},
     "gemma3": SIX_LAYERS,
 }
-HYBRIDS = ("qwen35", "qwen35, heads alike", "granitehybrid", "lfm2", "nemotron_h")
+OTHERS = (
+    "qwen35", "qwen35, heads alike", "granitehybrid", "lfm2", "nemotron_h", "granitemoe", "granitemoe, shared", "olmoe",
+)  # fmt: skip
 FITTING = {
     "phi3, long": {"num_attention_heads": 16},
     "granitehybrid": {"mamba_n_heads": 32, "shared_intermediate_size": 256},
+    **{name: {"attention_multiplier": 0.02} for name in ("granitemoe", "granitemoe, shared")},
 }
-"""Other sizes that follow from these."""
+"""Other sizes that follow from these; and smaller scores, or a last bit of one decides."""
 
 
 @pytest.fixture
@@ -87,7 +90,7 @@ def mixed(tmp_path: Path) -> Callable[[str], tuple[ModelEntry, Any]]:
 
     def made(name: str) -> tuple[ModelEntry, Any]:
         whole, sizes = tmp_path / "whole.gguf", WIDE | FITTING.get(name, {})
-        if name in HYBRIDS:
+        if name in OTHERS:
             module = snap(tiny_module(name, **sizes))
             write_family(name, module, whole, tiny_tokenizer(("ab",)))
         else:
@@ -98,7 +101,7 @@ def mixed(tmp_path: Path) -> Callable[[str], tuple[ModelEntry, Any]]:
     return made
 
 
-@pytest.mark.parametrize("name", [*DENSE, *HYBRIDS])
+@pytest.mark.parametrize("name", [*DENSE, *OTHERS])
 def test_every_family_computes_from_mixed_blocks_what_its_module_does(
     name: str, mixed: Callable[[str], tuple[ModelEntry, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +130,7 @@ def test_every_family_computes_from_mixed_blocks_what_its_module_does(
 def test_every_family_in_blocks_is_tried() -> None:
     architectures = [ARCHITECTURES[config.model_type] for config in DENSE.values()]
     tried = {one.gguf or one.model_type for one in architectures} - {"olmo3"}  # a file of it says olmo2
-    assert tried | {READ[name][0] for name in HYBRIDS} == IN_BLOCKS.keys()
+    assert tried | {READ[name][0] for name in OTHERS} == IN_BLOCKS.keys()
 
 
 @pytest.mark.parametrize("name", ["qwen35", "granitehybrid", "gemma2"])
@@ -144,8 +147,9 @@ def test_what_graphs_cannot_compute_runs_from_blocks_over_slots(
     assert tokens_of(fresh_steps(engine, prompt, wanted, Buried(vanilla))) == vanilla
 
 
-def test_drafts_change_no_word_and_the_files_blocks_are_what_is_held(tmp_path: Path) -> None:
-    loaded = on_this_card(written("qwen2, biases", tmp_path))
+@pytest.mark.parametrize("name", ["qwen2, biases", "qwen3 moe"])
+def test_drafts_change_no_word_and_the_files_blocks_are_what_is_held(name: str, tmp_path: Path) -> None:
+    loaded = on_this_card(written(name, tmp_path))
     module = in_packed_blocks(loaded.model)
     sizes = {part.matrix.name for part in module.modules() if is_packed(part) and hasattr(part, "matrix")}
     assert sizes <= {"Q8_0", "PLAIN"}

@@ -16,7 +16,7 @@ from tests.testing.architectures import finish
 STEP = 2.0**-4
 """All weights of matrices are whole multiples of it, from -8 to 7: so four bits hold them, in whatever order."""
 TYPES = ("Q4_K", "Q6_K", "Q8_0", "F32")
-_NO_MATRIX = re.compile(r"norm|conv1d|shortconv\.conv|rope_")
+_NO_MATRIX = re.compile(r"norm|conv1d|shortconv\.conv|rope_|gate_inp")
 
 
 def snap(module: Any) -> Any:

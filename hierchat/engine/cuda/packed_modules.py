@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hierchat.engine.cuda.packed import Packed, multiply_plainly, pack
+from hierchat.engine.cuda.packed_experts import PackedExperts
 from hierchat.models.formats.gguf_module import stored
 from hierchat.models.load.load_model import FileModule
 
@@ -29,6 +30,24 @@ class PackedMatrix(nn.Module):
 
             return multiply(rows, self.matrix, self.bias).view(*x.shape[:-1], -1)
         return multiply_plainly(rows, self.matrix, self.bias).view(*x.shape[:-1], -1)
+
+
+class PackedWeight(nn.Parameter):
+    """Weight of a router of transformers in blocks: F.linear(x, weight), which a router calls, is our product."""
+
+    matrix: PackedMatrix
+
+    def __new__(cls, matrix: Packed) -> PackedWeight:
+        weight = super().__new__(cls, torch.empty(0), requires_grad=False)
+        weight.matrix = PackedMatrix(matrix)
+        return weight
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is nn.functional.linear:
+            x, weight = args
+            return weight.matrix(x)
+        return super().__torch_function__(function, types, args, kwargs or {})
 
 
 class JoinedMatrices(nn.ModuleList):
@@ -74,6 +93,12 @@ def in_packed_blocks(loaded: FileModule) -> Any:
     made: dict[str, list[Packed]] = {}
     for parent in list(module.modules()):
         for called, child in list(parent.named_children()):
+            stacks = [names.get(id(getattr(child, one, None)), "") for one in ("gate_up_proj", "down_proj")]
+            if loaded.matrices.keys() >= set(stacks):
+                pieces = [piece for stack in stacks for piece in loaded.matrices[stack].pieces]
+                packed = [pack(kind, rows, device, module.dtype, order) for kind, rows, order in pieces]
+                setattr(parent, called, PackedExperts(packed, child.num_experts, child.act_fn))
+                continue
             name = names.get(id(getattr(child, "weight", None)), "")
             if name not in loaded.matrices:
                 continue
@@ -82,7 +107,11 @@ def in_packed_blocks(loaded: FileModule) -> Any:
                 made[name] = [
                     pack(kind, rows, device, module.dtype, order) for kind, rows, order in raw.pieces
                 ]
-            setattr(parent, called, _packed(child, made[name], raw.columns, module.dtype))
+            if isinstance(child, nn.Linear | nn.Embedding):
+                setattr(parent, called, _packed(child, made[name], raw.columns, module.dtype))
+            else:
+                (matrix,) = made[name]
+                child.weight = PackedWeight(matrix)
     return module.to(device)
 
 

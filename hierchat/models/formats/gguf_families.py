@@ -493,10 +493,16 @@ _DENSE = (
     "exaone4", "gemma2", "gemma3", "gemma4", "glm4", "granite", "llama", "mistral3", "phi3", "qwen2", "qwen3",
     "seed_oss", "smollm3",
 )  # fmt: skip
+EXPERTS_IN_BLOCKS = {
+    "qwen3moe": Family("qwen3moe", ("qwen3_moe",), parts=lambda config: EXPERTS),
+    **{name: FAMILIES[name] for name in ("granitemoe", "olmoe")},
+}
+"""Those of IN_BLOCKS that may have experts."""
 IN_BLOCKS = {
     **{name: _dense(name) for name in _DENSE},
     "olmo2": _dense("olmo2", "olmo3"),
     **{name: FAMILIES[name] for name in ("granitehybrid", "lfm2", "nemotron_h", "qwen35")},
+    **EXPERTS_IN_BLOCKS,
 }
 """Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py). gguf_config.py configures those
 that are not in FAMILIES."""

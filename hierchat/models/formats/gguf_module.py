@@ -45,7 +45,8 @@ class RawRows(NamedTuple):
 
 
 class RawMatrix(NamedTuple):
-    """Matrix out of rows of a file. `pieces`: above one another; `columns`: which one goes where, None: as stored."""
+    """Matrix out of rows of a file, or a stack of experts' matrices. `pieces`: above one another, in a stack for all
+    experts; `columns`: which one goes where, None: as stored."""
 
     pieces: tuple[RawRows, ...]
     columns: NDArray[np.int64] | None = None
@@ -99,7 +100,7 @@ class GgufModule:
         found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
             if one.name in matrices:
-                found[one.name] = self._raw(one)
+                found[one.name] = self._stacks(one) if len(one.shape) == 3 else self._raw(one)
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
         return found, vectors
@@ -121,6 +122,17 @@ class GgufModule:
         for run in np.split(rows, np.flatnonzero(np.diff(sources)) + 1):
             source = sources[run[0]]
             pieces.append(RawRows(one.of[source].type, raws[source], order[run] - begins[source]))
+        return RawMatrix(tuple(pieces))
+
+    def _stacks(self, one: _Made) -> RawMatrix:
+        """Map the tensors of a stack of experts' matrices [experts, outputs, inputs]."""
+        experts, outputs, inputs = one.shape
+        pieces = list[RawRows]()
+        for tensor in one.of:
+            if tensor.shape != (inputs, outputs // len(one.of), experts):
+                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
+            rows = raw_rows(self._gguf, tensor)
+            pieces.append(RawRows(tensor.type, rows, np.arange(len(rows))))
         return RawMatrix(tuple(pieces))
 
     def _reported(self, report: Report) -> Iterator[_Made]:
@@ -230,10 +242,15 @@ def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
     return module.eval().requires_grad_(False)
 
 
+_ROUTED = ("experts.gate_up_proj", "experts.down_proj", "mlp.gate.weight", "router.weight")
+"""How names of experts' stacks end, and those of routers."""
+
+
 def matrices_of(module: Any) -> set[str]:
-    """Return the names of a module's matrices: those of linear layers, and embeddings."""
+    """Return the names of a module's matrices: of linear layers, embeddings, routers, and stacks of experts'."""
     from torch import nn
 
     names = {id(tensor): name for name, tensor in stored(module).items()}
     matrices = (part for part in module.modules() if isinstance(part, nn.Linear | nn.Embedding))
-    return {names[id(part.weight)] for part in matrices}
+    found = {names[id(part.weight)] for part in matrices}
+    return found | {name for name in names.values() if name.endswith(_ROUTED)}

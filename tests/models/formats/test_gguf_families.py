@@ -113,12 +113,14 @@ def test_matrices_that_stay_in_the_file_have_their_rows_and_columns_in_order(
     matrices, vectors = made.in_file(matrices_of(module), silent)
     tensors = module.state_dict()
     for said, matrix in matrices.items():
+        if len(shapes[said]) == 3:  # experts' stacks, in tests/engine/test_packed_experts.py
+            continue
         rows = np.concatenate([floats_of(kind, raw)[order] for kind, raw, order in matrix.pieces])
         found = rows if matrix.columns is None else rows[:, matrix.columns]
         assert np.array_equal(found, tensors[said].numpy()), said
     assert all(np.array_equal(vector, tensors[said].numpy()) for said, vector in vectors.items())
     assert matrices.keys() | vectors.keys() == shapes.keys()
-    counts = {len(matrix.pieces) for matrix in matrices.values()}
+    counts = {len(matrix.pieces) for said, matrix in matrices.items() if len(shapes[said]) == 2}
     assert counts == {"qwen35": {1}, "qwen3next": {1, 4}, "granitehybrid": {1, 2}}[name]
 
 
