@@ -112,9 +112,8 @@ def test_every_family_computes_from_mixed_blocks_what_its_module_does(
     head = read_head(entry.source.gguf.path)
     assert {"Q4_K", "Q6_K", "Q8_0", "F32"} <= {tensor.type for tensor in head.tensors}
     assert runnable.stays_in_blocks(head, "cuda")
-    text = random_tokens(
-        80 if name == "phi3, long" else 40, vocabulary=VOCABULARY
-    )  # longer than it was trained with
+    # LongRoPE: more than the module was trained with
+    text = random_tokens(80 if name == "phi3, long" else 40, vocabulary=VOCABULARY)
     module = in_packed_blocks(on_this_card(entry).model)
     plain = [part for part in module.modules() if isinstance(part, torch.nn.Linear | torch.nn.Embedding)]
     assert is_packed(module)
