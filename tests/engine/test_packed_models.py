@@ -133,7 +133,7 @@ def test_every_family_in_blocks_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen35", "granitehybrid", "gemma2"])
-def test_what_graphs_cannot_compute_runs_from_blocks_over_slots(
+def test_drafts_change_no_word_over_slots_without_graphs(
     name: str, mixed: Callable[[str], tuple[ModelEntry, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convert, "_describe_beside", lambda *_: False)
