@@ -218,7 +218,7 @@ def experts_apart(shapes: Shapes, device: str) -> bool:
     else:
         from hierchat.engine.cuda import triton_blocks
 
-        found = triton_blocks.multiply(x, stack, choice=triton_blocks.grouped(chosen, len(experts)))
+        found = triton_blocks.multiply(x, stack, routing=triton_blocks.grouped(chosen, len(experts)))
     alone = torch.stack([multiply(x, one, None) for one in experts], 1)
     return torch.equal(found, alone.take_along_dim(chosen[..., None], 1).flatten(0, 1))
 

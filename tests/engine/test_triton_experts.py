@@ -33,23 +33,23 @@ def compare(where: str, names: list[str], tolerance: float, width: int) -> None:
         raw = random_blocks(name, 256 if FORMATS[name].step == 256 else 192, EXPERTS * width)
         stack, floats = pack(name, raw, where, torch.float32), dequantized(name, raw)
         chosen, x = chosen_by(ROWS).to(where), torch.randn(ROWS, stack.inputs, device=where)
-        wide = multiply(x, stack, choice=grouped(chosen, EXPERTS)).view(ROWS, ACTIVE, width)
+        wide = multiply(x, stack, routing=grouped(chosen, EXPERTS)).view(ROWS, ACTIVE, width)
         for row, place in itertools.product(range(ROWS), range(ACTIVE)):
             weights = floats.reshape(EXPERTS, width, -1)[int(chosen[row, place])]
             assert error(wide[row, place][None], x[row][None], weights) < tolerance, (name, row)
         alone = multiply(x, pack(name, raw[:width], where, torch.float32))
         assert torch.equal(wide[:, chosen[0].tolist().index(0)], alone), name
         for rows in (slice(0, 1), slice(9, 36)):
-            found = multiply(x[rows], stack, choice=grouped(chosen[rows], EXPERTS))
+            found = multiply(x[rows], stack, routing=grouped(chosen[rows], EXPERTS))
             assert torch.equal(found, wide[rows].flatten(0, 1)), (name, rows)
         each, shares = torch.randn(ROWS * ACTIVE, stack.inputs, device=where), torch.rand(ROWS, ACTIVE)
-        choice = grouped(chosen, EXPERTS)
-        found = multiply(each, stack, choice=choice).view(ROWS, ACTIVE, width)
+        routing = grouped(chosen, EXPERTS)
+        found = multiply(each, stack, routing=routing).view(ROWS, ACTIVE, width)
         assert torch.equal(
-            found[:, 1], multiply(each[1::ACTIVE], stack, choice=grouped(chosen[:, 1:2], EXPERTS))
+            found[:, 1], multiply(each[1::ACTIVE], stack, routing=grouped(chosen[:, 1:2], EXPERTS))
         )
         first, second, third = (found * shares.to(where)[..., None]).unbind(1)
-        summed = multiply(each, stack, choice=choice, weights=shares.to(where))
+        summed = multiply(each, stack, routing=routing, weights=shares.to(where))
         assert torch.equal(summed, first + second + third), name
 
 
@@ -59,7 +59,7 @@ def test_the_kernel_computes_what_gguf_reads_and_neither_rows_nor_experts_mix() 
 
 
 def tiles_are_right() -> None:
-    """In any choice each pair is in one tile, with pairs of the same expert only."""
+    """In any routing each pair is in one tile, with pairs of the same expert only."""
     from hierchat.engine.cuda.triton_blocks import ROWS, grouped
 
     for rows, experts, active in ((1, 20, 8), (3, 5, 5), (70, 9, 2)):

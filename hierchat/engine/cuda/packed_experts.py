@@ -29,7 +29,7 @@ class PackedExperts(nn.Module):
         if x.device.type == "cuda":
             from hierchat.engine.cuda.triton_blocks import grouped, multiply
 
-            product = partial(multiply, choice=grouped(chosen, self.experts))
+            product = partial(multiply, routing=grouped(chosen, self.experts))
         inner = self.activation(product(x, self.gate)) * product(x, self.up)
         return product(inner, self.down, weights=weights)
 
@@ -41,7 +41,7 @@ def multiply_chosen_plainly(
     experts: int,
     weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Compute in plain torch what triton_blocks.multiply computes for a choice, one pair at a time."""
+    """Compute in plain torch what triton_blocks.multiply computes for a routing, one pair at a time."""
     matrices = matrix.floats().view(experts, -1, matrix.inputs)
     rows = x.float().repeat_interleave(chosen.numel() // len(x), 0)
     pairs = zip(chosen.flatten().tolist(), rows, strict=True)

@@ -29,7 +29,7 @@ PAIRS = 64
 """Pairs of a row and an expert that are counted at a time."""
 
 
-class Choice(NamedTuple):
+class Routing(NamedTuple):
     """Experts that rows chose, int64 [rows, active], out of `experts`. `tiles`: numbers of pairs of a row and an
     expert, int32 [tiles, ROWS], each tile of one expert; -1 for no pair."""
 
@@ -38,29 +38,31 @@ class Choice(NamedTuple):
     tiles: torch.Tensor
 
 
-def grouped(chosen: torch.Tensor, experts: int) -> Choice:
+def grouped(chosen: torch.Tensor, experts: int) -> Routing:
     """Put rows into tiles by the experts that they chose. A CUDA graph may hold its launches."""
     chosen, pairs = chosen.contiguous(), chosen.numel()
-    most = min(pairs, pairs // ROWS + experts)  # tiles for any choice
+    most = min(pairs, pairs // ROWS + experts)  # tiles for any routing
     tiles = torch.full((most, ROWS), -1, dtype=torch.int32, device=chosen.device)
     _group[(experts,)](chosen, tiles, pairs, EXPERTS=triton.next_power_of_2(experts), PAIRS=PAIRS, ROWS=ROWS)
-    return Choice(chosen, experts, tiles)
+    return Routing(chosen, experts, tiles)
 
 
 def multiply(
     x: torch.Tensor,
     matrix: Packed,
     bias: torch.Tensor | None = None,
-    choice: Choice | None = None,
+    routing: Routing | None = None,
     weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Multiply rows [rows, inputs] by a matrix: [rows, outputs]. With a `choice`, by those of the experts that each row
-    chose: [pairs, outputs]; `matrix` has all experts, one after the other, and `x` a row for all pairs of a row or for
-    each. With `weights` of pairs: the weighted sums of each row. A CUDA graph may hold the launches."""
+    """Multiply rows [rows, inputs] by a matrix: [rows, outputs]. A CUDA graph may hold its launches.
+
+    With a `routing` the matrix has the rows of all experts, one expert after the other, and the result is [pairs,
+    outputs]; `x` has one row for all pairs of a row, or one for each pair. `weights` [rows, active]: return the
+    weighted sums over the experts of each row, in the order of its choice."""
     form, (rows, inputs) = matrix.format, x.shape
     targets, outputs, tiles = rows, matrix.outputs, triton.cdiv(rows, ROWS)
-    if choice:
-        targets, outputs, tiles = choice.chosen.numel(), outputs // choice.experts, len(choice.tiles)
+    if routing:
+        targets, outputs, tiles = routing.chosen.numel(), outputs // routing.experts, len(routing.tiles)
     steps = inputs // form.step
     spans = triton.cdiv(steps, SPAN // form.step)
     each = 1 if targets <= FEW else spans
@@ -70,11 +72,11 @@ def multiply(
     if lifts:
         _add[rows, triton.cdiv(inputs, JOINED)](x, plain, inputs, GROUP=form.group, JOINED=JOINED)
     sums = torch.empty(parts, targets, outputs, dtype=torch.float32, device=x.device)
-    chosen, pairs = (choice.chosen, choice.tiles) if choice else (x, x)  # any address: it is not read
+    chosen, pairs = (routing.chosen, routing.tiles) if routing else (x, x)  # any address: it is not read
     _multiply[tiles, triton.cdiv(outputs, OUT), parts](
         x, plain, matrix.codes, matrix.above, matrix.halves, matrix.words, matrix.levels, chosen, pairs, sums,
         rows, targets // rows, each, outputs, matrix.outputs, inputs, steps, spans,
-        CHOSEN=choice is not None, **constants(form, matrix.name),
+        CHOSEN=routing is not None, **constants(form, matrix.name),
     )  # fmt: skip
     added = 1 if weights is None else weights.shape[1]
     out = torch.empty(targets // added, outputs, dtype=x.dtype, device=x.device)
