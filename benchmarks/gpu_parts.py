@@ -28,7 +28,8 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out, capture
 from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, multiply_plainly, unfilled
-from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix
+from hierchat.engine.cuda.packed_experts import PackedExperts, multiply_chosen_plainly
+from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight
 from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
@@ -39,10 +40,6 @@ Row = tuple[str, dict[str, Any]]
 """A label and its figures by column."""
 Multiply = Callable[[torch.Tensor, Packed, torch.Tensor | None], torch.Tensor]
 """Product of rows [rows, inputs] and a matrix, with a bias: [rows, outputs], of the dtype of the rows."""
-
-
-class NotBuilt(Exception):
-    """The engine cannot do yet what a part measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,8 @@ class Shapes:
 
 _DENSE = {"model_type": "llama", "tie_word_embeddings": False}
 _EXPERTS = {"model_type": "qwen3_moe", "norm_topk_prob": True, "tie_word_embeddings": False}
+_HYBRID = {"model_type": "qwen3_5_text", "tie_word_embeddings": True}
+"""Gated DeltaNet in three layers of four."""
 
 
 def _sizes(
@@ -85,6 +84,7 @@ FULL = Shapes(
     {
         "8B": _DENSE | _sizes(4096, 14_336, 32, 32, 8, 128_256),
         "1.5B": {"model_type": "qwen2"} | _sizes(1536, 8960, 28, 12, 2, 151_936, tie_word_embeddings=True),
+        "Qwen3.5 4B": _HYBRID | _sizes(2560, 9216, 32, 16, 4, 248_320, head_dim=256),
         "30B-A3B": _EXPERTS
         | _sizes(
             2048, 6144, 48, 32, 4, 151_936,
@@ -103,6 +103,19 @@ TINY = Shapes(
     {
         "8B": _DENSE | _sizes(256, 256, 1, 4, 2, 300),
         "1.5B": {"model_type": "qwen2"} | _sizes(256, 256, 1, 4, 2, 300, tie_word_embeddings=True),
+        "Qwen3.5 4B": _HYBRID
+        | _sizes(
+            256,
+            256,
+            4,
+            4,
+            2,
+            300,
+            linear_key_head_dim=64,
+            linear_value_head_dim=64,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+        ),
         "30B-A3B": _EXPERTS
         | _sizes(256, 256, 1, 4, 2, 300, moe_intermediate_size=256, num_experts=4, num_experts_per_tok=2),
     },
@@ -161,7 +174,8 @@ ROWS = 75
 
 
 def kernels(shapes: Shapes, device: str) -> Iterator[Row]:
-    """Compare each block type's product with float64, and rows with themselves among fewer others."""
+    """Compare each block type's product with float64, rows with themselves among fewer others, and experts' products
+    with those of one expert."""
     require_right_device(torch.device(device), shapes.dtype)
     multiply, wrong = product_on(device), list[str]()
     for name in FORMATS:
@@ -175,8 +189,32 @@ def kernels(shapes: Shapes, device: str) -> Iterator[Row]:
         if error > TOLERANCES[shapes.dtype] or not apart:
             wrong.append(name)
         yield name, {"largest error": error, "rows never mix": apart}
+    apart = experts_apart(shapes, device)
+    wrong += [] if apart else ["experts"]
+    yield "Q4_K, experts", {"rows never mix": apart}
     if wrong:
         raise ArithmeticError(f"{', '.join(wrong)}: wrong products")
+
+
+def experts_apart(shapes: Shapes, device: str) -> bool:
+    """Return whether a row's products with the experts that it chose have the bits of those experts' own products."""
+    multiply, (outputs, inputs), name = product_on(device), shapes.checked, "Q4_K"
+    experts = [random_packed(name, outputs, inputs, device, shapes.dtype) for _ in range(6)]
+    parts = [
+        torch.cat([getattr(one, part) for one in experts], dim=dim)
+        for part, dim in (("codes", 1), ("above", 1), ("halves", 2), ("words", 2))
+    ]
+    stack = Packed(name, len(experts) * outputs, inputs, *parts)
+    x = torch.randn(ROWS, inputs, device=device).to(shapes.dtype)
+    chosen = torch.rand(ROWS, len(experts), device=device).topk(2, dim=1).indices
+    if multiply is multiply_plainly:
+        found = multiply_chosen_plainly(x, stack, chosen, len(experts))
+    else:
+        from hierchat.engine.cuda import triton_blocks
+
+        found = triton_blocks.multiply(x, stack, routing=triton_blocks.grouped(chosen, len(experts)))
+    alone = torch.stack([multiply(x, one, None) for one in experts], 1)
+    return torch.equal(found, alone.take_along_dim(chosen[..., None], 1).flatten(0, 1))
 
 
 def milliseconds(body: Callable[[], Any], device: str, repeats: int) -> float:
@@ -225,14 +263,21 @@ def _all_of(multiply: Multiply, x: torch.Tensor, matrices: Sequence[Packed]) -> 
 
 
 def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> Any:
-    """Make a module of transformers with random weights in Q4_K, and its output in Q6_K, on the device. Raises NotBuilt
-    if it has matrices that the engine does not keep in blocks."""
+    """Make a module of transformers with random weights in Q4_K, and its output in Q6_K, on the device."""
     settings = AutoConfig.for_model(**config)
     with no_init_weights(), torch.device("meta"):
         module = AutoModelForCausalLM.from_config(settings, dtype=dtype)
     shared: dict[str, Packed] = {}
     for parent in list(module.modules()):
         for called, child in list(parent.named_children()):
+            if hasattr(child, "gate_up_proj"):
+                experts, hidden, inner = child.down_proj.shape
+                sizes = ((experts * inner, hidden), (experts * inner, hidden), (experts * hidden, inner))
+                packed = [random_packed("Q4_K", rows, inputs, device, dtype) for rows, inputs in sizes]
+                setattr(parent, called, PackedExperts(packed, experts, child.act_fn))
+            elif called == "gate":  # a router
+                rows, inputs = child.weight.shape
+                child.weight = PackedWeight(random_packed("PLAIN", rows, inputs, device, dtype))
             if not isinstance(child, nn.Linear | nn.Embedding):
                 continue
             kind = "Q6_K" if child.weight.shape[0] == settings.vocab_size else "Q4_K"
@@ -247,19 +292,16 @@ def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> 
             else:
                 bias = None if child.bias is None else nn.Parameter(torch.zeros(len(child.bias), dtype=dtype))
                 setattr(parent, called, PackedMatrix(matrix, bias))
-    left = {name: one for name, one in module.state_dict().items() if one.is_meta}
-    for name, one in left.items():
-        if one.ndim > 1:
-            raise NotBuilt(f"{name} {list(one.shape)} is not kept in blocks on a GPU")
-    return filled(module, {name: torch.ones(one.shape, dtype=dtype) for name, one in left.items()}).to(device)
+    left = {name: one.shape for name, one in module.state_dict().items() if one.is_meta}
+    return filled(module, {name: torch.ones(shape, dtype=dtype) for name, shape in left.items()}).to(device)
 
 
 def sequence_of(name: str, shapes: Shapes, device: str, sequences: int = 1) -> tuple[CachedSequence, int]:
     """Open a text of a random model with room for several, and return the bytes that its matrices would have in a
     file."""
     module = random_model(shapes.models[name], device, shapes.dtype)
-    parts = [part for part in module.modules() if isinstance(part, PackedMatrix | PackedLookup)]
-    size = sum({id(part.matrix): part.matrix.nbytes for part in parts}.values())
+    held = [one for part in module.modules() for one in vars(part).values() if isinstance(one, Packed)]
+    size = sum({id(one): one.nbytes for one in held}.values())
     graphs = None if device.startswith("cuda") else Graphs[Out](capture=None)
     runner = CudaRunner(module, context_length=shapes.context, graphs=graphs, sequences=sequences)
     return runner.open(), size
@@ -402,6 +444,7 @@ PARTS: dict[str, Callable[[Shapes, str], Iterator[Row]]] = {
     "bandwidth": bandwidth,
     "8B": partial(model, "8B"),
     "1.5B": partial(model, "1.5B"),
+    "Qwen3.5 4B": partial(model, "Qwen3.5 4B"),
     "users": users,
     "30B-A3B": partial(model, "30B-A3B"),
 }

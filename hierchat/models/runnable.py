@@ -10,7 +10,7 @@ from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, expected_of, foreign, gguf_config
-from hierchat.models.formats.gguf_families import DENSE, FAMILIES
+from hierchat.models.formats.gguf_families import EXPERTS_IN_BLOCKS, FAMILIES, IN_BLOCKS
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.gguf_tokenizer import unknown_tokenizer
 from hierchat.models.formats.layouts import BLOCK
@@ -254,12 +254,22 @@ def card_bytes(head: Head) -> int:
 def stays_in_blocks(head: Head, device: str) -> bool:
     """Return whether a GPU multiplies by a GGUF file's own blocks (engine/cuda/packed.py)."""
     return (
-        device.startswith("cuda")
-        and find_spec("triton") is not None
-        and head.architecture in DENSE
+        _keeps_blocks(device)
+        and head.architecture in IN_BLOCKS
         and not gguf_unsupported(head)
-        and all(tensor.name != families.LONG_FACTORS for tensor in head.tensors)
+        and (head.architecture in EXPERTS_IN_BLOCKS or not _has_experts(gguf_config(head)))
     )
+
+
+def kind_stays_in_blocks(kind: str, device: str, *, experts: bool) -> bool:
+    """Return `stays_in_blocks` of a file of which only the model's kind is known, and whether it has `experts`."""
+    known = (EXPERTS_IN_BLOCKS if experts else IN_BLOCKS).values()
+    return _keeps_blocks(device) and any(model_config.KINDS.get(kind, kind) in one.kinds for one in known)
+
+
+def _keeps_blocks(device: str) -> bool:
+    """Return whether a device has kernels that multiply by blocks."""
+    return device.startswith("cuda") and find_spec("triton") is not None
 
 
 def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> ComputePath:
@@ -269,12 +279,14 @@ def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> ComputePath:
     return step(gguf_config(head), own=False, device=device)
 
 
-def gguf_refused(head: Head) -> str | None:
-    """Return why a GGUF file cannot run through transformers; None if it can."""
+def gguf_refused(head: Head, device: str = "cpu") -> str | None:
+    """Return why a GGUF file cannot run through transformers on a device; None if it can."""
     if head.architecture in FAMILIES:
         if odd := sorted({tensor.type for tensor in head.tensors} - set(TYPES)):
             return later(f"its tensors are in {odd[0]}")
         return unknown_tokenizer(head)
+    if stays_in_blocks(head, device):
+        return None
     alone = set(families.GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
     if head.architecture in alone:
         own = gguf_unsupported(head)

@@ -158,7 +158,8 @@ def test_the_kernel_compiles(capability: int, names: tuple[str, ...]) -> None:
     from hierchat.engine.cuda import triton_blocks
 
     for name in names:
-        fixed = triton_blocks.constants(FORMATS[name], name)
+        fixed = {"CHOSEN": False, **triton_blocks.constants(FORMATS[name], name)}
         kinds = {"x": "bf16", "codes": "bf16" if name == "PLAIN" else "u8", "above": "i32", "halves": "i16"}
         kinds |= {"words": "i32", "levels": "i8", "plain": "fp32", "sums": "fp32"}
+        kinds |= {"chosen": "i64", "tiles": "i32"}
         assert "mma" in compiled(triton_blocks._multiply, kinds, fixed, capability)

@@ -74,10 +74,10 @@ def as_stored(logarithms: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.log(np.exp(logarithms).astype(np.float64)).astype(np.float32)
 
 
-def tiny_module(name: str) -> Any:
+def tiny_module(name: str, **changed: Any) -> Any:
     """Random, with norms and biases that are neither ones nor zeros."""
     _, kind, also = FAMILIES[name]
-    config = tiny_config(kind, **_SHAPE, **also)
+    config = tiny_config(kind, **_SHAPE, **also | changed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from hierchat.engine.cuda.packed import Packed, multiply_plainly, pack
+from hierchat.engine.cuda.packed_experts import PackedExperts
 from hierchat.models.formats.gguf_module import stored
 from hierchat.models.load.load_model import FileModule
 
@@ -29,15 +32,53 @@ class PackedMatrix(nn.Module):
         return multiply_plainly(rows, self.matrix, self.bias).view(*x.shape[:-1], -1)
 
 
-class PackedLookup(nn.Module):
-    """Embedding whose rows are blocks on a device; only the rows of the tokens at hand are unpacked."""
+class PackedWeight(nn.Parameter):
+    """Weight of a router of transformers in blocks: F.linear(x, weight), which a router calls, is our product."""
 
-    def __init__(self, matrix: Packed, dtype: torch.dtype) -> None:
+    matrix: PackedMatrix
+
+    def __new__(cls, matrix: Packed) -> PackedWeight:
+        weight = super().__new__(cls, torch.empty(0), requires_grad=False)
+        weight.matrix = PackedMatrix(matrix)
+        return weight
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is nn.functional.linear:
+            x, weight = args
+            return weight.matrix(x)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+class JoinedMatrices(nn.ModuleList):
+    """Linear layers over the same inputs, whose outputs are concatenated."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part(x) for part in self], dim=-1)
+
+
+class Reordered(nn.Module):
+    """Numbers of each row in another order, for a matrix whose columns are in the order of its file."""
+
+    def __init__(self, order: NDArray[np.int64]) -> None:
+        super().__init__()
+        self.order = nn.Buffer(torch.from_numpy(order), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.index_select(-1, self.order)
+
+
+class PackedLookup(nn.Module):
+    """Embedding, times a `scale`, whose rows are blocks on a device; only the rows of the tokens are unpacked."""
+
+    def __init__(self, matrix: Packed, dtype: torch.dtype, scale: torch.Tensor | None = None) -> None:
         super().__init__()
         self.matrix, self.dtype = matrix, dtype
+        self.scale = None if scale is None else nn.Buffer(scale.to(dtype), persistent=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.matrix.floats(tokens.reshape(-1)).to(self.dtype).view(*tokens.shape, -1)
+        rows = self.matrix.floats(tokens.reshape(-1)).to(self.dtype).view(*tokens.shape, -1)
+        return rows if self.scale is None else rows * self.scale
 
 
 def is_packed(module: Any) -> bool:
@@ -49,17 +90,41 @@ def in_packed_blocks(loaded: FileModule) -> Any:
     """Return the module with its matrices as blocks on the device. Made once, it stays so."""
     module, device = loaded.module, torch.device(loaded.device)
     names = {id(tensor): name for name, tensor in stored(module).items()}
-    made: dict[str, Packed] = {}
+    made: dict[str, list[Packed]] = {}
     for parent in list(module.modules()):
         for called, child in list(parent.named_children()):
+            stacks = [names.get(id(getattr(child, one, None)), "") for one in ("gate_up_proj", "down_proj")]
+            if loaded.matrices.keys() >= set(stacks):
+                pieces = [piece for stack in stacks for piece in loaded.matrices[stack].pieces]
+                packed = [pack(kind, rows, device, module.dtype, order) for kind, rows, order in pieces]
+                setattr(parent, called, PackedExperts(packed, child.num_experts, child.act_fn))
+                continue
             name = names.get(id(getattr(child, "weight", None)), "")
             if name not in loaded.matrices:
                 continue
+            raw = loaded.matrices[name]
             if name not in made:  # an embedding may be the output as well
-                kind, rows, order = loaded.matrices[name]
-                made[name] = pack(kind, rows, device, module.dtype, order)
-            if isinstance(child, nn.Embedding):
-                setattr(parent, called, PackedLookup(made[name], module.dtype))
+                made[name] = [
+                    pack(kind, rows, device, module.dtype, order) for kind, rows, order in raw.pieces
+                ]
+            if isinstance(child, nn.Linear | nn.Embedding):
+                setattr(parent, called, _packed(child, made[name], raw.columns, module.dtype))
             else:
-                setattr(parent, called, PackedMatrix(made[name], child.bias))
+                (matrix,) = made[name]
+                child.weight = PackedWeight(matrix)
     return module.to(device)
+
+
+def _packed(
+    layer: nn.Module, pieces: list[Packed], columns: NDArray[np.int64] | None, dtype: torch.dtype
+) -> nn.Module:
+    """Return what computes an embedding or a linear layer by its matrix, in pieces above one another."""
+    if isinstance(layer, nn.Embedding):
+        return PackedLookup(pieces[0], dtype, getattr(layer, "embed_scale", None))
+    assert isinstance(layer, nn.Linear)
+    matrix: nn.Module = PackedMatrix(pieces[0], layer.bias)
+    if len(pieces) > 1:
+        assert layer.bias is None
+        matrix = JoinedMatrices(map(PackedMatrix, pieces))
+    # Column c of the module's matrix is column `columns[c]` of the file's, which multiplies the input c
+    return matrix if columns is None else nn.Sequential(Reordered(np.argsort(columns)), matrix)

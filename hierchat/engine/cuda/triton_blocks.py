@@ -2,9 +2,12 @@
 
 One kernel, compiled once for each block type, computes any number of rows in tiles of ROWS: one tile for a step of
 decoding, many for a prompt. The inputs of a row are summed in an order that the matrix's shape alone determines: SPANs
-from first to last, each step by step. Rows of a tile never mix. So a row has the same bits in every forward."""
+from first to last, each step by step. Rows of a tile never mix. So a row has the same bits in every forward.
+If rows chose experts, a tile has rows of one expert only, and everything else is the same."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -22,30 +25,65 @@ SPAN = 1024
 FEW = 4 * ROWS
 """With at most so many rows, each span is computed by its own program; more rows need more programs anyway."""
 JOINED = 256
+PAIRS = 64
+"""Pairs of a row and an expert that are counted at a time."""
 
 
-def multiply(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Multiply rows [rows, inputs] by a matrix: [rows, outputs]. A CUDA graph may hold its launches."""
-    form, (rows, inputs), outputs = matrix.format, x.shape, matrix.outputs
+class Routing(NamedTuple):
+    """Experts that rows chose, int64 [rows, active], out of `experts`. `tiles`: numbers of pairs of a row and an
+    expert, int32 [tiles, ROWS], each tile of one expert; -1 for no pair."""
+
+    chosen: torch.Tensor
+    experts: int
+    tiles: torch.Tensor
+
+
+def grouped(chosen: torch.Tensor, experts: int) -> Routing:
+    """Put rows into tiles by the experts that they chose. A CUDA graph may hold its launches."""
+    chosen, pairs = chosen.contiguous(), chosen.numel()
+    most = min(pairs, pairs // ROWS + experts)  # tiles for any routing
+    tiles = torch.full((most, ROWS), -1, dtype=torch.int32, device=chosen.device)
+    _group[(experts,)](chosen, tiles, pairs, EXPERTS=triton.next_power_of_2(experts), PAIRS=PAIRS, ROWS=ROWS)
+    return Routing(chosen, experts, tiles)
+
+
+def multiply(
+    x: torch.Tensor,
+    matrix: Packed,
+    bias: torch.Tensor | None = None,
+    routing: Routing | None = None,
+    weights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Multiply rows [rows, inputs] by a matrix: [rows, outputs]. A CUDA graph may hold its launches.
+
+    With a `routing` the matrix has the rows of all experts, one expert after the other, and the result is [pairs,
+    outputs]; `x` has one row for all pairs of a row, or one for each pair. `weights` [rows, active]: return the
+    weighted sums over the experts of each row, in the order of its choice."""
+    form, (rows, inputs) = matrix.format, x.shape
+    targets, outputs, tiles = rows, matrix.outputs, triton.cdiv(rows, ROWS)
+    if routing:
+        targets, outputs, tiles = routing.chosen.numel(), outputs // routing.experts, len(routing.tiles)
     steps = inputs // form.step
     spans = triton.cdiv(steps, SPAN // form.step)
-    each = 1 if rows <= FEW else spans
+    each = 1 if targets <= FEW else spans
     parts = triton.cdiv(spans, each)
     x, lifts = x.contiguous(), form.scale in (LIFTED, SIX_BITS)
     plain = torch.empty(inputs // form.group if lifts else 0, rows, dtype=torch.float32, device=x.device)
     if lifts:
         _add[rows, triton.cdiv(inputs, JOINED)](x, plain, inputs, GROUP=form.group, JOINED=JOINED)
-    sums = torch.empty(parts, rows, outputs, dtype=torch.float32, device=x.device)
-    _multiply[triton.cdiv(rows, ROWS), triton.cdiv(outputs, OUT), parts](
-        x, plain, matrix.codes, matrix.above, matrix.halves, matrix.words, matrix.levels, sums,
-        rows, each, outputs, inputs, steps, spans,
-        **constants(form, matrix.name),
+    sums = torch.empty(parts, targets, outputs, dtype=torch.float32, device=x.device)
+    chosen, pairs = (routing.chosen, routing.tiles) if routing else (x, x)  # any address: it is not read
+    _multiply[tiles, triton.cdiv(outputs, OUT), parts](
+        x, plain, matrix.codes, matrix.above, matrix.halves, matrix.words, matrix.levels, chosen, pairs, sums,
+        rows, targets // rows, each, outputs, matrix.outputs, inputs, steps, spans,
+        CHOSEN=routing is not None, **constants(form, matrix.name),
     )  # fmt: skip
-    out = torch.empty(rows, outputs, dtype=x.dtype, device=x.device)
-    given = sums if bias is None else bias  # any address: it is not read
-    _join[rows, triton.cdiv(outputs, JOINED)](
-        sums, given, out, parts, outputs, BIASED=bias is not None, JOINED=JOINED
-    )
+    added = 1 if weights is None else weights.shape[1]
+    out = torch.empty(targets // added, outputs, dtype=x.dtype, device=x.device)
+    _join[len(out), triton.cdiv(outputs, JOINED)](
+        sums, sums if bias is None else bias, sums if weights is None else weights.contiguous(), out,
+        parts, added, outputs, BIASED=bias is not None, WEIGHTED=weights is not None, JOINED=JOINED,
+    )  # fmt: skip
     return out
 
 
@@ -117,17 +155,46 @@ def _add(  # type: ignore[no-untyped-def]
     tl.store(plain + group * rows + row, found, mask=group < inputs // GROUP)
 
 
+@triton.jit(do_not_specialize=["pairs"])
+def _group(  # type: ignore[no-untyped-def]
+    chosen, tiles, pairs,
+    EXPERTS: tl.constexpr, PAIRS: tl.constexpr, ROWS: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """Write the pairs of an expert, in order, into its tiles, which begin behind those of the experts before."""
+    expert, place, experts = tl.program_id(0), tl.arange(0, PAIRS), tl.arange(0, EXPERTS)
+    counts = tl.zeros([EXPERTS], tl.int32)
+    for begin in range(0, pairs, PAIRS):
+        one = tl.load(chosen + begin + place, mask=begin + place < pairs, other=-1)
+        counts += tl.sum((one[:, None] == experts[None, :]).to(tl.int32), 0)
+    end = tl.sum(tl.where(experts < expert, (counts + ROWS - 1) // ROWS * ROWS, 0))
+    for begin in range(0, pairs, PAIRS):
+        mine = tl.load(chosen + begin + place, mask=begin + place < pairs, other=-1) == expert
+        behind = end + tl.cumsum(mine.to(tl.int32), 0)
+        tl.store(tiles + behind - 1, begin + place, mask=mine)
+        end += tl.sum(mine.to(tl.int32))
+
+
 @triton.jit(do_not_specialize=["rows", "each"])
 def _multiply(  # type: ignore[no-untyped-def]
-    x, plain, codes, above, halves, words, levels, sums,
-    rows, each, outputs, inputs, steps, spans,
+    x, plain, codes, above, halves, words, levels, chosen, tiles, sums,
+    rows, active, each, width, outputs, inputs, steps, spans, CHOSEN: tl.constexpr,  # noqa: N803
     SCALE: tl.constexpr, STEP: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, ABOVE: tl.constexpr,  # noqa: N803
     OFFSET: tl.constexpr, HALVES: tl.constexpr, WORDS: tl.constexpr, LEVELS: tl.constexpr,  # noqa: N803
     LIFTS: tl.constexpr, STEPS: tl.constexpr, ROWS: tl.constexpr, OUT: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
+    """Multiply a tile of rows by OUT outputs. A product has `width`, all experts of a matrix together `outputs`."""
     tile, panel, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    row, n = tile * ROWS + tl.arange(0, ROWS), panel * OUT + tl.arange(0, OUT)
-    seen, there, weight = row < rows, n < outputs, tl.arange(0, GROUP)
+    target, output = tile * ROWS + tl.arange(0, ROWS), panel * OUT + tl.arange(0, OUT)
+    n, there, weight = output, output < width, tl.arange(0, GROUP)
+    if CHOSEN:
+        first = tl.load(tiles + tile * ROWS)
+        if first < 0:
+            return
+        target = tl.load(tiles + target)
+        n = output + tl.load(chosen + first).to(tl.int32) * width
+        row, seen = target // active, target >= 0
+    else:
+        row, seen = target, target < rows
     none = part.to(tl.int64) * 0  # a matrix may have more numbers than 32 bits count
     total = tl.zeros([OUT, ROWS], tl.float32)
     for span in range(part * each, tl.minimum(part * each + each, spans)):
@@ -172,20 +239,26 @@ def _multiply(  # type: ignore[no-untyped-def]
                         added = tl.broadcast_to(added[None, :], [OUT, ROWS])
                         sum_of_span = tl.fma(added, tl.broadcast_to(lift[:, None], [OUT, ROWS]), sum_of_span)
         total += sum_of_span
-    out = sums + (part * rows + row).to(tl.int64)[None, :] * outputs + n[:, None]
+    out = sums + (part * rows * active + target).to(tl.int64)[None, :] * width + output[:, None]
     tl.store(out, total, mask=there[:, None] & seen[None, :])
 
 
 @triton.jit(do_not_specialize=["parts"])
 def _join(  # type: ignore[no-untyped-def]
-    sums, bias, out, parts, outputs,
-    BIASED: tl.constexpr, JOINED: tl.constexpr,  # noqa: N803
+    sums, bias, weights, out, parts, added, outputs,
+    BIASED: tl.constexpr, WEIGHTED: tl.constexpr, JOINED: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     row, n = tl.program_id(0), tl.program_id(1) * JOINED + tl.arange(0, JOINED)
-    rows, there = tl.num_programs(0), n < outputs
+    targets, there = tl.num_programs(0) * added, n < outputs
     total = tl.zeros([JOINED], tl.float32)
-    for part in range(parts):
-        total += tl.load(sums + (part * rows + row).to(tl.int64) * outputs + n, mask=there, other=0.0)
+    for target in range(row * added, row * added + added):
+        found = tl.zeros([JOINED], tl.float32)
+        for part in range(parts):
+            place = (part * targets + target).to(tl.int64) * outputs + n
+            found += tl.load(sums + place, mask=there, other=0.0)
+        if WEIGHTED:
+            found *= tl.load(weights + target).to(tl.float32)
+        total += found
     if BIASED:
         total += tl.load(bias + n, mask=there, other=0.0).to(tl.float32)
     tl.store(out + row.to(tl.int64) * outputs + n, total, mask=there)

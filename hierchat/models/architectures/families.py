@@ -33,6 +33,7 @@ ROPE_FACTORS = "rope_freqs.weight"
 """In GGUF files alone: what divides the rotary frequencies, ready-made."""
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 """LongRoPE's divisors for texts that are longer than the model was first trained with, and for others."""
+FACTORS = (ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS)
 
 _TOLD = yaml.safe_load((shipped("assets") / "architectures.yaml").read_text(encoding="utf-8"))
 _NAMES = {

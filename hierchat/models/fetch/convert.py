@@ -23,7 +23,7 @@ import numpy as np
 
 from hierchat.config import cache_dir, process_environment
 from hierchat.models import cache
-from hierchat.models.architectures.families import ARCHITECTURES, RENAMED
+from hierchat.models.architectures.families import ARCHITECTURES, LONG_FACTORS, RENAMED, SHORT_FACTORS
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import Size
 from hierchat.models.device_memory import require_free
@@ -42,7 +42,7 @@ from hierchat.models.formats.gguf_config import (
 )
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, read_head
-from hierchat.models.formats.gguf_module import WIDTH, GgufModule, stored
+from hierchat.models.formats.gguf_module import WIDTH, GgufModule, stored, unpacked
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.progress import (
@@ -266,18 +266,31 @@ SECONDS = 600
 
 def describe(gguf: Path, folder: Path) -> None:
     """Write configurations and tokenizer of a GGUF file. Raises BrokenFileError, UnsupportedError."""
-    config = whole_config(read_head(gguf))
+    head = read_head(gguf)
+    config = whole_config(head)
     written = write_tokenizer(gguf, folder) if config else False
     if config and not written and config["model_type"] in KINDS:  # a hybrid, of which transformers reads less
         _tokenizer(gguf).save_pretrained(folder)
         written = True
-    if written:
+    if config and written:
+        config = _with_factors(config, gguf, head)
         for name in ("config.json", "generation_config.json"):
             (folder / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
         return
     require_bounded_tokens(gguf, read_head(gguf, ARRAYS).values)
     if not _describe_beside(gguf, folder):
         _describe_here(gguf, folder)
+
+
+def _with_factors(config: dict[str, Any], gguf: Path, head: Head) -> dict[str, Any]:
+    """Add LongRoPE's divisors of frequencies, which are tensors of the file. Raises BrokenFileError."""
+    tensors = {tensor.name: tensor for tensor in head.tensors}
+    if LONG_FACTORS not in tensors:
+        return config
+    with making_sense(gguf.name):
+        names = {"long_factor": LONG_FACTORS, "short_factor": SHORT_FACTORS}
+        found = {key: unpacked(gguf, tensors[name]).tolist() for key, name in names.items()}
+    return config | {"rope_parameters": (config.get("rope_parameters") or {}) | found}
 
 
 def _describe_tokenizer(gguf: Path, folder: Path) -> None:
@@ -300,7 +313,8 @@ def _describe_here(gguf: Path, folder: Path) -> None:
     config.save_pretrained(folder)
     file, head = folder / "config.json", read_head(gguf)
     said = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(completed(said, head), indent=2), encoding="utf-8")
+    whole = _with_factors(completed(said, head), gguf, head)
+    file.write_text(json.dumps(whole, indent=2), encoding="utf-8")
     generation = GenerationConfig.from_model_config(config)
     if (ends := end_tokens(head)) is not None:
         generation.eos_token_id = ends

@@ -406,13 +406,6 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
 
     message = f"{path.name}, once"
     tied = families.HEAD.gguf not in tensors
-    if families.LONG_FACTORS in tensors:
-        factors = {
-            "long_factor": vector(families.LONG_FACTORS),
-            "short_factor": vector(families.SHORT_FACTORS),
-        }
-        said_so = config.get("rope_parameters") or {}
-        config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
     proportional = model_config.rope_type(model_config.rope_scaling(config)) == "proportional"
     # What is not rotated is divided by a number beyond all others.
     if proportional and families.ROPE_FACTORS in tensors:

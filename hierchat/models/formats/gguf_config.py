@@ -155,6 +155,8 @@ def whole_config(head: Head) -> dict[str, Any] | None:
     architecture = families.ARCHITECTURES[own["model_type"]]
     if architecture.optional_biases:
         own["attention_bias"] = families.MATRICES["q"].of(0, "bias").gguf in shapes
+    if own.get("hidden_size_per_layer_input"):
+        own["vocab_size_per_layer_input"] = shapes[families.EMBEDDING.gguf][-1]
     scaled = own.pop("rope_scaling", {})
     return {
         "sliding_window": None,
@@ -197,7 +199,6 @@ def end_tokens(head: Head) -> int | list[int] | None:
 # Tensors, checked before they are read
 FLOATS = ("F32", "F16", "BF16")
 """Types of tensors that are no matrices."""
-_FACTORS = (families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS)
 
 
 def expected_of(config: Mapping[str, Any], head: Head) -> dict[str, Expected]:
@@ -212,7 +213,7 @@ def expected_of(config: Mapping[str, Any], head: Head) -> dict[str, Expected]:
     for one in model_config.expected({**config, "num_kv_shared_layers": 0}):
         wanted.setdefault(one.name.gguf, one._replace(optional=True))
     turned = model_config.rotary_layouts(config)[0].offset
-    for name in _FACTORS:
+    for name in families.FACTORS:
         wanted[name] = Expected(families.Name("", name), (turned,), optional=True)
     return wanted
 

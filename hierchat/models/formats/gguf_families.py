@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING, ROPE_FACTORS
+from hierchat.models.architectures.families import (
+    EMBEDDING,
+    FACTORS,
+    GGUF_ARCHITECTURES,
+    HEAD,
+    LAYER_EMBEDDING,
+    Architecture,
+)
 from hierchat.models.architectures.model_config import FULL, SLIDING
 from hierchat.models.formats.gguf_head import Head, by_layer, has, layers_of, needed, rope_parameters
 
@@ -24,11 +31,12 @@ _LARGEST = float(np.finfo(np.float32).max)
 @dataclass(frozen=True, slots=True)
 class Part:
     """Rule for making a tensor of the module. `of`: its names in the file, without the layer; none: by gguf's table.
-    `whole`: a name that replaces these. `make` moves whole rows of matrices, or whole columns."""
+    `whole`: a name that replaces these. `make` moves whole rows of matrices, or whole `columns`."""
 
     make: Callable[..., Any] = lambda tensor: tensor
     of: tuple[str, ...] = ()
     whole: str = ""
+    columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,8 @@ EXPERTS = {
     "experts.down_proj": Part(of=("ffn_down_exps.weight",)),
 }
 STATES = {"A_log": Part(logarithm), "dt_bias": Part(of=("ssm_dt.bias",))}
+NORMS_LESS_ONE = {"norm.weight": Part(lambda norm: norm - np.float32(1))}
+"""Of modules that multiply by a norm's weight plus one, which is what files have."""
 SCORE_BIAS = {"e_score_correction_bias": Part(of=("exp_probs_b.bias",))}
 """A bias of the router, added to experts' scores where they are chosen."""
 
@@ -305,7 +315,7 @@ def _nemotron_h_parts(config: Config) -> Mapping[str, Part]:
 # together. Qwen3-Next's files cut apart what transformers projects at once, key by key.
 
 _QWEN35_EXPERTS = _ROUTED | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"}
-_QWEN35_NORMS = {"norm.weight": Part(lambda norm: norm - np.float32(1)), "linear_attn.norm.weight": Part()}
+_QWEN35_NORMS = {**NORMS_LESS_ONE, "linear_attn.norm.weight": Part()}
 
 
 def _qwen3next(head: Head) -> dict[str, Any]:
@@ -352,7 +362,7 @@ def _qwen35_parts(config: Config) -> Mapping[str, Part]:
         "linear_attn.in_proj_z.weight": Part(rows),
         "linear_attn.in_proj_a.weight": Part(numbers),
         "linear_attn.in_proj_b.weight": Part(numbers),
-        "linear_attn.out_proj.weight": Part(partial(_by_keys, config, 1)),
+        "linear_attn.out_proj.weight": Part(partial(_by_keys, config, 1), columns=True),
         "linear_attn.A_log": Part(lambda tensor: numbers(logarithm(tensor))),
         "linear_attn.dt_bias": Part(numbers, STATES["dt_bias"].of),
     }
@@ -462,15 +472,37 @@ KINDS = {kind: family for family in _ALL for kind in family.kinds}
 """Families by transformers' names of what they may be."""
 
 
-def _llama_parts(config: Config) -> Mapping[str, Part]:
+def _dense_parts(architecture: Architecture, config: Config) -> Mapping[str, Part]:
+    parts = NORMS_LESS_ONE if architecture.norm_offset else {}
+    if not architecture.gguf_interleaved_rope or architecture.interleaved_rope:
+        return parts
     heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
     kinds = ("weight", "bias")
-    return {f"self_attn.{name}_proj.{kind}": halves(count) for name, count in heads.items() for kind in kinds}
+    return parts | {
+        f"self_attn.{name}_proj.{kind}": halves(count) for name, count in heads.items() for kind in kinds
+    }
 
 
-DENSE = {
-    "llama": Family("llama", ("llama",), parts=_llama_parts, unused=(ROPE_FACTORS,)),
-    "qwen2": Family("qwen2", ("qwen2",)),
-    "qwen3": Family("qwen3", ("qwen3",)),
+def _dense(name: str, *others: str) -> Family:
+    architecture = GGUF_ARCHITECTURES[name]
+    kinds = (architecture.model_type, *others)
+    return Family(name, kinds, parts=partial(_dense_parts, architecture), unused=FACTORS)
+
+
+_DENSE = (
+    "exaone4", "gemma2", "gemma3", "gemma4", "glm4", "granite", "llama", "mistral3", "phi3", "qwen2", "qwen3",
+    "seed_oss", "smollm3",
+)  # fmt: skip
+EXPERTS_IN_BLOCKS = {
+    "qwen3moe": Family("qwen3moe", ("qwen3_moe",), parts=lambda config: EXPERTS),
+    **{name: FAMILIES[name] for name in ("granitemoe", "olmoe")},
 }
-"""Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py), configured by gguf_config.py."""
+"""Those of IN_BLOCKS that may have experts."""
+IN_BLOCKS = {
+    **{name: _dense(name) for name in _DENSE},
+    "olmo2": _dense("olmo2", "olmo3"),
+    **{name: FAMILIES[name] for name in ("granitehybrid", "lfm2", "nemotron_h", "qwen35")},
+    **EXPERTS_IN_BLOCKS,
+}
+"""Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py). gguf_config.py configures those
+that are not in FAMILIES."""

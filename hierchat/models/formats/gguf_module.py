@@ -36,12 +36,20 @@ class _Made:
     of: tuple[Tensor, ...]
 
 
-class RawMatrix(NamedTuple):
-    """Matrix of a file of block type `type`: uint8 [rows, bytes of a row], mapped, and which row goes where."""
+class RawRows(NamedTuple):
+    """Rows of block type `type` in a file: uint8 [rows, bytes of a row], mapped, and which row goes where."""
 
     type: str
     rows: NDArray[np.uint8]
     order: NDArray[np.int64]
+
+
+class RawMatrix(NamedTuple):
+    """Matrix out of rows of a file, or a stack of experts' matrices. `pieces`: above one another, in a stack for all
+    experts; `columns`: which one goes where, None: as stored."""
+
+    pieces: tuple[RawRows, ...]
+    columns: NDArray[np.int64] | None = None
 
 
 def raw_rows(gguf: Path, tensor: Tensor) -> NDArray[np.uint8]:
@@ -88,19 +96,44 @@ class GgufModule:
     def in_file(
         self, matrices: Collection[str], report: Report
     ) -> tuple[dict[str, RawMatrix], dict[str, NDArray[Any]]]:
-        """Map `matrices` of which each is one tensor of the file, and read the rest. Raises BrokenFileError."""
+        """Map `matrices`, and read the other tensors. Raises BrokenFileError."""
         found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
-            if one.name in matrices and len(one.of) == 1:
-                (tensor,) = one.of
-                if tensor.shape[0] != one.shape[-1]:
-                    raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
-                rows = raw_rows(self._gguf, tensor)
-                order = self._put(one, [np.arange(len(rows))[:, None]], (one.shape[0], 1)).reshape(-1)
-                found[one.name] = RawMatrix(tensor.type, rows, order)
+            if one.name in matrices:
+                found[one.name] = self._stacks(one) if len(one.shape) == 3 else self._raw(one)
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
         return found, vectors
+
+    def _raw(self, one: _Made) -> RawMatrix:
+        outputs, inputs = one.shape
+        raws = [raw_rows(self._gguf, tensor) for tensor in one.of]
+        begins = np.cumsum([0, *map(len, raws)])
+        rows, columns = np.arange(begins[-1]), np.arange(inputs)
+        for tensor in one.of:
+            if tensor.shape[0] != inputs or len(rows) != outputs:
+                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
+        if one.part.columns:
+            order = self._put(one, [columns[None]], (1, inputs)).reshape(-1)
+            return RawMatrix((RawRows(one.of[0].type, raws[0], rows),), order)
+        order = self._put(one, np.split(rows[:, None], begins[1:-1]), (outputs, 1)).reshape(-1)
+        sources = np.searchsorted(begins, order, "right") - 1  # which tensor has a row
+        pieces = list[RawRows]()
+        for run in np.split(rows, np.flatnonzero(np.diff(sources)) + 1):
+            source = sources[run[0]]
+            pieces.append(RawRows(one.of[source].type, raws[source], order[run] - begins[source]))
+        return RawMatrix(tuple(pieces))
+
+    def _stacks(self, one: _Made) -> RawMatrix:
+        """Map the tensors of a stack of experts' matrices [experts, outputs, inputs]."""
+        experts, outputs, inputs = one.shape
+        pieces = list[RawRows]()
+        for tensor in one.of:
+            if tensor.shape != (inputs, outputs // len(one.of), experts):
+                raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
+            rows = raw_rows(self._gguf, tensor)
+            pieces.append(RawRows(tensor.type, rows, np.arange(len(rows))))
+        return RawMatrix(tuple(pieces))
 
     def _reported(self, report: Report) -> Iterator[_Made]:
         message, count = f"{self._gguf.name}, once", len(self._made)
@@ -209,10 +242,15 @@ def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
     return module.eval().requires_grad_(False)
 
 
+_ROUTED = ("experts.gate_up_proj", "experts.down_proj", "mlp.gate.weight", "router.weight")
+"""How names of experts' stacks end, and those of routers."""
+
+
 def matrices_of(module: Any) -> set[str]:
-    """Return the names of a dense module's matrices: those that rows are multiplied by, and embeddings."""
+    """Return the names of a module's matrices: of linear layers, embeddings, routers, and stacks of experts'."""
     from torch import nn
 
     names = {id(tensor): name for name, tensor in stored(module).items()}
     matrices = (part for part in module.modules() if isinstance(part, nn.Linear | nn.Embedding))
-    return {names[id(part.weight)] for part in matrices}
+    found = {names[id(part.weight)] for part in matrices}
+    return found | {name for name in names.values() if name.endswith(_ROUTED)}

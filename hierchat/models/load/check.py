@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_bl
 from hierchat.models.fetch.convert import causal_config, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
 from hierchat.models.formats.gguf_config import expected_of, gguf_config, require_shapes
-from hierchat.models.formats.gguf_families import DENSE, FAMILIES
+from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
 from hierchat.models.progress import (
     NONSENSE,
@@ -69,8 +68,15 @@ def on_card(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
     with suppress(ModelError, *NONSENSE):
         if gguf := gguf_file(source):
             return runnable.stays_in_blocks(read_head(gguf), device)
-        return bool(source.gguf or source.wheel) and entry.kind in DENSE and find_spec("triton") is not None
+        if entry.kind and (source.gguf or source.wheel):
+            return runnable.kind_stays_in_blocks(entry.kind, device, experts=_has_experts(entry))
     return False
+
+
+def _has_experts(entry: ModelEntry) -> bool:
+    """Return whether a token uses only some of the model's weights, as its entry says."""
+    size = entry.size
+    return bool(size and 0 < size.active < size.parameters - size.looked_up)
 
 
 def require_runnable(
@@ -106,7 +112,7 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
         config = gguf_config(head)
         if config["model_type"] in ARCHITECTURES:
             require_shapes(head, expected_of(config, head), entry.name)
-        through = runnable.gguf_refused(head)
+        through = runnable.gguf_refused(head, "cpu" if backend else device)
         own = runnable.gguf_unsupported(head)
     engine = by_engine(entry, device, backend)
     _require_one(entry.name, engine, backend, head.architecture, own, through)
@@ -288,9 +294,7 @@ def expected_step(
         if source.folder:
             return runnable.step(read_config(source.folder.path), own=own, device=device)
         if entry.kind is not None:
-            size = entry.size
-            experts = bool(size and 0 < size.active < size.parameters - size.looked_up)
-            return runnable.step_of_kind(entry.kind, own=own, device=device, experts=experts)
+            return runnable.step_of_kind(entry.kind, own=own, device=device, experts=_has_experts(entry))
         if source.gguf and (gguf := gguf_file(source)):
             return runnable.gguf_step(read_head(gguf), own=own, device=device)
     return None

@@ -13,13 +13,14 @@ from typing import Any
 from hierchat.config import GenerationSettings
 from hierchat.models import device_memory
 from hierchat.models.architectures.families import ROPE_FACTORS
-from hierchat.models.architectures.model_config import slot_size
+from hierchat.models.architectures.model_config import FULL, slot_size
 from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
 from hierchat.models.fetch.bring import folder_of, get, get_blocks, get_described, gguf_file
 from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
 from hierchat.models.formats import block_model
-from hierchat.models.formats.gguf_families import DENSE
+from hierchat.models.formats.gguf_config import gguf_config, special_tokens
+from hierchat.models.formats.gguf_families import FAMILIES, IN_BLOCKS
 from hierchat.models.formats.gguf_head import read_head, shards
 from hierchat.models.formats.gguf_module import GgufModule, RawMatrix, filled, matrices_of, stored, unpacked
 from hierchat.models.load import tokenizer_files
@@ -308,31 +309,41 @@ class FileModule:
 
 
 def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> LoadedModel:
-    """Map the weights of a GGUF file of one of DENSE for a GPU, which keeps the blocks. Raises a ModelError."""
+    """Map the weights of a GGUF file of one of IN_BLOCKS for a GPU, which keeps the blocks. Raises a ModelError."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     gguf, folder = get_described(entry, progress, device)
     head = read_head(gguf)
-    config = causal_config(folder, entry.name)
+    if head.architecture in FAMILIES:
+        config = AutoConfig.for_model(**gguf_config(head), **special_tokens(head))
+    else:
+        config = causal_config(folder, entry.name)
     positions = getattr(config, "max_position_embeddings", None) or 2048
     context_length = min(entry.context_length or positions, positions)
     needs = device_memory.needs_on_card(card_bytes(head), slot_of(config))
     device_memory.require_fit(entry.name, needs, context_length, device=device)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = tokenizer_files.read_tokenizer(folder)
+    if "long_factor" in (rotations := config.rope_parameters or {}):
+        is_long = context_length > rotations["original_max_position_embeddings"]
+        chosen = rotations["long_factor" if is_long else "short_factor"]
+        # One for all texts: a position's bits depend on no other position
+        config.rope_parameters = {**rotations, "long_factor": chosen, "short_factor": chosen}
     dtype = getattr(torch, device_memory.dtype_on(entry.dtype, device))
     with no_init_weights(), torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config, dtype=dtype)
     module.tie_weights()
     shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
-    made = GgufModule(gguf, head, config.to_dict(), shapes, DENSE[head.architecture])
+    made = GgufModule(gguf, head, config.to_dict() | gguf_config(head), shapes, IN_BLOCKS[head.architecture])
     matrices, vectors = made.in_file(matrices_of(module), progress)
     filled(module, {name: torch.tensor(vector).to(dtype) for name, vector in vectors.items()})
     for tensor in head.tensors:
         if tensor.name == ROPE_FACTORS:
-            module.model.rotary_emb.inv_freq /= torch.from_numpy(unpacked(gguf, tensor))
+            frequencies = dict(module.model.rotary_emb.named_buffers())
+            whole = f"{FULL}_inv_freq" if f"{FULL}_inv_freq" in frequencies else "inv_freq"
+            frequencies[whole] /= torch.from_numpy(unpacked(gguf, tensor))
     generation = _json(folder / "generation_config.json")
     return LoadedModel(
         name=entry.name,

@@ -11,9 +11,11 @@ from transformers import AutoModelForCausalLM
 
 from hierchat.models.architectures.families import GGUF_ARCHITECTURES
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, Size
+from hierchat.models.formats.blocks import floats_of
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.formats.gguf_module import GgufModule, matrices_of, stored
 from hierchat.models.load.add import of_head
 from hierchat.models.load.check import (
     by_engine,
@@ -22,7 +24,7 @@ from hierchat.models.load.check import (
     require_worth_fetching,
 )
 from hierchat.models.load.load_model import LoadedModel, load
-from hierchat.models.progress import BrokenFileError, UnsupportedError
+from hierchat.models.progress import BrokenFileError, UnsupportedError, silent
 from tests.gguf_files import changes
 from tests.gguf_files.models import DAILY, FAMILIES, VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
@@ -97,6 +99,29 @@ def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_pa
     assert FAMILIES[name][0] == "gemma3n" or ids == TOKENIZER(text)["input_ids"]
     assert found.end_ids == {2}
     assert not by_engine(of_gguf(path), "cpu", None)
+
+
+@pytest.mark.parametrize("name", ["qwen35", "qwen3next", "granitehybrid"])
+def test_matrices_that_stay_in_the_file_have_their_rows_and_columns_in_order(
+    name: str, tmp_path: Path
+) -> None:
+    """Columns that are moved, rows of two tensors in turn, and rows of two tensors one after the other."""
+    module = tiny_module(name)
+    path = write_family(name, module, tmp_path / "tiny.gguf", TOKENIZER, packed=True)
+    shapes = {said: tuple(tensor.shape) for said, tensor in stored(module).items()}
+    made = GgufModule(path, read_head(path), gguf_config(read_head(path)), shapes, READ[FAMILIES[name][0]])
+    matrices, vectors = made.in_file(matrices_of(module), silent)
+    tensors = module.state_dict()
+    for said, matrix in matrices.items():
+        if len(shapes[said]) == 3:  # experts' stacks, in tests/engine/test_packed_experts.py
+            continue
+        rows = np.concatenate([floats_of(kind, raw)[order] for kind, raw, order in matrix.pieces])
+        found = rows if matrix.columns is None else rows[:, matrix.columns]
+        assert np.array_equal(found, tensors[said].numpy()), said
+    assert all(np.array_equal(vector, tensors[said].numpy()) for said, vector in vectors.items())
+    assert matrices.keys() | vectors.keys() == shapes.keys()
+    counts = {len(matrix.pieces) for said, matrix in matrices.items() if len(shapes[said]) == 2}
+    assert counts == {"qwen35": {1}, "qwen3next": {1, 4}, "granitehybrid": {1, 2}}[name]
 
 
 def test_all_families_are_tried() -> None:

@@ -1,0 +1,89 @@
+"""Experts in the blocks of their file, with torch's processor in a card's place, against transformers' modules."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import quants
+from torch import nn
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+
+from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
+from hierchat.engine.cuda.packed import pack
+from hierchat.engine.cuda.packed_experts import PackedExperts
+from hierchat.engine.cuda.packed_modules import PackedWeight, in_packed_blocks
+from hierchat.models.catalogue import ModelEntry
+from hierchat.models.fetch.bring import bring
+from hierchat.models.load.check import on_card
+from tests.engine.test_cuda_runner import pretended
+from tests.engine.test_packed import dequantized, random_blocks
+from tests.engine.test_packed_models import VOCABULARY, on_this_card, written
+from tests.gguf_files.models import tiny_module
+from tests.gguf_files.writer import write_family
+from tests.testing.architectures import CONFIGS, Q8_0, model_of
+from tests.testing.tiny import random_tokens
+from tests.testing.tiny_files import of_gguf, tiny_tokenizer
+
+
+def test_the_module_computes_what_transformers_computes() -> None:
+    config = CONFIGS["qwen3 moe"]
+    torch.manual_seed(0)
+    block = Qwen3MoeSparseMoeBlock(config).eval().requires_grad_(False)
+    experts, hidden = config.num_experts, config.hidden_size
+    raw = [
+        random_blocks("Q8_0", inputs, experts * outputs)
+        for outputs, inputs in ((64, hidden), (64, hidden), (hidden, 64))
+    ]
+    gate, up, down = (
+        torch.from_numpy(dequantized("Q8_0", one)).reshape(experts, -1, one.shape[1] // 34 * 32)
+        for one in raw
+    )
+    block.experts.gate_up_proj = nn.Parameter(torch.cat([gate, up], 1), requires_grad=False)
+    block.experts.down_proj = nn.Parameter(down, requires_grad=False)
+    router = torch.randn(experts, hidden)
+    block.gate.weight = nn.Parameter(router, requires_grad=False)
+    x = torch.randn(1, 20, hidden)
+    expected = block(x)
+    packed = [pack("Q8_0", one, "cpu", torch.float32) for one in raw]
+    block.experts = PackedExperts(packed, experts, block.experts.act_fn)
+    block.gate.weight = PackedWeight(pack("F32", router.numpy().view(np.uint8), "cpu", torch.float32))
+    found = block.to("cpu")(x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    for rows in (slice(0, 1), slice(7, 9), slice(3, 20)):
+        assert torch.equal(block(x[:, rows]), found[:, rows])
+
+
+def test_a_file_in_blocks_has_the_logits_of_the_file_unpacked(tmp_path: Path) -> None:
+    module = in_packed_blocks(on_this_card(written("qwen3 moe", tmp_path)).model)
+    unpacked = model_of(CONFIGS["qwen3 moe"], vocab_size=VOCABULARY)
+    for tensor in unpacked.state_dict().values():
+        if tensor.ndim > 1:
+            rounded = quants.dequantize(quants.quantize(tensor.numpy(), Q8_0), Q8_0)
+            tensor.copy_(torch.from_numpy(rounded))
+    text = torch.tensor([random_tokens(50, vocabulary=VOCABULARY)])
+    with torch.inference_mode():
+        expected, found = (model(text).logits[0] for model in (unpacked, module))
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert {part.gate.name for part in module.modules() if isinstance(part, PackedExperts)} == {"Q8_0"}
+
+
+@pytest.mark.parametrize("name", ["granitemoe", "granitemoe, shared", "olmoe"])
+def test_files_of_other_families_have_the_logits_of_transformers_module(name: str, tmp_path: Path) -> None:
+    model = tiny_module(name)
+    path = write_family(name, model, tmp_path / "tiny.gguf", tiny_tokenizer(("ab",)), packed=False)
+    module = in_packed_blocks(on_this_card(of_gguf(path, dtype="float32")).model)
+    text = torch.tensor([random_tokens(50, vocabulary=VOCABULARY)])
+    with torch.inference_mode():
+        expected, found = (one(text).logits[0] for one in (model, module))
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert CudaRunner(module, context_length=600, graphs=Graphs(capture=pretended)).exact
+
+
+def test_a_card_keeps_the_blocks_also_of_a_model_that_is_not_fetched_yet(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    entry = written("qwen3 moe", tmp_path)
+    assert on_card(entry, "cuda", None)
+    assert not list(bring(entry, device="cuda").glob("*.safetensors"))
+    source = {"gguf": {"repo": "someone/Qwen3-30B-A3B-GGUF", "file": "qwen3-30b-a3b-q4_k_m.gguf"}}
+    assert on_card(ModelEntry(name="x", source=source, kind="qwen3_moe"), "cuda", None)
