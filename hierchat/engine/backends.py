@@ -121,6 +121,8 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
 def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementation]:
     """List the implementations that a model allows on its device, fastest first. Making one changes its attention.
     `sequences`: texts that go through a forward together, if an implementation can do that."""
+    from hierchat.engine.cuda.packed_modules import is_packed
+
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
     if loaded.quantisation == "nf4" and loaded.device.startswith("cuda"):
@@ -152,10 +154,11 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
         return PlainRunner(model, context_length=context)
 
     makers: dict[str, Callable[[], Runner]] = {"plain": partial(plain, usual)}
-    if slotted(config, loaded.device):
+    in_blocks = is_packed(model)
+    if slotted(config, loaded.device, in_blocks=in_blocks):
         on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
         makers = {"slots": slots} | makers
-        if on_cuda and find_spec("triton") is not None and graphed(config):
+        if on_cuda and find_spec("triton") is not None and graphed(config, in_blocks=in_blocks):
             makers = {"graphs": graphs} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
         makers["eager"] = partial(plain, "eager")

@@ -56,7 +56,8 @@ KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they take no drafts."""
+"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they take drafts only in the blocks
+of their file."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -176,19 +177,24 @@ def refused(config: Mapping[str, Any]) -> str | None:
     return MADE_FOR_ELSE.get(str(config.get("model_type")))
 
 
-def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
-    """Tell whether transformers' modules are right over our slots: then drafts can be verified and taken back."""
+def slotted(config: Mapping[str, Any], device: str = "cpu", *, in_blocks: bool = False) -> bool:
+    """Tell whether transformers' modules are right over our slots: then drafts can be verified and taken back.
+    `in_blocks`: experts are computed row by row."""
     kinds = {str(config.get("model_type")), str(_of_text(config).get("model_type"))}
-    if (kinds <= KEEPING_STATES or device.startswith("cpu")) and _has_experts(_of_text(config)):
+    together = not in_blocks and _has_experts(_of_text(config))
+    if together and (kinds <= KEEPING_STATES or device.startswith("cpu")):
         return False  # a product over the rows of an expert gives other bits for another number of rows
     if kinds <= KEEPING_STATES:
         return True
     return kinds <= SLOTTED and set(_of_text(config).get("layer_types") or ()) <= ATTENTION
 
 
-def graphed(config: Mapping[str, Any]) -> bool:
+def graphed(config: Mapping[str, Any], *, in_blocks: bool = False) -> bool:
     """Tell whether CUDA graphs can compute it: over static slots, by the attention of engine/cuda."""
-    return slotted(config, "cuda") and str(_of_text(config).get("model_type")) not in UNGRAPHED
+    return (
+        slotted(config, "cuda", in_blocks=in_blocks)
+        and str(_of_text(config).get("model_type")) not in UNGRAPHED
+    )
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> ComputePath:
@@ -276,6 +282,8 @@ def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> ComputePath:
     """Return the Step that computes a GGUF file's model."""
     if own and not gguf_unsupported(head):
         return "kernels"
+    if stays_in_blocks(head, device):
+        return "slots"
     return step(gguf_config(head), own=False, device=device)
 
 

@@ -68,7 +68,18 @@ def test_a_file_in_blocks_has_the_logits_of_the_file_unpacked(tmp_path: Path) ->
     assert {part.gate.name for part in module.modules() if isinstance(part, PackedExperts)} == {"Q8_0"}
 
 
-@pytest.mark.parametrize("name", ["granitemoe", "granitemoe, shared", "olmoe"])
+MIXED = [
+    "granitemoe",
+    "granitemoe, shared",
+    "olmoe",
+    "qwen35moe",
+    "qwen3next",
+    "granitehybrid, experts",
+    "lfm2moe",
+]
+
+
+@pytest.mark.parametrize("name", MIXED)
 def test_files_of_other_families_have_the_logits_of_transformers_module(name: str, tmp_path: Path) -> None:
     model = tiny_module(name)
     path = write_family(name, model, tmp_path / "tiny.gguf", tiny_tokenizer(("ab",)), packed=False)
@@ -76,7 +87,7 @@ def test_files_of_other_families_have_the_logits_of_transformers_module(name: st
     text = torch.tensor([random_tokens(50, vocabulary=VOCABULARY)])
     with torch.inference_mode():
         expected, found = (one(text).logits[0] for one in (model, module))
-    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert (found - expected).abs().max() < 1e-3 * expected.abs().max()
     assert CudaRunner(module, context_length=600, graphs=Graphs(capture=pretended)).exact
 
 

@@ -75,10 +75,13 @@ DENSE = {
 }
 OTHERS = (
     "qwen35", "qwen35, heads alike", "granitehybrid", "lfm2", "nemotron_h", "granitemoe", "granitemoe, shared", "olmoe",
+    "granitehybrid, experts", "lfm2moe", "qwen35moe", "qwen3next",
 )  # fmt: skip
+GRANITE = {"mamba_n_heads": 32, "shared_intermediate_size": 256}
 FITTING = {
     "phi3, long": {"num_attention_heads": 16},
-    "granitehybrid": {"mamba_n_heads": 32, "shared_intermediate_size": 256},
+    "granitehybrid": GRANITE,
+    "granitehybrid, experts": GRANITE,
     **{name: {"attention_multiplier": 0.02} for name in ("granitemoe", "granitemoe, shared")},
 }
 """Other sizes that follow from these; and smaller scores, or a last bit of one decides."""

@@ -495,13 +495,16 @@ _DENSE = (
 )  # fmt: skip
 EXPERTS_IN_BLOCKS = {
     "qwen3moe": Family("qwen3moe", ("qwen3_moe",), parts=lambda config: EXPERTS),
-    **{name: FAMILIES[name] for name in ("granitemoe", "olmoe")},
+    **{
+        name: FAMILIES[name]
+        for name in ("granitehybrid", "granitemoe", "lfm2moe", "olmoe", "qwen35moe", "qwen3next")
+    },
 }
 """Those of IN_BLOCKS that may have experts."""
 IN_BLOCKS = {
     **{name: _dense(name) for name in _DENSE},
     "olmo2": _dense("olmo2", "olmo3"),
-    **{name: FAMILIES[name] for name in ("granitehybrid", "lfm2", "nemotron_h", "qwen35")},
+    **{name: FAMILIES[name] for name in ("lfm2", "nemotron_h", "qwen35")},
     **EXPERTS_IN_BLOCKS,
 }
 """Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py). gguf_config.py configures those

@@ -242,7 +242,7 @@ def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
     return module.eval().requires_grad_(False)
 
 
-_ROUTED = ("experts.gate_up_proj", "experts.down_proj", "mlp.gate.weight", "router.weight")
+_ROUTED = ("experts.gate_up_proj", "experts.down_proj", ".gate.weight", "router.weight")
 """How names of experts' stacks end, and those of routers."""
 
 
