@@ -125,10 +125,6 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
 
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
-    if loaded.quantisation == "nf4" and loaded.device.startswith("cuda"):
-        from hierchat.engine.cuda.cuda_runner import fuse
-
-        fuse()
 
     def exact_with_states(runner: CudaRunner | TorchRunner) -> Runner:
         if runner.keeps_states and not runner.exact:

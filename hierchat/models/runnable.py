@@ -56,8 +56,8 @@ KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they take drafts only in the blocks
-of their file."""
+"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they take drafts in the
+blocks of their file alone."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")

@@ -1,10 +1,7 @@
-"""The CUDA target without a GPU: pages of several texts, blocks, views and parts; plain attention, pretended graphs;
-which 4-bit products are fused."""
+"""The CUDA target without a GPU: pages of several texts, blocks, views and parts; plain attention, pretended graphs."""
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -367,36 +364,3 @@ def test_where_nothing_can_be_recorded_bodies_run_as_they_are(words: str) -> Non
     assert not graphs.held
     graphs.run("a", lambda: runs.append("a") or "a")
     assert runs[-1] == "a"
-
-
-@pytest.mark.parametrize(
-    ("capability", "dtype", "rows", "theirs", "fused"),
-    [
-        *(((9, 0), torch.bfloat16, rows, False, True) for rows in (2, 16, 64, DEPTH)),
-        ((7, 5), torch.float16, DEPTH, False, True),
-        ((9, 0), torch.bfloat16, DEPTH + 1, False, False),
-        ((9, 0), torch.float32, 8, False, False),
-        ((7, 5), torch.bfloat16, 8, False, False),
-        ((6, 0), torch.float16, 8, True, True),
-    ],
-)
-def test_forwards_are_fused_where_there_is_a_kernel_else_bitsandbytes_chooses(
-    capability: tuple[int, int],
-    dtype: torch.dtype,
-    rows: int,
-    theirs: bool,
-    fused: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    choice = cuda_runner.fused_choice(lambda *given: theirs)
-    assert choice(0, dtype, rows, 4096, 4096) == fused
-
-
-def test_the_installed_version_asks_where_we_answer() -> None:
-    """It cannot be imported without a GPU."""
-    spec = find_spec("bitsandbytes")
-    if spec is None or spec.origin is None:
-        pytest.skip("bitsandbytes is not installed")
-    said = (Path(spec.origin).parent / "backends" / "cuda" / "ops.py").read_text()
-    assert f"use_custom = {cuda_runner._CHOICE}(A.device.index, A.dtype, M, N, K)" in said

@@ -8,7 +8,6 @@ segment is computed part by part."""
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -470,38 +469,3 @@ class CudaSequence(PagedSequence):
     def close(self) -> None:
         self.rollback(0)
         self.runner.numbers.append(self.number)
-
-
-# 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards have.
-# bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks the whole matrix
-# instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A row's bits depend on which of
-# the two was taken, so on the number of rows, and such a forward writes the unpacked matrix to memory first.
-
-_CHOICE = "_gemm_4bit_use_custom_fn"
-"""Function of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""
-Choice = Callable[[int, torch.dtype, int, int, int], bool]
-
-
-def fuse() -> None:
-    """Make bitsandbytes use its fused kernel for our 4-bit products, if it can."""
-    try:
-        from bitsandbytes.backends.cuda import ops
-    except Exception:  # no such version, or a library that does not load
-        return
-    choice: Any = getattr(ops, _CHOICE, None)
-    if choice is not None and torch.version.hip is None and not hasattr(choice, "fused"):
-        setattr(ops, _CHOICE, fused_choice(choice))
-
-
-def fused_choice(choice: Choice) -> Choice:
-    """Return `choice`, but for the fused kernel in any case for 2 to DEPTH rows where tensor cores have the dtype."""
-
-    @functools.cache
-    def fused(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:
-        if rows > DEPTH or dtype == torch.float32:
-            return choice(device, dtype, rows, out, inner)
-        least = (7, 5) if dtype == torch.float16 else (8, 0)
-        return torch.cuda.get_device_capability(device) >= least or choice(device, dtype, rows, out, inner)
-
-    fused.fused = True  # type: ignore[attr-defined]
-    return fused
