@@ -263,12 +263,6 @@ def _shares(counts: Counter[str], *, told: bool) -> dict[str, float]:
 
 
 # Where the words of a stored reply came from: runs of its text, each with the place that drafted it.
-_PART = "\ufffd"
-"""Stands for a part of a character."""
-_SHARED = 4
-"""Characters that two runs may share: one, or several of a symbol that consists of them."""
-
-
 @dataclass(frozen=True, slots=True)
 class SourceRun:
     """Text of consecutive tokens that came from one source, and from one place of it."""
@@ -328,35 +322,6 @@ def runs_of(
             place = there.get(origin.origin_id or 0)
             runs.append(SourceRun(piece, span.source, span.length, origin, place, phrase))
     return runs
-
-
-def server_runs(spans: Sequence[records.SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
-    """Return the runs by source of a server's reply; empty if `texts` of its spans are not the reply's `text`."""
-    pieces = _pieces(texts, text)
-    return [
-        SourceRun(piece, span.source, span.length, span.origin)
-        for span, piece in zip(spans, pieces, strict=False)
-        if piece
-    ]
-
-
-def _pieces(texts: Sequence[str], text: str) -> list[str]:
-    """Split `text` as `texts` begin and end; empty if they differ. Shared characters go to the later part."""
-    pieces: list[str] = []
-    at, shared = 0, False
-    for one in texts:
-        inside = one.strip(_PART)
-        if inside and inside.startswith(text[at:]):
-            pieces.append(text[at:])
-            return [*pieces, *[""] * (len(texts) - len(pieces))]
-        shared = shared or one.startswith(_PART)
-        begins = text.find(inside, at, at + len(inside) + _SHARED) if shared and inside else at
-        if begins < 0 or not text.startswith(inside, begins):
-            return []
-        ends = begins + len(inside)
-        pieces.append(text[at:ends])
-        at, shared = ends, one.endswith(_PART)
-    return pieces if at == len(text) else []
 
 
 def plan_of(drafter: Proposer | None) -> tuple[tuple[str, int], ...]:

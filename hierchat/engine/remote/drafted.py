@@ -132,10 +132,6 @@ class DraftedEngine(RemoteEngine):
         """Delete these replies, and draft from them no more. Raises ServerError if that is not certain."""
         self._channel.forget(user, replies)
 
-    def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Decode each run of so many tokens; characters shared by two runs become U+FFFD. Raises ServerError."""
-        return self._server.texts(self._model.name, tokens, lengths)
-
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
         reply = self._reply or secrets.token_hex(16)
         fields: dict[str, Any] = {"hierchat_reply": reply}

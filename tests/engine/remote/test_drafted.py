@@ -10,7 +10,7 @@ from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.remote import drafted
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel, DrafterError
-from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens
 from hierchat.models.catalogue import OpenAI
 from tests.engine.remote.drafter import TOKEN, Drafter, step
@@ -72,14 +72,6 @@ def test_what_drafts_were_found_by_is_told_and_a_step_of_another_form_is_not_tak
         others, text = steps(engine)
         assert text == "Hello there."
         assert counted(others) == {"target": 6}
-
-
-def test_texts_of_tokens_are_asked_for_at_once(engine: DraftedEngine, script: Script) -> None:
-    with pytest.raises(ServerError, match="does not speak"):
-        engine.texts([11], [1])
-    script.vocabulary, script.texts_asked = {11: "Hello", 12: " there", 13: "."}, []
-    assert engine.texts([11, 12, 13], [1, 2]) == ["Hello", " there."]
-    assert script.texts_asked == ["/tokenize", "/detokenize"]
 
 
 def test_what_vllm_is_told(engine: DraftedEngine, script: Script, drafter: Drafter) -> None:
