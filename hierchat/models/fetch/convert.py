@@ -4,7 +4,6 @@ The cache keeps the result under the source's identity."""
 import functools
 import gc
 import hashlib
-import importlib
 import json
 import math
 import os
@@ -12,8 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -52,7 +51,6 @@ from hierchat.models.progress import (
     Progress,
     Report,
     UnsupportedError,
-    bar_class,
     making_sense,
     silent,
     transformers_bars,
@@ -181,7 +179,7 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
     cache.require_space(needed)
     require_free(int(1.2 * needed), f"Converting {gguf.name}")
     try:
-        with _reporting(report, message):
+        with transformers_bars(report, "converting", message):
             model, info = AutoModelForCausalLM.from_pretrained(
                 gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
             )
@@ -243,19 +241,6 @@ def _write_module(gguf: Path, head: Head, folder: Path, report: Report) -> None:
 
 _AT_ONCE = 3
 """How often the largest tensor may be in memory while it is made: as pieces, joined, in another order."""
-
-
-@contextmanager
-def _reporting(report: Report, message: str) -> Iterator[None]:
-    """Report the progress of transformers' GGUF reader, which takes no hook, in tensors."""
-    reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
-    drawn = reader.tqdm
-    reader.tqdm = bar_class(report, "converting", message)
-    try:
-        with transformers_bars(report, "converting", message):
-            yield
-    finally:
-        reader.tqdm = drawn
 
 
 # A GGUF file's configuration and tokenizer, as files that transformers reads. Where transformers has to read them, a
