@@ -43,7 +43,6 @@ class ReplyStatistics:
         """Tokens of the prompt that had to be read: the slots did not hold them."""
         self.finish: str | None = None
         self.plan: tuple[tuple[str, int], ...] | None = None
-        self.others: float | None = None
         """TurnFigures.plan."""
         self.vanilla_ms: float | None = None
         """Milliseconds per token of plain decoding, the baseline of the speed-up, once that was measured."""
@@ -202,7 +201,6 @@ class ReplyStatistics:
             total_ms=self.total_ms,
             waited_ms=None if self.total_ms is None else self.waited_ms,
             loading=None if self.total_ms is None else dict(self.loading_ms),
-            others=self.others,
             plan=self.plan,
             baseline_tokens_per_second=vanilla,
             baseline="measured" if vanilla else None,
