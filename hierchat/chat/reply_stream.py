@@ -261,8 +261,7 @@ class ReplyRecorder:
             return Elsewhere()
         if message_id is None:
             return Elsewhere(self.store.outbox.name_of(user_id))
-        begun = self.reply.statistics.begun
-        return Elsewhere(*self.store.outbox.add(engine.place, user_id, message_id, begun))
+        return Elsewhere(*self.store.outbox.add(engine.place, user_id, message_id))
 
     def _finish(self, message_id: int, failed: bool) -> None:
         statistics = self.reply.statistics

@@ -25,7 +25,6 @@ from hierchat.chat.tools import ANSWER_NOW, MOST_CALLS, MOST_REPEATS, Stopped, T
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.generation import common_prefix
-from hierchat.engine.remote.openai_engine import RemoteEngine
 from hierchat.language import _
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.history_index import Histories
@@ -414,12 +413,10 @@ class ChatService:
         if turn is None or question is None or turn.begun.model_key != served.model_key:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
-        by_text = not served.prompts.knows_tokens
-        if by_text and not (isinstance(served.engine, RemoteEngine) and served.engine.continues):
+        if not served.prompts.knows_tokens:
             raise NotBegun(f"The server of {served.name} begins replies only. Ask for the rest in a message.")
         tokens = self.store.replies.tokens(user_id, message.id)
-        ended = turn.figures is not None and turn.figures.finish in ("end", "stop") if by_text else False
-        if not tokens or ended or tokens[-1] in served.end_ids:
+        if not tokens or tokens[-1] in served.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")
         before = options.settings
         cut = len(tokens) >= more or (turn.figures is not None and turn.figures.finish == "length")
@@ -428,16 +425,14 @@ class ChatService:
         chat = message.conversation_id
         path = self.store.messages.path(user_id, chat, question)
         said = self._said(served, user_id, path, turn.begun.system_prompt)
-        if by_text:
-            said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         options = replace(options, settings=settings, room=before.max_new_tokens, chat=chat, before=question)
         reply = self._reply(served, options, said)
-        if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
+        if len(reply.prompt_ids) + len(tokens) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         spans = self.store.replies.spans(user_id, message.id)
         sources = [span.source for span in spans for _ in range(span.length)]
-        reply.statistics.resume(tokens, sources, turn.figures, message.text if by_text else None)
+        reply.statistics.resume(tokens, sources, turn.figures)
         return ReplyRecorder(self.store, reply, user_id, chat, question, resumed=message.id)
 
     def _reply(

@@ -68,16 +68,10 @@ class ReplyStatistics:
         """`total_ms` of the earlier run, where the reply is continued."""
 
     def resume(
-        self,
-        tokens: Sequence[int],
-        sources: Sequence[str],
-        recorded: records.TurnFigures | None,
-        said: str | None = None,
+        self, tokens: Sequence[int], sources: Sequence[str], recorded: records.TurnFigures | None
     ) -> None:
         """Continue the counts of a stored reply; without `recorded` figures (a crash) it has no speed."""
         self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
-        if said is not None:
-            self._said, self._ends = said, [len(said)] * len(tokens)
         self.matches, self.chances = [NO_MATCH] * self.begun, [None] * self.begun
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None

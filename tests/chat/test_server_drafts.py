@@ -1,4 +1,4 @@
-"""Replies of a server with our drafter beside it: figures, deletion, comparison, continuing."""
+"""Replies of a server with our drafter beside it: figures, deletion, comparison."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from hierchat.chat.comparison import ARMS, USUAL, CannotCompare, Configuration, Pair
 from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import NewQuestion
-from hierchat.chat.service import ChatService, NotBegun
+from hierchat.chat.service import ChatService
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
 from tests.engine.remote.drafter import Drafter, step
@@ -212,62 +212,3 @@ def test_without_our_drafter_two_that_draft_can_be_and_speeds_tell_nothing(
     script.answers = lambda asked: (f"Reply {len(script.asked)}.",)
     said = compared(undrafted.other(), BOTH).verdict
     assert said.sentence == "The words differ from word 2 on."
-
-
-QUESTION = {"role": "user", "content": "hello"}
-HALF = {"role": "assistant", "content": "Hello there."}
-
-
-def cut(talk: Talk, script: Script) -> int:
-    script.finish = "length"
-    last = talk.send("hello", max_new_tokens=6)
-    assert (last.finish, last.text) == ("length", "Hello there.")
-    return last.message_id or 0
-
-
-@pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
-def test_a_server_is_sent_the_reply_so_far(store: Store, script: Script, owner: str) -> None:
-    script.models[0]["owned_by"] = owner
-    with talking(store, script) as talk:
-        id = cut(talk, script)
-        script.finish, script.pieces = "stop", (" And ", "so on.")
-        last = talk.resume(id, 20)
-        asked = script.asked[-1]
-        assert asked["messages"] == [QUESTION, HALF]
-        told = (asked.get("continue_final_message"), asked.get("add_generation_prompt"))
-        assert told == ((True, False) if owner == "vllm" else (None, None))  # llama.cpp goes on by itself
-        assert asked["max_tokens"] == 20
-        assert (last.text, last.finish, last.message_id) == ("Hello there. And so on.", "end", id)
-        reply = talk.messages()[-1]
-        assert (reply.text, reply.state) == (last.text, "complete")
-        assert len(talk.store.replies.tokens(talk.user, id)) == last.figures.tokens == 12
-        with pytest.raises(NotBegun, match="has come to its end"):
-            talk.resume(id, 20)
-    assert len(script.asked) == 2
-
-
-def test_a_server_that_refuses_is_said_and_the_reply_stays(undrafted: Talk, script: Script) -> None:
-    id = cut(undrafted, script)
-    script.refuses = (400, "Assistant response prefill is incompatible with enable_thinking.")
-    last = undrafted.resume(id, 20)
-    assert last.finish == "error"
-    assert (last.notice or "").startswith("It does not go on with this reply: ask for the rest in a message.")
-    assert "incompatible with enable_thinking" in (last.notice or "")
-    reply = undrafted.messages()[-1]
-    assert (reply.text, reply.state) == ("Hello there.", "interrupted")
-    script.refuses = None
-    assert undrafted.resume(id, 20).text == "Hello there.Hello there."
-    script.refuses = (503, "Overloaded")  # full, which is no refusal
-    assert "does not go on with this reply" not in (undrafted.resume(id, 20).notice or "")
-
-
-def test_the_drafter_keeps_both_parts_and_forgets_both(store: Store, script: Script) -> None:
-    drafter = Drafter()
-    with talking(store, script, drafter) as talk:
-        id = cut(talk, script)
-        last = talk.resume(id, 20)
-        names = [asked["vllm_xargs"]["hierchat_reply"] for asked in script.asked]
-        assert names == [f"m{id}", f"m{id}-6"]
-        assert last.figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
-        talk.store.chats.hide(talk.user, talk.conversation)
-    assert sorted(name for _, name in forgotten(drafter)) == names
