@@ -1,7 +1,6 @@
 """Convert model files, once, into what loads in seconds: blocks for our kernels, or float32 safetensors.
 The cache keeps the result under the source's identity."""
 
-import functools
 import gc
 import hashlib
 import json
@@ -9,18 +8,13 @@ import math
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
-
-from hierchat.config import cache_dir, process_environment
+from hierchat.config import cache_dir
 from hierchat.models import cache
 from hierchat.models.architectures.families import ARCHITECTURES, RENAMED
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
@@ -243,10 +237,7 @@ _AT_ONCE = 3
 """How often the largest tensor may be in memory while it is made: as pieces, joined, in another order."""
 
 
-# A GGUF file's configuration and tokenizer, as files that transformers reads. Where transformers has to read them, a
-# process of its own does it: that brings torch into memory, which a chat on the CPU engine does without.
-
-SECONDS = 600
+# A GGUF file's configuration and tokenizer, as files that transformers reads.
 
 
 def describe(gguf: Path, folder: Path) -> None:
@@ -261,8 +252,7 @@ def describe(gguf: Path, folder: Path) -> None:
             (folder / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
         return
     require_bounded_tokens(gguf, read_head(gguf, ARRAYS).values)
-    if not _describe_beside(gguf, folder):
-        _describe_here(gguf, folder)
+    _describe_by_transformers(gguf, folder)
 
 
 def _describe_tokenizer(gguf: Path, folder: Path) -> None:
@@ -275,7 +265,7 @@ def first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
-def _describe_here(gguf: Path, folder: Path) -> None:
+def _describe_by_transformers(gguf: Path, folder: Path) -> None:
     from transformers import AutoConfig, GenerationConfig
 
     try:
@@ -300,41 +290,6 @@ def _tokenizer(gguf: Path) -> Any:
         return AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except Exception as error:  # the tokenizers library raises nothing more exact
         raise UnsupportedError(f"The tokenizer in {gguf.name} cannot be read: {first_line(error)}") from error
-
-
-def _describe_beside(gguf: Path, folder: Path) -> bool:
-    """Describe a file in another process; returns False where that failed. Raises BrokenFileError if it never ends."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, str(gguf), str(folder)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=process_environment(),
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BrokenFileError(
-            f"{gguf} takes more than {SECONDS // 60} minutes to read its tokenizer. Choose another file."
-        ) from error
-    return done.returncode == 0
-
-
-def main(gguf: Path, folder: Path) -> int:
-    """Describe a file for `_describe_beside`; returns 1 where that failed."""
-    import gguf as library
-
-    # transformers reads the file once for each question, and the library makes several views for each token's text,
-    # which for mapped arrays take most of its time: here they are plain ones over the same memory
-    library.GGUFReader = functools.cache(library.GGUFReader)
-    unmapped = ModuleType("numpy")
-    unmapped.__dict__.update(np.__dict__)
-    unmapped.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
-    library.gguf_reader.np = unmapped
-    try:
-        _describe_here(gguf, folder)
-    except Exception:  # said by the caller, who does it once more
-        return 1
-    return 0
 
 
 # A folder of safetensors: kind, size, wholeness, identity, found out before it is loaded.
@@ -480,7 +435,3 @@ def _sampled_sha256(shards: list[Path]) -> str:
                 file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1), os.SEEK_SET)
                 digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
