@@ -22,15 +22,7 @@ from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.cli import options
 from hierchat.cli.options import CommandError
-from hierchat.cli.screen import (
-    MarkdownScreen,
-    PlainScreen,
-    TerminalScreen,
-    figures_line,
-    record,
-    say,
-    wait_for_model,
-)
+from hierchat.cli.screen import TerminalScreen, figures_line, record, say, wait_for_model
 from hierchat.config import database_file
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
 from hierchat.models.catalogue import Backend, Catalogue, EngineElsewhere, ModelEntry, OpenAI, read_catalogue
@@ -207,7 +199,6 @@ class ChatFlags:
     go_on: bool = False
     no_history: bool = False
     json: bool = False
-    plain: bool = False
     url: str | None = None
     key: str | None = None
     backend: Backend | None = None
@@ -230,9 +221,6 @@ class ChatFlags:
 @click.option("--continue", "go_on", is_flag=True, help="go on with your last chat")
 @click.option("--no-history", is_flag=True, help="draft from no other chat of yours, and keep nothing")
 @click.option("--json", is_flag=True, help="one JSON object: the text and what was measured")
-@click.option(
-    "--plain", is_flag=True, help="the text as it is, without colours (the default where it is piped)"
-)
 @click.option("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
 @click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
 @options.backend_option
@@ -272,36 +260,29 @@ def _question(message: str) -> tuple[str, Sequence[Attachment]]:
 
 
 def _one(chat: TerminalChat, text: str, files: Sequence[Attachment], flags: ChatFlags) -> int:
-    last = answer(chat, text, files, None if flags.json else _screen(chat, flags.plain))
+    last = answer(chat, text, files, None if flags.json else _screen(chat))
     if last.phase == "waiting":
         return INTERRUPTED
     if flags.json:
         said = record(last, chat.model, None if flags.no_history else chat.number)
         print(json.dumps(said, ensure_ascii=False))
     else:
-        _say_figures(_notes(flags.plain), last)
+        _say_figures(Console(stderr=True), last)
     return {"stopped": INTERRUPTED, "error": 1}.get(last.finish or "", 0)
 
 
 def _many(chat: TerminalChat, flags: ChatFlags) -> int:
-    notes = _notes(flags.plain)
+    notes = Console(stderr=True)
     about = " · nothing is kept" if flags.no_history else ""
     if chat.number is not None:
         about = f" · going on with “{chat.store.chats.get(chat.user, chat.number).title}”"
     say(notes, f"{chat.model}{chat.place}{about} · {HELP}")
-    loop(chat, _screen(chat, flags.plain), notes)
+    loop(chat, _screen(chat), notes)
     return 0
 
 
-def _notes(plain: bool) -> Console:
-    return Console(stderr=True, force_terminal=False if plain else None)
-
-
-def _screen(chat: TerminalChat, plain: bool) -> TerminalScreen:
-    out = Console()
-    if plain or not out.is_terminal or out.is_dumb_terminal:
-        return PlainScreen(sys.stdout, chat.settings.sampling.get("stop") or ())
-    return MarkdownScreen(out)
+def _screen(chat: TerminalChat) -> TerminalScreen:
+    return TerminalScreen(sys.stdout, chat.settings.sampling.get("stop") or ())
 
 
 @contextmanager
