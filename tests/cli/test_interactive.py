@@ -13,7 +13,7 @@ from tests.testing.openai_server import Script
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_C, CTRL_D, SECONDS, terminal
+from .terminal import CTRL_C, CTRL_D, SECONDS, configure, terminal
 
 PROMPT = r"> $"
 
@@ -39,7 +39,8 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
         "- two\x1b[2J\n\n```\ncode\n```\n",
     )
     flags = ("--model", "other", "--system", "You are [bold]", "--temperature", "0.5", "--seed", "7")
-    with terminal(tmp_path, "--url", url, *flags) as chat:
+    configure(tmp_path, url)
+    with terminal(tmp_path, *flags) as chat:
         assert f"other at {url}" in chat.until(PROMPT)
         for typed, answer in COMMANDS.items():
             chat.type(f"{typed}\n", rf"{answer}.*{PROMPT}")
@@ -62,11 +63,15 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
         assert chat.ended() == 0
     # Nothing is kept but in the database
     files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {"hierchat.db"}
+    assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {
+        "hierchat.db",
+        "models.yaml",
+    }
 
 
 def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: Path) -> None:
-    with terminal(tmp_path, "--url", url) as chat:
+    configure(tmp_path, url)
+    with terminal(tmp_path) as chat:
         chat.until(PROMPT)
         chat.type("taken back", r"taken back$")
         chat.interrupt(PROMPT)
@@ -103,7 +108,8 @@ def test_what_there_is_is_kept_where_it_is_ended(
     """In mid-reply; before its first word."""
     writing = how == signal.SIGTERM
     script.endless, script.silent = writing, not writing
-    with terminal(tmp_path, "--url", url) as chat:
+    configure(tmp_path, url)
+    with terminal(tmp_path) as chat:
         chat.until(PROMPT)
         chat.type("hello\n", r"there\.there\." if writing else "hello")
         assert script.arrived.wait(SECONDS)
