@@ -91,30 +91,20 @@ def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
     }
 
 
-# A model that loads: a line for each phase beside the page, one line in place before a reply
+# A model that loads: a line for each phase beside the page, one line in place before a reply of the terminal
 _POLL_SECONDS = 0.25
-_CLEAR = "\r\033[K"
 
 
 def follow_loading(slot: "ModelSlot") -> None:
     """Print the phases of loading a model until it is ready or has failed, from a thread of its own."""
 
     def print_phases() -> None:
-        watched, last, phase = sys.stderr.isatty(), "", ""
-        while True:
+        phase = ""
+        while phase not in ("ready", "failed"):
             status = slot.status
-            sentence = wording.slot_sentence(status)
-            if sentence != last and (watched or status.phase != phase):
-                # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
-                in_place = watched and status.phase == phase
-                lead = _CLEAR if in_place else "\n" if watched and phase else ""
-                sys.stderr.write(lead + sentence + ("" if watched else "\n"))
-                sys.stderr.flush()
-                last, phase = sentence, status.phase
-            if status.phase in ("ready", "failed"):
-                sys.stderr.write("\n" if watched else "")
-                sys.stderr.flush()
-                return
+            if status.phase != phase:
+                phase = status.phase
+                print(wording.slot_sentence(status), file=sys.stderr, flush=True)
             time.sleep(_POLL_SECONDS)
 
     threading.Thread(target=print_phases, name="terminal", daemon=True).start()
