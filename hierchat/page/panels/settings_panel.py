@@ -315,7 +315,6 @@ class SettingsPanel(Panel):
         gr.HTML(_drawn.notes())
         self._notes = notes_box(3, show_label=False, container=False)
         gr.HTML(f"<h2>{_('Chats')}</h2>")
-        self._keep = gr.Checkbox(True, label=_("Replies go on when the page is closed"), container=False)
         self._titles = gr.Checkbox(
             True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
@@ -334,7 +333,7 @@ class SettingsPanel(Panel):
         self._proofs.build()
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
-        own = [self._drafts, self._notes, self._proof, self._keep, self._titles]
+        own = [self._drafts, self._notes, self._proof, self._titles]
         own += [self._reads, self._places, self._backup, self._forget]
         self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
@@ -355,8 +354,7 @@ class SettingsPanel(Panel):
 
         for part in self._inside:
             part.wire(page)
-        columns = {"drafts_from": self._drafts, "model_titles": self._titles}
-        for column, control in (columns | {"keep_writing": self._keep}).items():
+        for column, control in {"drafts_from": self._drafts, "model_titles": self._titles}.items():
             page.on(control.input, partial(keep, column), [control], [told])
         page.on(self._reads.input, read_ahead, [self._reads], [told])
         page.on(self._backup.click, backup, outputs=[told])
@@ -373,7 +371,6 @@ class SettingsPanel(Panel):
         update = {
             self._drafts: users.drafts_from(user),
             self._notes: users.notes(user),
-            self._keep: bool(users.chosen(user, "keep_writing", True)),
             self._proof: status.model_proof(self._service.model_status),
             self._titles: bool(users.chosen(user, "model_titles", False)),
             self._reads: bool(users.chosen(user, "reads_ahead", True)),
