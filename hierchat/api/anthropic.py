@@ -208,7 +208,6 @@ class _Blocks:
 
     def __init__(self, thoughts: bool) -> None:
         self._thoughts = thoughts
-        self._arguments = ""
         self.content: list[dict[str, Any]] = []
 
     def of(self, delta: dict[str, Any]) -> Iterator[str]:
@@ -217,26 +216,20 @@ class _Blocks:
         if text := delta.get("content"):
             yield from self._grow("text", text)
         for call in delta.get("tool_calls", []):
-            function = call["function"]
-            if "id" in call:
-                head = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": {}}
-                yield from self._begin(head)
-            if more := function["arguments"]:
-                self._arguments += more
-                yield self._grown({"type": "input_json_delta", "partial_json": more})
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            yield from self._begin({"type": "tool_use", "id": call["id"], "name": name, "input": {}})
+            yield self._grown({"type": "input_json_delta", "partial_json": arguments})
+            with suppress(ValueError):  # it was a text that is no JSON
+                self.content[-1]["input"] = json.loads(arguments)
 
     def end(self) -> Iterator[str]:
         """End the last block."""
         if self.content:
-            if self.content[-1]["type"] == "tool_use":
-                with suppress(ValueError):  # cut in the middle
-                    self.content[-1]["input"] = json.loads(self._arguments)
             yield _event("content_block_stop", index=len(self.content) - 1)
 
     def _begin(self, block: dict[str, Any]) -> Iterator[str]:
         yield from self.end()
         self.content.append(block)
-        self._arguments = ""
         yield _event("content_block_start", index=len(self.content) - 1, content_block=block)
 
     def _grow(self, kind: str, more: str) -> Iterator[str]:

@@ -259,11 +259,8 @@ def whole(params: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
         if "reasoning_content" in delta:
             message["reasoning_content"] = delta["reasoning_content"]
         for call in delta.get("tool_calls", []):
-            number = call.pop("index")
-            if number == len(calls):
-                calls.append(call)
-            else:
-                calls[number]["function"]["arguments"] += call["function"]["arguments"]
+            del call["index"]
+            calls.append(call)
     if calls:
         message |= {"content": message["content"].strip() or None, "tool_calls": calls}
     return message, deltas.finish(frame)

@@ -183,8 +183,6 @@ class Completions:
         origins = None
         if memory is not None:  # each is named by its place in the list of all sources
             origins = DraftOrigins(in_order(all_sources(drafting_with, memory)), len(prompt.ids))
-        if isinstance(served.engine, DraftedEngine):
-            origins = DraftOrigins([], 0)  # it tells the database and the length of a match, not the place
         return ReplyStream(
             served,
             prompt.ids,

@@ -178,15 +178,6 @@ class InProgress:
         self._changes.notify(user_id)
         return found[0]
 
-    def stop(self, user_id: int) -> None:
-        """Stop all replies of a user; messages that wait do not go out, but stay in their conversations."""
-        with self._lock:
-            for (user, _), many in self._waiting.items():
-                for reply in many if user == user_id else ():
-                    reply.stop.set()
-        for reply in self.all_of(user_id):
-            reply.stop.set()
-
     def end(self, user_id: int, conversation_id: int | None = None) -> None:
         """Stop the reply in a conversation, or all of a user's, and wait some seconds. Waiting messages are dropped."""
         with self._lock:

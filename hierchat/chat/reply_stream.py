@@ -3,13 +3,11 @@
 import logging
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import fmean, stdev
-
-import psutil
 
 from hierchat.chat.deleted_texts import forget_deleted
 from hierchat.chat.frames import DESERVED_TOKENS, Frame, ReplyPhase
@@ -77,19 +75,6 @@ class ReplyOptions:
     """Databases of passages of its chat's documents."""
 
 
-@contextmanager
-def _watching(statistics: ReplyStatistics) -> Iterator[None]:
-    """Measure how much of the processor other programs use in this block, which runs in one thread."""
-    process = psutil.Process()
-    process.cpu_percent()  # both count from these calls on
-    psutil.cpu_percent()
-    try:
-        yield
-    finally:
-        others = psutil.cpu_percent() - process.cpu_percent() / (psutil.cpu_count() or 1)
-        statistics.others = max(others, 0.0) / 100
-
-
 @dataclass(slots=True)
 class ReplyStream:
     """Generates a reply, continuing initial tokens in `statistics`, which holds all of it at any time."""
@@ -136,7 +121,7 @@ class ReplyStream:
         baseline = engine if isinstance(engine, LocalEngine) else None
         if statistics.vanilla_ms is not None or not measure:
             baseline = None
-        with closing(steps), _watching(statistics):
+        with closing(steps):
             for step in steps:
                 statistics.add(step, (time.monotonic() - sent) * 1e3)
                 self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
@@ -276,8 +261,7 @@ class ReplyRecorder:
             return Elsewhere()
         if message_id is None:
             return Elsewhere(self.store.outbox.name_of(user_id))
-        begun = self.reply.statistics.begun
-        return Elsewhere(*self.store.outbox.add(engine.place, user_id, message_id, begun))
+        return Elsewhere(*self.store.outbox.add(engine.place, user_id, message_id))
 
     def _finish(self, message_id: int, failed: bool) -> None:
         statistics = self.reply.statistics

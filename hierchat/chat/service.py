@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 
 from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
@@ -18,16 +18,13 @@ from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress, NewQuestion
 from hierchat.chat.reply_stream import ReplyOptions, ReplyRecorder, ReplyStream
 from hierchat.chat.spare_time import NextQuestion, PrefixKeeper, ReadingAhead
-from hierchat.chat.statistics import SourceRun, runs_of, server_runs
+from hierchat.chat.statistics import SourceRun, runs_of
 from hierchat.chat.titles import TitleWriter
 from hierchat.chat.tool_calls import before_call, first_call
 from hierchat.chat.tools import ANSWER_NOW, MOST_CALLS, MOST_REPEATS, Stopped, Tool, ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.generation import common_prefix
-from hierchat.engine.remote.drafted import DraftedEngine
-from hierchat.engine.remote.openai_client import ServerError
-from hierchat.engine.remote.openai_engine import RemoteEngine
 from hierchat.language import _
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.history_index import Histories
@@ -44,9 +41,6 @@ from hierchat.texts.passages import BUDGET
 Begin = Callable[[ReplyOptions, ServedModel], ReplyRecorder]
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
-
-TEXTS_KEPT = 64
-"""Replies of a server whose tokens' texts are held, so that a page can be drawn anew."""
 
 
 class NotBegun(Exception):
@@ -80,8 +74,7 @@ class ChatService:
         self.texts = UserDocuments(slot)
         self.tools = ToolServers(store)
         self._forgetting = Forgetting(store, slot)
-        self._texts = lru_cache(TEXTS_KEPT)(lambda engine, tokens, lengths: engine.texts(tokens, lengths))
-        self.deleted_texts.caches += [self._texts.cache_clear, self.documents.forget_readings]
+        self.deleted_texts.caches.append(self.documents.forget_readings)
 
     @property
     def model_status(self) -> SlotStatus:
@@ -278,23 +271,14 @@ class ChatService:
             served.prompts.build(said, settings.max_new_tokens, served.end_ids, settings.reasoning)
 
     def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
-        """Return the runs of a stored reply by source and origin; empty unless its model is loaded."""
+        """Return the runs of a stored reply by source and origin; empty unless its model is loaded here."""
         turn, served = self.store.replies.turn(user_id, message_id), self.slot.model
         if turn is None or served is None or turn.begun.model_key != served.model_key:
             return []
-        tokens = self.store.replies.tokens(user_id, message_id)
-        text = self.store.messages.get(user_id, message_id).text
-        if not served.prompts.knows_tokens:
-            if not isinstance(served.engine, DraftedEngine):
-                return []
-            # Only the server knows its text; it is asked once for each reply.
-            spans = self.store.replies.spans(user_id, message_id)
-            lengths = tuple(span.length for span in spans)
-            with suppress(ServerError):
-                return server_runs(spans, self._texts(served.engine, tuple(tokens), lengths), text)
+        if not served.prompts.knows_tokens:  # a server has the texts of its tokens
             return []
-        said = served.prompts.thinking.text
-        thought = bool(split_reasoning(text).answer_at)
+        tokens, said = self.store.replies.tokens(user_id, message_id), served.prompts.thinking.text
+        thought = bool(split_reasoning(self.store.messages.get(user_id, message_id).text).answer_at)
         opened = thought and not split_reasoning(said(tokens, opened=False)).answer_at
         return runs_of(self.store, user_id, message_id, tokens, partial(said, opened=opened))
 
@@ -429,12 +413,10 @@ class ChatService:
         if turn is None or question is None or turn.begun.model_key != served.model_key:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
-        by_text = not served.prompts.knows_tokens
-        if by_text and not (isinstance(served.engine, RemoteEngine) and served.engine.continues):
+        if not served.prompts.knows_tokens:
             raise NotBegun(f"The server of {served.name} begins replies only. Ask for the rest in a message.")
         tokens = self.store.replies.tokens(user_id, message.id)
-        ended = turn.figures is not None and turn.figures.finish in ("end", "stop") if by_text else False
-        if not tokens or ended or tokens[-1] in served.end_ids:
+        if not tokens or tokens[-1] in served.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")
         before = options.settings
         cut = len(tokens) >= more or (turn.figures is not None and turn.figures.finish == "length")
@@ -443,16 +425,14 @@ class ChatService:
         chat = message.conversation_id
         path = self.store.messages.path(user_id, chat, question)
         said = self._said(served, user_id, path, turn.begun.system_prompt)
-        if by_text:
-            said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         options = replace(options, settings=settings, room=before.max_new_tokens, chat=chat, before=question)
         reply = self._reply(served, options, said)
-        if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
+        if len(reply.prompt_ids) + len(tokens) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         spans = self.store.replies.spans(user_id, message.id)
         sources = [span.source for span in spans for _ in range(span.length)]
-        reply.statistics.resume(tokens, sources, turn.figures, message.text if by_text else None)
+        reply.statistics.resume(tokens, sources, turn.figures)
         return ReplyRecorder(self.store, reply, user_id, chat, question, resumed=message.id)
 
     def _reply(

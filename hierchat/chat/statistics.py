@@ -43,7 +43,6 @@ class ReplyStatistics:
         """Tokens of the prompt that had to be read: the slots did not hold them."""
         self.finish: str | None = None
         self.plan: tuple[tuple[str, int], ...] | None = None
-        self.others: float | None = None
         """TurnFigures.plan."""
         self.vanilla_ms: float | None = None
         """Milliseconds per token of plain decoding, the baseline of the speed-up, once that was measured."""
@@ -69,16 +68,10 @@ class ReplyStatistics:
         """`total_ms` of the earlier run, where the reply is continued."""
 
     def resume(
-        self,
-        tokens: Sequence[int],
-        sources: Sequence[str],
-        recorded: records.TurnFigures | None,
-        said: str | None = None,
+        self, tokens: Sequence[int], sources: Sequence[str], recorded: records.TurnFigures | None
     ) -> None:
         """Continue the counts of a stored reply; without `recorded` figures (a crash) it has no speed."""
         self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
-        if said is not None:
-            self._said, self._ends = said, [len(said)] * len(tokens)
         self.matches, self.chances = [NO_MATCH] * self.begun, [None] * self.begun
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None
@@ -202,7 +195,6 @@ class ReplyStatistics:
             total_ms=self.total_ms,
             waited_ms=None if self.total_ms is None else self.waited_ms,
             loading=None if self.total_ms is None else dict(self.loading_ms),
-            others=self.others,
             plan=self.plan,
             baseline_tokens_per_second=vanilla,
             baseline="measured" if vanilla else None,
@@ -263,12 +255,6 @@ def _shares(counts: Counter[str], *, told: bool) -> dict[str, float]:
 
 
 # Where the words of a stored reply came from: runs of its text, each with the place that drafted it.
-_PART = "\ufffd"
-"""Stands for a part of a character."""
-_SHARED = 4
-"""Characters that two runs may share: one, or several of a symbol that consists of them."""
-
-
 @dataclass(frozen=True, slots=True)
 class SourceRun:
     """Text of consecutive tokens that came from one source, and from one place of it."""
@@ -328,35 +314,6 @@ def runs_of(
             place = there.get(origin.origin_id or 0)
             runs.append(SourceRun(piece, span.source, span.length, origin, place, phrase))
     return runs
-
-
-def server_runs(spans: Sequence[records.SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
-    """Return the runs by source of a server's reply; empty if `texts` of its spans are not the reply's `text`."""
-    pieces = _pieces(texts, text)
-    return [
-        SourceRun(piece, span.source, span.length, span.origin)
-        for span, piece in zip(spans, pieces, strict=False)
-        if piece
-    ]
-
-
-def _pieces(texts: Sequence[str], text: str) -> list[str]:
-    """Split `text` as `texts` begin and end; empty if they differ. Shared characters go to the later part."""
-    pieces: list[str] = []
-    at, shared = 0, False
-    for one in texts:
-        inside = one.strip(_PART)
-        if inside and inside.startswith(text[at:]):
-            pieces.append(text[at:])
-            return [*pieces, *[""] * (len(texts) - len(pieces))]
-        shared = shared or one.startswith(_PART)
-        begins = text.find(inside, at, at + len(inside) + _SHARED) if shared and inside else at
-        if begins < 0 or not text.startswith(inside, begins):
-            return []
-        ends = begins + len(inside)
-        pieces.append(text[at:ends])
-        at, shared = ends, one.endswith(_PART)
-    return pieces if at == len(text) else []
 
 
 def plan_of(drafter: Proposer | None) -> tuple[tuple[str, int], ...]:

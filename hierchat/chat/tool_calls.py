@@ -4,7 +4,7 @@ write them, and make the grammars for them."""
 import json
 import re
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -42,9 +42,9 @@ class HoldBack:
 WHITESPACE = r"[ \n\t]{0,32}"
 """Between the parts of JSON that a reply has to be: some models would go on with blanks for ever."""
 OPENS, CLOSES = "<tool_call>", "</tool_call>"
-_CALL = r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)'
-_HEAD = re.compile(r"\s*" + _CALL)
-_BARE = re.compile(r"\s*(?:```(?:json)?\s*)?" + _CALL)
+_BARE = re.compile(
+    r'\s*(?:```(?:json)?\s*)?\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)'
+)
 _BARE_BEGINS = re.compile(
     r'\s*(?:`{0,2}$|```(?:j?s?o?$|json|\s)?)?\s*(?:$|\{\s*(?:$|"n?a?m?e?$|"name"[^{]{0,200}$))'
 )
@@ -52,11 +52,14 @@ _BARE_BEGINS = re.compile(
 
 
 Delta = dict[str, Any]
-"""Text, or a part of a call, as OpenAI's protocol streams them."""
+"""Text, or a call, as OpenAI's protocol streams them."""
+Call = tuple[str, str]
+"""Name and arguments, which are JSON."""
 
 
 class CallReader:
-    """Finds calls of tools in a growing text; a reply that is nothing but the call of one of `names` needs no marks."""
+    """Finds calls of tools in a growing text, each once it is whole; a reply that is nothing but the call of one of
+    `names` needs no marks."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self.calls = 0
@@ -64,105 +67,59 @@ class CallReader:
         self._bare: bool | None = None if names else False
         """Whether the reply is a call without marks; None while that is open."""
         self._at = 0
-        self._inside: str = ""  # "call": behind OPENS; "arguments": within them; "end": behind them
-        self._depth = 0
-        self._quoted = self._escaped = False
 
     def read(self, text: str, *, done: bool) -> list[Delta]:
         """Return what came since the last read; `text`: all so far, `done`: to its end."""
         deltas: list[Delta] = []
-        before = None
-        while before != (self._at, self._inside, self._bare):
-            before = (self._at, self._inside, self._bare)
-            match self._inside:
-                case "" if self._bare is None:
-                    deltas += self._without_marks(text, done)
-                case "":
-                    deltas += self._plain(text, done)
-                case "call":
-                    deltas += self._head(text, done)
-                case "arguments":
-                    deltas += self._arguments(text)
-                case "end" if (closes := text.find(CLOSES, self._at)) >= 0:
-                    self._at, self._inside = closes + len(CLOSES), ""
+        if self._bare is None:
+            head = _BARE.match(text)
+            named = head is not None and json.loads(head[1], strict=False) in self._names
+            call = _call(text, text.index("{"))[0] if named else None
+            if call:
+                deltas.append(self._delta(call))
+            elif not done and (named or (not head and _BARE_BEGINS.match(text))):
+                return []  # it may yet become one
+            self._bare = call is not None
+        if not self._bare:  # behind such a call stands the end of a fence at most
+            deltas += self._between_marks(text, done)
         return deltas
 
-    def _without_marks(self, text: str, done: bool) -> list[Delta]:
-        if head := _BARE.match(text):
-            name = json.loads(head[1], strict=False)
-            self._bare = name in self._names
-            if self._bare:
-                self._at, self._inside = head.end(), "arguments"
-                return [self._begun(name)]
-        elif done or not _BARE_BEGINS.match(text):
-            self._bare = False
-        return []
+    def _between_marks(self, text: str, done: bool) -> Iterator[Delta]:
+        while True:
+            opens = text.find(OPENS, self._at)
+            end = opens if opens >= 0 else len(text) if done else len(text) - held_back(text, (OPENS,))
+            if end > self._at:
+                yield {"content": text[self._at : end]}
+                self._at = end
+            if opens < 0:
+                return
+            call, behind = _call(text, opens + len(OPENS))
+            closes = text.find(CLOSES, behind)
+            if not done and (call is None or closes < 0):
+                return  # it may yet become whole
+            self._at = closes + len(CLOSES) if closes >= 0 else len(text)
+            yield self._delta(call) if call else {"content": text[opens : self._at]}
 
-    def _plain(self, text: str, done: bool) -> list[Delta]:
-        if self._bare:  # a brace, and the end of a fence
-            self._at = len(text)
-            return []
-        opens = text.find(OPENS, self._at)
-        end = opens if opens >= 0 else len(text) if done else len(text) - held_back(text, (OPENS,))
-        end = max(end, self._at)
-        plain = text[self._at : end]
-        self._at = end
-        if opens >= 0:
-            self._at, self._inside = opens + len(OPENS), "call"
-        return [{"content": plain}] if plain else []
-
-    def _head(self, text: str, done: bool) -> list[Delta]:
-        closes = text.find(CLOSES, self._at)
-        if (head := _HEAD.match(text, self._at)) and (closes < 0 or head.end() <= closes):
-            self._at, self._inside = head.end(), "arguments"
-            return [self._begun(json.loads(head[1], strict=False))]
-        if closes < 0 and not done:
-            return []
-        end = closes if closes >= 0 else len(text)
-        written, start = text[self._at : end], self._at - len(OPENS)
-        self._at, self._inside = (end + len(CLOSES) if closes >= 0 else end), ""
-        call = _whole(written)
-        if call is None:
-            return [{"content": text[start : self._at]}]
-        return [self._begun(call[0]), self._grown(call[1])]
-
-    def _begun(self, name: str) -> Delta:
+    def _delta(self, call: Call) -> Delta:
         self.calls += 1
-        call = {"index": self.calls - 1, "id": f"call_{secrets.token_hex(12)}", "type": "function"}
-        return {"tool_calls": [call | {"function": {"name": name, "arguments": ""}}]}
-
-    def _grown(self, arguments: str) -> Delta:
-        return {"tool_calls": [{"index": self.calls - 1, "function": {"arguments": arguments}}]}
-
-    def _arguments(self, text: str) -> list[Delta]:
-        start = self._at
-        for at in range(start, len(text)):
-            sign = text[at]
-            if self._quoted:
-                self._escaped, self._quoted = sign == "\\" and not self._escaped, sign != '"' or self._escaped
-            elif sign == '"':
-                self._quoted = True
-            elif sign in "{[":
-                self._depth += 1
-            elif sign in "}]":
-                self._depth -= 1
-                if self._depth == 0:
-                    self._inside, self._at = "" if self._bare else "end", at + 1
-                    return [self._grown(text[start : self._at])]
-        self._at = len(text)
-        return [self._grown(text[start:])] if text[start:] else []
+        head = {"index": self.calls - 1, "id": f"call_{secrets.token_hex(12)}", "type": "function"}
+        return {"tool_calls": [head | {"function": {"name": call[0], "arguments": call[1]}}]}
 
 
-def _whole(written: str) -> tuple[str, str] | None:
-    """Return name and arguments of a call whose fields stand in another order, or None if it is no call."""
+def _call(text: str, at: int) -> tuple[Call | None, int]:
+    """Return the call that stands there, and where it ends; None if it is none, or not whole."""
+    begins = len(text) - len(text[at:].lstrip())
     try:
-        found = json.loads(written)
+        found, ends = json.JSONDecoder(strict=False).raw_decode(text, begins)
         name, arguments = found["name"], found.get("arguments", found.get("parameters", {}))
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None, at
     if not isinstance(name, str):
-        return None
-    return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        return None, at
+    return (
+        name,
+        arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
+    ), ends
 
 
 def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, several: bool) -> str:

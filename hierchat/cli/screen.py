@@ -6,32 +6,20 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from markdown_it import MarkdownIt
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
-from rich.markdown import Markdown
-from rich.segment import Segment
+from rich.console import Console
 from rich.text import Text
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.tool_calls import HoldBack
 from hierchat.language import error_words
-from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
     from hierchat.runtime.model_slot import ModelSlot
 
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-"""Parses HTML as text, which rich would leave out."""
-_FREE_ROWS = 2
-"""Rows of the terminal that a growing reply does not use."""
-_REST = 9.0
-"""Time without drawing after each drawing, as a multiple of its duration, so that the model has nine tenths."""
 
-
-class PlainScreen:
-    """Writes a reply's text as the model writes it, without drawing Markdown."""
+class TerminalScreen:
+    """Writes a reply's text as the model writes it."""
 
     def __init__(self, out: TextIO, stop: Sequence[str] = ()) -> None:
         """`stop`: strings that end the reply. Text that may be the beginning of one is not written yet."""
@@ -51,66 +39,6 @@ class PlainScreen:
         self._growing = HoldBack(self._stop)
 
 
-class MarkdownScreen:
-    """Draws the last rows of a growing reply in place, and prints the whole reply when it ends."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live: Live | None = None
-        self._text = ""
-        self._rests_until = 0.0
-
-    def show(self, frame: Frame) -> None:
-        if frame.phase in ("waiting", "reading"):
-            self._draw(Text(_wait(frame), style="dim"))
-            return
-        self._text = frame.text
-        if (began := time.monotonic()) >= self._rests_until:
-            self._draw(_Tail(_markdown(self._text)))
-            now = time.monotonic()
-            self._rests_until = now + _REST * (now - began)
-
-    def end(self) -> None:
-        if self._live is not None:
-            self._draw(Text(""))
-            self._live.stop()
-        if self._text.strip():
-            self._console.print(_markdown(self._text))
-        self._live, self._text, self._rests_until = None, "", 0.0
-
-    def _draw(self, drawn: "Text | _Tail") -> None:
-        if self._live is None:
-            self._live = Live(
-                console=self._console, auto_refresh=False, transient=True, redirect_stderr=False
-            )
-            self._live.start()
-        self._live.update(drawn, refresh=True)
-
-
-TerminalScreen = PlainScreen | MarkdownScreen
-
-
-def _markdown(text: str) -> Markdown:
-    parts = split_reasoning(text)
-    quoted = "".join(f"> {line}\n" for line in parts.thought.split("\n")) + "\n" if parts.thought else ""
-    drawn = Markdown("", code_theme="ansi_dark", hyperlinks=False)
-    drawn.parsed = _PARSER.parse(printable(quoted + parts.answer))
-    return drawn
-
-
-class _Tail:
-    """Draws the last rows of a reply that fit the terminal."""
-
-    def __init__(self, drawn: Markdown) -> None:
-        self._drawn = drawn
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = console.render_lines(self._drawn, options.update(height=None), pad=False)
-        for row in rows[-max(console.height - _FREE_ROWS, 1) :]:
-            yield from row
-            yield Segment.line()
-
-
 def say(notes: Console, sentence: str) -> None:
     """Print a message of the program, no reply. Like a reply, it cannot steer the terminal, whatever it holds."""
     notes.print(printable(error_words(sentence)), style="dim", markup=False, highlight=False)
@@ -119,14 +47,6 @@ def say(notes: Console, sentence: str) -> None:
 def printable(text: str) -> str:
     """Return a text without control characters, so that nothing that a model writes can steer the terminal."""
     return "".join(one for one in text if one in "\n\t" or 0x20 <= ord(one) < 0x7F or ord(one) >= 0xA0)
-
-
-def _wait(frame: Frame) -> str:
-    if frame.phase == "reading" and frame.prompt_tokens:
-        return f"Reading the prompt: {frame.prompt_read:,} of {frame.prompt_tokens:,} tokens"
-    if frame.ahead:
-        return "Waiting for one other reply." if frame.ahead == 1 else f"{frame.ahead} replies come before."
-    return "…"
 
 
 # What was measured of a reply: a line for the eye, a record for programs.
@@ -171,30 +91,20 @@ def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
     }
 
 
-# A model that loads: a line for each phase beside the page, one line in place before a reply
+# A model that loads: a line for each phase beside the page, one line in place before a reply of the terminal
 _POLL_SECONDS = 0.25
-_CLEAR = "\r\033[K"
 
 
 def follow_loading(slot: "ModelSlot") -> None:
     """Print the phases of loading a model until it is ready or has failed, from a thread of its own."""
 
     def print_phases() -> None:
-        watched, last, phase = sys.stderr.isatty(), "", ""
-        while True:
+        phase = ""
+        while phase not in ("ready", "failed"):
             status = slot.status
-            sentence = wording.slot_sentence(status)
-            if sentence != last and (watched or status.phase != phase):
-                # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
-                in_place = watched and status.phase == phase
-                lead = _CLEAR if in_place else "\n" if watched and phase else ""
-                sys.stderr.write(lead + sentence + ("" if watched else "\n"))
-                sys.stderr.flush()
-                last, phase = sentence, status.phase
-            if status.phase in ("ready", "failed"):
-                sys.stderr.write("\n" if watched else "")
-                sys.stderr.flush()
-                return
+            if status.phase != phase:
+                phase = status.phase
+                print(wording.slot_sentence(status), file=sys.stderr, flush=True)
             time.sleep(_POLL_SECONDS)
 
     threading.Thread(target=print_phases, name="terminal", daemon=True).start()

@@ -1,6 +1,5 @@
 """Define `hierchat serve`. `hierchat` without a command and `python app.py` do the same."""
 
-import errno
 import logging
 import os
 import platform
@@ -100,19 +99,15 @@ def serve(flags: PageFlags, model: str | None, backend: "Backend | None" = None)
             ending.callback(log_ins.close)
 
         app = page_app.build_app(service, log_ins)
-        try:
-            local, public = page_app.serve(
-                app,
-                log_ins,
-                flags.host,
-                lambda page, is_local: Endpoint(page, service, is_local),
-                port=flags.port,
-                share=flags.share,
-                public_url=flags.public_url,
-            )
-        except OSError as error:
-            why = f"Cannot serve on {flags.host} port {flags.port}. Choose another --port or --host."
-            raise options.CommandError(why) from error
+        local, public = page_app.serve(
+            app,
+            log_ins,
+            flags.host,
+            lambda page, is_local: Endpoint(page, service, is_local),
+            port=flags.port,
+            share=flags.share,
+            public_url=flags.public_url,
+        )
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(_("hierchat is at {address}").format(address=local))
@@ -161,17 +156,9 @@ def _how_to_log_in(store: "Store", guest_password: str) -> str:
 def require_address(host: str, port: int) -> None:
     """Raise CommandError with the reason if nothing can listen on this host and port."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            if os.name != "nt":  # there, it would let two programs share the port
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address, family=family).close()
     except (OSError, UnicodeError) as error:
-        why = f"{host!r} is no address of this machine. Leave --host out to listen on 127.0.0.1."
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            why = f"Port {port} of {host} is in use by another program. Choose another one with --port."
-        elif getattr(error, "errno", None) in (errno.EACCES, errno.EPERM):
-            why = f"The system does not let you use port {port}. Choose one from 1024 up with --port."
+        reason = getattr(error, "strerror", None) or error
+        why = f"Cannot listen on {host} port {port} ({reason}). Choose another --port or --host."
         raise options.CommandError(why) from error

@@ -1,4 +1,4 @@
-"""Define `hierchat chat`: one answer, or a loop of questions, by a model of this process or a server."""
+"""Define `hierchat chat`: one answer, or a loop of questions."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from threading import Event
 from typing import Any
 
 import click
-from pydantic import ValidationError
 from rich.console import Console
 
 from hierchat import logs, shutdown
@@ -22,18 +21,9 @@ from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
 from hierchat.cli import options
 from hierchat.cli.options import CommandError
-from hierchat.cli.screen import (
-    MarkdownScreen,
-    PlainScreen,
-    TerminalScreen,
-    figures_line,
-    record,
-    say,
-    wait_for_model,
-)
+from hierchat.cli.screen import TerminalScreen, figures_line, record, say, wait_for_model
 from hierchat.config import database_file
-from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
-from hierchat.models.catalogue import Backend, Catalogue, EngineElsewhere, ModelEntry, OpenAI, read_catalogue
+from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, NotFound, Store
 from hierchat.store.records import Attachment, ChatSettings, Project
@@ -45,10 +35,6 @@ with suppress(ImportError):  # Windows
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
 
 DELETED = "This chat was deleted meanwhile. What you say next begins a new one."
-KEY_VARIABLE = "HIERCHAT_KEY"
-"""Environment variable with the key of the server that `hierchat chat --url` asks."""
-USUAL_URL = "http://127.0.0.1:7860"
-"""Address of a hierchat on this machine."""
 FIRST, MORE = "> ", ". "
 HELP = r"/new begins another chat, \ continues a line in the next one, Ctrl-C stops a reply, Ctrl-D leaves"
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -207,9 +193,6 @@ class ChatFlags:
     go_on: bool = False
     no_history: bool = False
     json: bool = False
-    plain: bool = False
-    url: str | None = None
-    key: str | None = None
     backend: Backend | None = None
     db: Path | None = None
 
@@ -218,7 +201,7 @@ class ChatFlags:
     "chat",
     cls=options.Command,
     help="A chat in the terminal. With a MESSAGE, or with text on standard input, it answers once.",
-    epilog="This process loads the model, or a server answers with `--url`. The chats are those of the page.",
+    epilog="The chats are those of the page.",
 )
 @click.argument("message", nargs=-1)
 @options.model_option
@@ -230,15 +213,10 @@ class ChatFlags:
 @click.option("--continue", "go_on", is_flag=True, help="go on with your last chat")
 @click.option("--no-history", is_flag=True, help="draft from no other chat of yours, and keep nothing")
 @click.option("--json", is_flag=True, help="one JSON object: the text and what was measured")
-@click.option(
-    "--plain", is_flag=True, help="the text as it is, without colours (the default where it is piped)"
-)
-@click.option("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
-@click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
 @options.backend_option
 @options.database_option
-def chat_command(model: str | None, url: str | None, **more: Any) -> int:
-    return run(ChatFlags(model=model if url else options.catalogue_name(model), url=url, **more))
+def chat_command(model: str | None, **more: Any) -> int:
+    return run(ChatFlags(model=options.catalogue_name(model), **more))
 
 
 def run(flags: ChatFlags) -> int:
@@ -272,36 +250,29 @@ def _question(message: str) -> tuple[str, Sequence[Attachment]]:
 
 
 def _one(chat: TerminalChat, text: str, files: Sequence[Attachment], flags: ChatFlags) -> int:
-    last = answer(chat, text, files, None if flags.json else _screen(chat, flags.plain))
+    last = answer(chat, text, files, None if flags.json else _screen(chat))
     if last.phase == "waiting":
         return INTERRUPTED
     if flags.json:
         said = record(last, chat.model, None if flags.no_history else chat.number)
         print(json.dumps(said, ensure_ascii=False))
     else:
-        _say_figures(_notes(flags.plain), last)
+        _say_figures(Console(stderr=True), last)
     return {"stopped": INTERRUPTED, "error": 1}.get(last.finish or "", 0)
 
 
 def _many(chat: TerminalChat, flags: ChatFlags) -> int:
-    notes = _notes(flags.plain)
+    notes = Console(stderr=True)
     about = " · nothing is kept" if flags.no_history else ""
     if chat.number is not None:
         about = f" · going on with “{chat.store.chats.get(chat.user, chat.number).title}”"
     say(notes, f"{chat.model}{chat.place}{about} · {HELP}")
-    loop(chat, _screen(chat, flags.plain), notes)
+    loop(chat, _screen(chat), notes)
     return 0
 
 
-def _notes(plain: bool) -> Console:
-    return Console(stderr=True, force_terminal=False if plain else None)
-
-
-def _screen(chat: TerminalChat, plain: bool) -> TerminalScreen:
-    out = Console()
-    if plain or not out.is_terminal or out.is_dumb_terminal:
-        return PlainScreen(sys.stdout, chat.settings.sampling.get("stop") or ())
-    return MarkdownScreen(out)
+def _screen(chat: TerminalChat) -> TerminalScreen:
+    return TerminalScreen(sys.stdout, chat.settings.sampling.get("stop") or ())
 
 
 @contextmanager
@@ -312,12 +283,11 @@ def open_chat(flags: ChatFlags) -> Iterator[TerminalChat]:
         raise CommandError(f"{other} needs what --no-history leaves out. Give one of the two.")
     given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
     sampling = {name: value for name, value in given.items() if value is not None}
-    catalogue = _models_of(flags.url, flags.key) if flags.url else read_catalogue()
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(database_file(flags.db)))
         user = store.users.ensure(LOCAL_USER)
         project = _project(store.projects.all(user), flags.project) if flags.project else None
-        slot = ModelSlot(catalogue, backend=flags.backend, learned=store.learned)
+        slot = ModelSlot(read_catalogue(), backend=flags.backend, learned=store.learned)
         service = stack.enter_context(closing(ChatService(store, slot)))
         number = project.id if project else None
         chat = TerminalChat(service, store, slot, user, number, flags.no_history, flags.system, sampling)
@@ -335,29 +305,6 @@ def _load(slot: ModelSlot, name: str) -> None:
     wait_for_model(slot)
     if slot.model is None or slot.model.name != name:
         raise CommandError(slot.status.message or f"{name} could not be loaded.")
-
-
-def _models_of(url: str, key: str | None) -> Catalogue:
-    """Return the models of a server of OpenAI's protocol, the loaded ones first. Raises CommandError."""
-    if key:
-        os.environ[KEY_VARIABLE] = key
-    address = url if "://" in url else f"http://{url}"
-    try:
-        server = OpenAI(url=address, key_variable=KEY_VARIABLE)
-        listed = OpenAIClient(server).models()
-    except ValidationError as error:
-        raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.") from error
-    except ServerError as error:
-        raise CommandError(str(error)) from error
-    if not listed:
-        raise CommandError(f"There is no model at {server.url}.")
-    listed.sort(key=lambda one: not one.get("loaded"))
-    models = {}
-    for name in dict.fromkeys(str(one["id"]) for one in listed):
-        engine = EngineElsewhere(openai=server.model_copy(update={"model": name}))
-        entry = ModelEntry(name="server", engine=engine)
-        models[name] = entry.model_copy(update={"name": name})  # servers use names that the catalogue refuses
-    return Catalogue(models=models, default=next(iter(models)))
 
 
 def _project(projects: Sequence[Project], name: str) -> Project:

@@ -2,12 +2,9 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from hierchat.cli.options import FILE, Command, chats, database_option, with_existing_store, with_store
 from hierchat.config import database_file
@@ -34,9 +31,9 @@ user_option = click.option(
 def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> int:
     """Bring chats in: JSON as it was exported, its zip, or a folder. Raises TransferError and StoreError."""
     importing = Import(store, store.users.ensure(user or LOCAL_USER), map(Path.expanduser, files))
-    with _bar("importing", importing.total) as bar:
+    with click.progressbar(length=importing.total, label="importing", hidden=not sys.stdout.isatty()) as bar:
         for _done in importing:
-            bar.update(bar.task_ids[0], completed=importing.done)
+            bar.update(importing.done - bar.pos)
     for reason in importing.reasons:
         print(_("not imported: {why}").format(why=error_words(reason)), file=sys.stderr)
     came, added = importing.outcomes, {"messages": importing.messages, "characters": importing.characters}
@@ -68,11 +65,12 @@ def export_command(store: Store, out: Path, user: str | None) -> None:
         why = f"There is no user {user or LOCAL_USER!r} in {store.path}. {there} Name one with --user."
         raise TransferError(why)
     found = [*store.chats.find(id, limit=-1), *store.chats.find(id, limit=-1, archived=True)]
-    chosen, written = [one.id for one in found], 0
+    chosen = [one.id for one in found]
     export = export_json(store, id, chosen, out, beside_chats(store, id))
-    with _bar("exporting", len(chosen)) as bar:
-        for written in export:
-            bar.update(bar.task_ids[0], completed=written)
+    with click.progressbar(
+        export, length=len(chosen), label="exporting", hidden=not sys.stdout.isatty()
+    ) as growing:
+        written = max(growing, default=0)
     print(_("{chats} written to {path}").format(chats=chats(written), path=out))
 
 
@@ -173,11 +171,3 @@ def _sure(what: str) -> bool:
     if not sys.stdin.isatty():
         raise TransferError("This deletes chats for good. Say --yes where no terminal can ask you.")
     return input(f"Delete {what} for good? Type '{_WORD}' to go on: ").strip() == _WORD
-
-
-@contextmanager
-def _bar(what: str, total: int) -> Iterator[Progress]:
-    columns = (TextColumn(what), BarColumn(bar_width=30), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
-        bar.add_task(what, total=total)
-        yield bar

@@ -173,18 +173,14 @@ class PageEvents:
             self._take(update, session)
 
     def close(self, session: Session) -> None:
-        """Forget a page that was closed. If it was the user's last one and they want it so, their replies stop."""
+        """Forget a page that was closed. Its replies go on."""
         if self.sessions.close(session.key) is None:
             return
         session.page.wake()  # its streams end
         # Gradio would hold what it has of 10,000 pages that are gone.
         self.app.state_holder.session_data.pop(session.key, None)
-        user, service = session.user, self.service
         session.show(conversation=None)
-        end_incognito(service, session)
-        last = not self.sessions.any_of(user) and bool(service.in_progress.all_of(user))
-        if last and not service.users.chosen(user, "keep_writing", True):
-            service.in_progress.stop(user)
+        end_incognito(self.service, session)
 
     def _woken(self, user: int) -> None:
         for session in self.sessions.all():

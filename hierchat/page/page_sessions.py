@@ -267,10 +267,6 @@ class Sessions:
         with self._lock:
             return list(self._sessions.values())
 
-    def any_of(self, user: int) -> bool:
-        with self._lock:
-            return any(session.user == user for session in self._sessions.values())
-
     def show(self, user_id: int, conversation_id: int) -> bool:
         """Return whether a page with an open stream shows a conversation: one that was just closed does not."""
         shown = (user_id, conversation_id)

@@ -9,13 +9,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from hierchat.store.records import (
-    BUSY_SHARE,
-    DraftingFigures,
-    ModelSpeed,
-    OverTimeFigures,
-    SourceCount,
-)
+from hierchat.store.records import DraftingFigures, ModelSpeed, OverTimeFigures, SourceCount
 from hierchat.store.replies import FINISHED, TOKEN
 from hierchat.store.repository import Repository
 
@@ -42,7 +36,7 @@ MEASURED = f"""
 LAST = 20
 """Replies of a model that count: what it learned, and the machine, may have changed since earlier ones."""
 _REPLIES_OF_MODEL = f"""
-    SELECT model, length(ids) / {TOKEN.itemsize} / seconds, messages.created_at, ifnull(others, 0) > {BUSY_SHARE}
+    SELECT model, length(ids) / {TOKEN.itemsize} / seconds, messages.created_at
     {FINISHED} AND seconds > 0 AND length(ids) >= {16 * TOKEN.itemsize} AND finish IS NOT 'loop'
     ORDER BY message_id DESC LIMIT 2000
 """
@@ -68,17 +62,15 @@ class ReplyFigures(Repository):
         )
 
     def speeds(self, user_id: int) -> dict[str, ModelSpeed]:
-        """Return the best speed of each model's last replies to a user: on an idle machine, if there are such."""
-        found = defaultdict[str, list[tuple[float, float, bool]]](list)
-        for model, *reply in self._rows(_REPLIES_OF_MODEL, [user_id]):
+        """Return the best speed of each model's last replies to a user."""
+        found = defaultdict[str, list[tuple[float, float]]](list)
+        for model, per_second, at in self._rows(_REPLIES_OF_MODEL, [user_id]):
             if len(found[model]) < LAST:
-                found[model].append((reply[0], reply[1], bool(reply[2])))
-        speeds = {}
-        for model, replies in found.items():
-            idle = [reply for reply in replies if not reply[2]]
-            per_second, at, busy = max(idle or replies)
-            speeds[model] = ModelSpeed(per_second, len(idle or replies), at, busy)
-        return speeds
+                found[model].append((per_second, at))
+        best = {model: max(replies) for model, replies in found.items()}
+        return {
+            model: ModelSpeed(per_second, len(found[model]), at) for model, (per_second, at) in best.items()
+        }
 
     def writers(self) -> set[str]:
         """Return the names of all models that ever wrote here, for whichever user, as far as their replies remain."""

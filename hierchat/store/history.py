@@ -191,11 +191,11 @@ class DeletionOutbox(Repository):
         with self._connection.read() as db:
             return _called(db, user_id)
 
-    def add(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
-        """Record that the drafter at `place` gets a reply after `begun` tokens; return its names. Raises NotFound."""
+    def add(self, place: str, user_id: int, message_id: int) -> tuple[str, str]:
+        """Record that the drafter at `place` gets a reply; return its names. Raises NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
-            names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")
+            names = (_called(db, user_id), f"m{message_id}")
             add_row(db, "told_drafters", place=place, user=names[0], reply=names[1], message_id=message_id)
         return names
 

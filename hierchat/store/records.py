@@ -243,12 +243,6 @@ class TurnFigures(Measured):
     """of these, what other replies took,"""
     loading: Mapping[str, float] | None = None
     """and what it took until the model was there, by what was done meanwhile ("" in records of an earlier version)."""
-    others: float | None = None
-    """Share of all cores that other programs used while it was written."""
-
-
-BUSY_SHARE = 0.25
-"""Share of all cores above which other programs make the machine busy: replies are slower then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +255,6 @@ class ModelSpeed:
     """Replies that were looked at."""
     at: float = 0.0
     """When the fastest was written (Unix time)."""
-    busy: bool = False
-    """Whether the machine was busy during all of them. If not, only the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)

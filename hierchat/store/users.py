@@ -111,7 +111,7 @@ class Users(Repository):
         return chosen[0][0] if chosen else otherwise
 
     def choose(self, user_id: int, **values: object) -> None:
-        """Set what a user chose, by the columns of the table: `drafts_from`, `keep_writing`, ..."""
+        """Set what a user chose, by the columns of the table: `drafts_from`, `reads_ahead`, ..."""
         changes = ", ".join(f"{name} = ?" for name in values)
         self._run(f"UPDATE users SET {changes} WHERE id = ?", [*values.values(), user_id])
 

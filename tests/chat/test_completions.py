@@ -1,6 +1,5 @@
 """Replies without a store, what stands in a prompt (files, system prompts, notes), and models that think."""
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,17 +16,6 @@ from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
 from tests.testing.tiny_chat import CONTEXT, SYSTEM, ready_slot
 
 from .conftest import Talk, talk_on
-
-
-def test_a_reply_keeps_how_busy_other_programs_were_meanwhile(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda process: 10.0 * (psutil.cpu_count() or 1))
-    for busy, share in ((10.0, 0.0), (80.0, 0.7)):
-        monkeypatch.setattr(psutil, "cpu_percent", lambda busy=busy: busy)
-        stored = talk.store.replies.turn(talk.user, talk.send("hello").message_id)
-        assert stored.figures.others == pytest.approx(share)
-
 
 FILE = Attachment("harbour.txt", 99, "The old lighthouse keeper counts 37 grey herons before breakfast.\n")
 FENCED = f"File: harbour.txt\n```txt\n{FILE.text}```\n\nHow many?<|im_end|>"

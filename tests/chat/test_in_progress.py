@@ -180,8 +180,7 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn_or_taken_out_b
     one.script.before = lambda: one.store.messages.add(one.user, one.chat, question, [one.reply.held or 0])
     one.begin()
     assert one.held() == ["Question"]
-    one.add("Second")
-    third = one.add("Third")
+    second, third = one.add("Second"), one.add("Third")
     refused = ReplyInProgress(one.user, one.chat, "Refused")
     assert not one.replies.begin(refused, one.script.start)
     assert one.held() == ["Question", "Second", "Third"]
@@ -191,7 +190,8 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn_or_taken_out_b
     assert one.replies.take_out(one.user, third.number) is third
     assert one.replies.take_out(one.user, third.number) is None
     assert one.held() == ["Second"]
-    one.replies.stop(one.user)
+    for reply in (second, one.reply):
+        reply.stop.set()
     one.end()
     assert one.held() == []
     assert one.texts() == ["Question", "Second"]

@@ -1,4 +1,4 @@
-"""Replies of a server with our drafter beside it: figures, deletion, comparison, continuing, where words came from."""
+"""Replies of a server with our drafter beside it: figures, deletion, comparison."""
 
 import time
 from collections.abc import Iterator
@@ -9,13 +9,9 @@ import pytest
 from hierchat.chat.comparison import ARMS, USUAL, CannotCompare, Configuration, Pair
 from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import NewQuestion
-from hierchat.chat.service import ChatService, NotBegun
-from hierchat.chat.statistics import server_runs
-from hierchat.engine.remote.openai_client import _MARK
-from hierchat.page.conversation import said
+from hierchat.chat.service import ChatService
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
-from hierchat.store.records import UNKNOWN, SourceSpan
 from tests.engine.remote.drafter import Drafter, step
 from tests.testing.openai_server import Script
 
@@ -48,15 +44,6 @@ def talk(store: Store, script: Script, drafter: Drafter) -> Iterator[Talk]:
 def undrafted(store: Store, script: Script) -> Iterator[Talk]:
     with talking(store, script) as talk:
         yield talk
-
-
-@pytest.fixture
-def sourced(talk: Talk, script: Script, drafter: Drafter) -> Talk:
-    """With a server that tells the texts of its tokens."""
-    drafted = step([12, 13, 14], ["history"] * 3, {"history": 3}) | FOUND
-    drafter.steps = [step([11], ["target"]), drafted, step([15, 16], ["target"] * 2)]
-    script.vocabulary = dict(WORDS)
-    return talk
 
 
 def named(script: Script, at: int = -1) -> tuple[str, str]:
@@ -225,117 +212,3 @@ def test_without_our_drafter_two_that_draft_can_be_and_speeds_tell_nothing(
     script.answers = lambda asked: (f"Reply {len(script.asked)}.",)
     said = compared(undrafted.other(), BOTH).verdict
     assert said.sentence == "The words differ from word 2 on."
-
-
-QUESTION = {"role": "user", "content": "hello"}
-HALF = {"role": "assistant", "content": "Hello there."}
-
-
-def cut(talk: Talk, script: Script) -> int:
-    script.finish = "length"
-    last = talk.send("hello", max_new_tokens=6)
-    assert (last.finish, last.text) == ("length", "Hello there.")
-    return last.message_id or 0
-
-
-@pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
-def test_a_server_is_sent_the_reply_so_far(store: Store, script: Script, owner: str) -> None:
-    script.models[0]["owned_by"] = owner
-    with talking(store, script) as talk:
-        id = cut(talk, script)
-        script.finish, script.pieces = "stop", (" And ", "so on.")
-        last = talk.resume(id, 20)
-        asked = script.asked[-1]
-        assert asked["messages"] == [QUESTION, HALF]
-        told = (asked.get("continue_final_message"), asked.get("add_generation_prompt"))
-        assert told == ((True, False) if owner == "vllm" else (None, None))  # llama.cpp goes on by itself
-        assert asked["max_tokens"] == 20
-        assert (last.text, last.finish, last.message_id) == ("Hello there. And so on.", "end", id)
-        reply = talk.messages()[-1]
-        assert (reply.text, reply.state) == (last.text, "complete")
-        assert len(talk.store.replies.tokens(talk.user, id)) == last.figures.tokens == 12
-        with pytest.raises(NotBegun, match="has come to its end"):
-            talk.resume(id, 20)
-    assert len(script.asked) == 2
-
-
-def test_a_server_that_refuses_is_said_and_the_reply_stays(undrafted: Talk, script: Script) -> None:
-    id = cut(undrafted, script)
-    script.refuses = (400, "Assistant response prefill is incompatible with enable_thinking.")
-    last = undrafted.resume(id, 20)
-    assert last.finish == "error"
-    assert (last.notice or "").startswith("It does not go on with this reply: ask for the rest in a message.")
-    assert "incompatible with enable_thinking" in (last.notice or "")
-    reply = undrafted.messages()[-1]
-    assert (reply.text, reply.state) == ("Hello there.", "interrupted")
-    script.refuses = None
-    assert undrafted.resume(id, 20).text == "Hello there.Hello there."
-    script.refuses = (503, "Overloaded")  # full, which is no refusal
-    assert "does not go on with this reply" not in (undrafted.resume(id, 20).notice or "")
-
-
-def test_the_drafter_keeps_both_parts_and_forgets_both(store: Store, script: Script) -> None:
-    drafter = Drafter()
-    with talking(store, script, drafter) as talk:
-        id = cut(talk, script)
-        last = talk.resume(id, 20)
-        names = [asked["vllm_xargs"]["hierchat_reply"] for asked in script.asked]
-        assert names == [f"m{id}", f"m{id}-6"]
-        assert last.figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
-        talk.store.chats.hide(talk.user, talk.conversation)
-    assert sorted(name for _, name in forgotten(drafter)) == names
-
-
-WORDS = {11: "Hello", 12: " th", 13: "er", 14: "e", 15: ".", 16: "<|end|>"}
-FOUND = {"chances": [0.9, 0.7, 0.5], "matches": [[1, 4], [1, 5], [1, 6]]}
-
-
-def runs(sourced: Talk, id: int) -> list[tuple[str, str]]:
-    return [(run.text, run.source) for run in sourced.service.runs(sourced.user, id)]
-
-
-def test_words_are_marked_by_what_drafted_them(sourced: Talk, script: Script) -> None:
-    id = sourced.send("hello").message_id or 0
-    assert runs(sourced, id) == [("Hello", "target"), (" there", "history"), (".", "target")]
-    drafted = sourced.service.runs(sourced.user, id)[1]
-    assert (drafted.origin.slot, drafted.origin.matched) == ("history", 4)
-    assert said(drafted) == (
-        "From your earlier chats. The 4 tokens before it are the same there. "
-        "Each token was expected to be right with a chance of 70 %."
-    )
-    assert len(script.texts_asked) == 2  # drawn twice, asked once
-
-
-@pytest.mark.parametrize("how", ["no texts", "other words", "a mark in the reply", "only counted"])
-def test_words_that_are_not_known_are_not_coloured(
-    sourced: Talk, script: Script, drafter: Drafter, how: str
-) -> None:
-    drafter.hangs_up = how == "only counted"
-    wrong = {"other words": {12: " when"}, "a mark in the reply": {12: _MARK}}
-    script.vocabulary = None if how == "no texts" else WORDS | wrong.get(how, {})
-    id = sourced.send("hello").message_id or 0
-    assert runs(sourced, id) == []
-    if how == "no texts":  # it is asked again
-        script.vocabulary = dict(WORDS)
-        assert "".join(text for text, _ in runs(sourced, id)) == "Hello there."
-
-
-@pytest.mark.parametrize(
-    ("texts", "text", "pieces"),
-    [
-        (["One ", "two"], "One two", ["One ", "two"]),
-        (["One ", "two<|end|>", "more"], "One two", ["One ", "two"]),  # behind a stop string
-        (["Gr\ufffd", "\ufffd\u00dfe"], "Gr\u00fc\u00dfe", ["Gr", "\u00fc\u00dfe"]),
-        (["a\ufffd", "\ufffd", "\ufffdb"], "a\U0001f642b", ["a", "\U0001f642b"]),
-        (["a\ufffd", "\ufffd"], "a\U0001f642", []),  # half of the last character is no text
-        (["One", "two"], "One two", []),
-        (["One two"], "One two three", []),
-        ([], "One", []),
-        (["One "], "", []),
-    ],
-)
-def test_runs_make_up_the_text_or_there_are_none(texts: list[str], text: str, pieces: list[str]) -> None:
-    spans = [SourceSpan(at, 1, "context", UNKNOWN) for at in range(len(texts))]
-    found = [run.text for run in server_runs(spans, texts, text)]
-    assert found == pieces
-    assert "".join(found) in (text, "")

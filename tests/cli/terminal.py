@@ -30,6 +30,14 @@ def places(folder: Path) -> dict[str, str]:
     return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
 
 
+def configure(folder: Path, url: str) -> None:
+    """Have a server at `url` compute the models `scripted`, the default one, and `other`."""
+    entry = "  {0}: {{default: {1}, engine: {{openai: {{url: '{2}', model: {0}}}}}}}\n"
+    (folder / "CONFIG").mkdir(parents=True, exist_ok=True)
+    models = entry.format("scripted", "true", url) + entry.format("other", "false", url)
+    (folder / "CONFIG" / "models.yaml").write_text(f"models:\n{models}")
+
+
 class Terminal:
     """A terminal of 80 columns and 24 rows."""
 

@@ -13,7 +13,7 @@ from tests.testing.openai_server import Script
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_C, CTRL_D, SECONDS, terminal
+from .terminal import CTRL_C, CTRL_D, SECONDS, configure, terminal
 
 PROMPT = r"> $"
 
@@ -39,15 +39,15 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
         "- two\x1b[2J\n\n```\ncode\n```\n",
     )
     flags = ("--model", "other", "--system", "You are [bold]", "--temperature", "0.5", "--seed", "7")
-    with terminal(tmp_path, "--url", url, *flags) as chat:
+    configure(tmp_path, url)
+    with terminal(tmp_path, *flags) as chat:
         assert f"other at {url}" in chat.until(PROMPT)
         for typed, answer in COMMANDS.items():
             chat.type(f"{typed}\n", rf"{answer}.*{PROMPT}")
         assert not script.asked
         drawn = chat.type("/etc/hosts is what?\n", rf"tokens.*{PROMPT}")
-        assert "\x1b[1m" in chat.raw  # bold
         assert "\x1b[2J" not in chat.raw  # a reply cannot clear the screen
-        for whole in ("Title", "Some bold text and <i>more</i>.", " • one", " • two[2J", "code"):
+        for whole in ("# Title", "Some **bold text** and <i>more</i>.", "- one", "- two[2J", "code"):
             assert whole in drawn
         figures = " ".join(drawn.split())
         assert re.search(r"\d+ tokens in [\d.]+ s", figures)
@@ -63,11 +63,15 @@ def test_a_chat_and_its_commands(url: str, script: Script, tmp_path: Path) -> No
         assert chat.ended() == 0
     # Nothing is kept but in the database
     files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {"hierchat.db"}
+    assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {
+        "hierchat.db",
+        "models.yaml",
+    }
 
 
 def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: Path) -> None:
-    with terminal(tmp_path, "--url", url) as chat:
+    configure(tmp_path, url)
+    with terminal(tmp_path) as chat:
         chat.until(PROMPT)
         chat.type("taken back", r"taken back$")
         chat.interrupt(PROMPT)
@@ -78,7 +82,7 @@ def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: 
         chat.type("hello\n", rf"No model is loaded\..*{PROMPT}")
         script.refuses, script.silent = None, True
         script.arrived.clear()
-        chat.type("hello\n", "…")
+        chat.type("hello\n", "hello")
         assert script.arrived.wait(SECONDS)
         chat.type(CTRL_C, PROMPT)
         assert script.hung_up.wait(SECONDS)
@@ -104,16 +108,16 @@ def test_what_there_is_is_kept_where_it_is_ended(
     """In mid-reply; before its first word."""
     writing = how == signal.SIGTERM
     script.endless, script.silent = writing, not writing
-    with terminal(tmp_path, "--url", url) as chat:
+    configure(tmp_path, url)
+    with terminal(tmp_path) as chat:
         chat.until(PROMPT)
-        chat.type("hello\n", r"there\.there\." if writing else "…")
+        chat.type("hello\n", r"there\.there\." if writing else "hello")
         assert script.arrived.wait(SECONDS)
         chat.process.send_signal(how)
         assert chat.ended() == (128 + how if writing else -how)
     question, *replies = stored(tmp_path)
     assert question == ("hello", "complete")
     if writing:
-        assert chat.raw.rindex("\x1b[?25h") > chat.raw.rindex("\x1b[?25l")  # the cursor is shown again
         assert script.hung_up.wait(SECONDS)
         ((text, state),) = replies
         assert text.startswith("Hello there.")

@@ -1,10 +1,9 @@
-"""Talks of the terminal: over a server of OpenAI's protocol, and over a model of this process."""
+"""Talks of the terminal over a model of this process."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
-from hierchat.cli.terminal import KEY_VARIABLE, ChatFlags, TerminalChat, open_chat
+from hierchat.cli.terminal import TerminalChat
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import Store
 from hierchat.store.records import Project
 from tests.testing.deleting import delete_for_good
-from tests.testing.openai_server import Script, serving
 from tests.testing.tiny_chat import catalogue, load
 
 Begin = Callable[..., TerminalChat]
@@ -26,40 +24,6 @@ Begin = Callable[..., TerminalChat]
 
 def ask(talk: TerminalChat, text: str) -> Frame:
     return list(talk.ask(text, (), threading.Event()))[-1]
-
-
-def flags(url: str, tmp_path: Path, **more: Any) -> ChatFlags:
-    return ChatFlags(url=url, db=tmp_path / "chats.db", **more)
-
-
-def test_a_model_of_any_name_that_is_loaded_there_comes_first(
-    url: str, script: Script, tmp_path: Path
-) -> None:
-    script.models = [{"id": "a"}, {"id": "Maker/model:8b", "loaded": True}]
-    with open_chat(flags(url, tmp_path)) as server:
-        assert server.slot.names == ["Maker/model:8b", "a"]
-        ask(server, "one")
-    assert script.asked[0]["model"] == "Maker/model:8b"
-
-
-def test_a_key_opens(url: str, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, "")
-    script.key = "secret"
-    for key, said in ((None, "Put it in HIERCHAT_KEY"), ("wrong", "Put the right one in HIERCHAT_KEY")):
-        with pytest.raises(CommandError, match=said), open_chat(flags(url, tmp_path, key=key)):
-            pass
-    with open_chat(flags(url, tmp_path, key="secret")) as server:
-        assert ask(server, "one").text == "Hello there."
-
-
-def test_nothing_answers(tmp_path: Path) -> None:
-    with serving(Script()) as url:
-        pass
-    with (
-        pytest.raises(CommandError, match=r"Nothing answers at .*Start the server there"),
-        open_chat(flags(url, tmp_path)),
-    ):
-        pass
 
 
 @pytest.fixture

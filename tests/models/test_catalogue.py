@@ -88,7 +88,6 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
         (("drafts: [small]", "colour: red"), "model 'big': colour: unknown field"),
         (("drafts: [small]", "sampling: {logit_bias: {5: x}}"), "sampling.logit_bias.5"),
         (("drafts: [small]", "default: true"), "only one model can be the default"),
-        (("drafts: [small]", "source: {}"), ":3: not YAML: 'source' stands here twice"),
         (("drafts: [small]", "drafts: [small"), ":5: not YAML"),
         (("{hub: {repo: org/big}}", "{hub: {repo: org/big}, folder: {path: x}}"), "exactly one of wheel"),
         (("{hub: {repo: org/big}}", "{gguf: {repo: org/big}}"), "by path, or by repo and file"),
@@ -130,17 +129,9 @@ def test_unknown_name_offers_near_ones() -> None:
         read_catalogue().entry("zzzzzz")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("models:\n  a: &a [x, x]\n  b: [*a, *a]\n", r"\.yaml:3: not YAML: an alias"),
-        ("# x\n" * 200_000, "the file has 800,000 bytes; 524,288 are read at most"),
-        ("models:\n  x: " + "[" * 5000 + "]" * 5000, "not YAML: .* Mend it"),
-    ],
-)
-def test_a_file_made_to_take_all_memory_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(CatalogueError, match=said):
-        read_catalogue([written(tmp_path / "models.yaml", text)])
+def test_a_file_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match=r"not YAML: .* Mend it"):
+        read_catalogue([written(tmp_path / "models.yaml", "models:\n  x: " + "[" * 5000 + "]" * 5000)])
 
 
 ENTRY = "models:\n  here:\n    default: true\n    source: {folder: {path: x}}\n  there:\n    engine: {openai: {%s}}\n"

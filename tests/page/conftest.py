@@ -32,13 +32,12 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.slot.names = FakeSlot().names
     fake.models = FakeModelManager(fake.slot)
     fake.texts.reset()
-    fake.in_progress.stop(fake.user)  # replies go on when a test has ended
+    fake.in_progress.end(fake.user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(fake.user))
     with fake.store.connection.write() as db:  # deleting one by one takes long
         for table in ("conversations", "presets", "projects", "keys"):
             db.execute(f"DELETE FROM {table}")
     fake.store.keys.set_access("off")
-    fake.store.users.choose(fake.user, keep_writing=True)
     fake.store.users.choose(fake.user, drafts_from="all")
     fake.store.users.set_notes(fake.user, "")
     fake.changes.notify(fake.user)

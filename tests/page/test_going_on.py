@@ -7,8 +7,6 @@ from playwright.sync_api import expect
 
 from tests.testing.browser import PATIENCE_MS, Chat
 from tests.testing.fake_service import FakeService, Script, SlotStatus
-from tests.testing.visitor import Visitor
-from tests.testing.waiting import until
 
 
 def begin(chat: Chat, service: FakeService, text: str = "Long story") -> None:
@@ -105,21 +103,3 @@ def test_the_picker_follows_a_model_that_another_tab_chose(
         service.slot.status = SlotStatus(name, "ready")
         for tab in (chat, second):
             expect(tab.page.locator("#hc-model input")).to_have_value(name)
-
-
-def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(fresh: FakeService) -> None:
-    page = Visitor(fresh, view="settings")
-    assert page.value("Replies go on when the page is closed") is True
-    page.give("Replies go on when the page is closed", False, "input")
-    assert not fresh.users.chosen(fresh.user, "keep_writing", True)
-    page.press("hc_new")
-    fresh.script.hold()
-    next(page.steps("hc_example", text="Long story"))
-    (reply,) = fresh.in_progress.all_of(fresh.user)
-    until(lambda: len(states(fresh)[0]) == 2)  # stopped before its turn, it would leave the question alone
-    again = Visitor(fresh, c=str(reply.conversation_id))
-    page.leave()
-    assert not reply.stop.is_set()
-    again.leave()
-    assert reply.wait(20)
-    assert states(fresh)[0][1][1] == "stopped"

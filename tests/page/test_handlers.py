@@ -149,7 +149,7 @@ def test_nothing_is_held_of_pages_that_were_closed(
         assert set(held.session_data) == {stays.key, tab.key}
         tab.leave()
         until(lambda: set(held.session_data) == {stays.key})
-        fresh.in_progress.stop(fresh.user)
+        fresh.in_progress.end(fresh.user)
         for key in held.time_last_used:
             held[key]  # as an event that outlives its page
             held.time_last_used[key] -= timedelta(minutes=2)

@@ -19,9 +19,6 @@ HIERCHAT = {
     "sources": {"context": 0.25, "target": 0.75},
 }
 
-MARK = 900
-"""The token of any text that is asked for."""
-
 
 @dataclass
 class Script:
@@ -44,8 +41,6 @@ class Script:
     """Deltas before the pieces."""
     counts: bool = False
     """Whether each piece tells how many tokens there are by then: three more."""
-    vocabulary: dict[int, str] | None = None
-    """Texts of tokens, where it tells them as vLLM does."""
     key: str = ""
     metrics: str = ""
     """What /metrics tells; "": there is none."""
@@ -68,8 +63,6 @@ class Script:
     headers: list[dict[str, str]] = field(default_factory=list)
     """Of each who asked for its models, by their names in small letters."""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    texts_asked: list[str] = field(default_factory=list)
-    """Addresses that were asked for tokens or their texts."""
     arrived: threading.Event = field(default_factory=threading.Event)
     hung_up: threading.Event = field(default_factory=threading.Event)
 
@@ -95,9 +88,6 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if not self._may():
                 return
-            if self.path in ("/tokenize", "/detokenize"):
-                self._text(body)
-                return
             script.asked.append(body)
             script.arrived.set()
             if script.unknown in body:
@@ -118,17 +108,6 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
                 self._reply()
             except OSError:
                 script.hung_up.set()
-
-        def _text(self, body: dict[str, Any]) -> None:
-            known = script.vocabulary
-            script.texts_asked.append(self.path)
-            if known is None:
-                self._json(404, {"detail": "Not Found"})
-            elif self.path == "/tokenize":
-                known[MARK] = body["prompt"]
-                self._json(200, {"tokens": [MARK], "count": 1, "max_model_len": 512})
-            else:
-                self._json(200, {"prompt": "".join(known.get(token, "?") for token in body["tokens"])})
 
         def _reply(self) -> None:
             if script.silent and self.connection.recv(1) == b"":

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from hierchat.drafting.draft_tree import Match
-from hierchat.drafting.growing.kernel_arrays import SLOT_NAMES
 from hierchat.engine.engine import Step
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
 from hierchat.engine.remote.openai_engine import Counted, RemoteEngine
@@ -132,10 +130,6 @@ class DraftedEngine(RemoteEngine):
         """Delete these replies, and draft from them no more. Raises ServerError if that is not certain."""
         self._channel.forget(user, replies)
 
-    def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Decode each run of so many tokens; characters shared by two runs become U+FFFD. Raises ServerError."""
-        return self._server.texts(self._model.name, tokens, lengths)
-
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
         reply = self._reply or secrets.token_hex(16)
         fields: dict[str, Any] = {"hierchat_reply": reply}
@@ -203,8 +197,7 @@ class _DrafterSteps(Counted):
             room = len(step.tokens) if self._sent is None else self._sent - self._given
             if room < len(step.tokens) and not (last and ended and room > 0):
                 break
-            parts = ("tokens", "sources", "matches", "chances")
-            taken.append(replace(step, **{name: getattr(step, name)[:room] for name in parts}))
+            taken.append(replace(step, tokens=step.tokens[:room], sources=step.sources[:room]))
             self._steps += 1
             self._given += len(taken[-1].tokens)
         known = sum(step.draft_ms + step.forward_ms for step in taken)
@@ -229,17 +222,11 @@ class _DrafterSteps(Counted):
 def _step(data: Mapping[str, Any]) -> Step:
     tokens = tuple(map(int, data["tokens"]))
     sources = tuple(map(str, data["sources"]))
-    chances = tuple(None if chance is None else float(chance) for chance in data["chances"])
-    matches = tuple(Match(int(slot), int(length), -1, -1) for slot, length in data["matches"])
-    if not len(tokens) == len(sources) == len(chances) == len(matches):
+    if len(tokens) != len(sources):
         raise ValueError("a token of which not all is told")
-    if not all(-1 <= match.slot < len(SLOT_NAMES) for match in matches):
-        raise ValueError("a database that nobody knows")
     return Step(
         tokens,
         sources,
-        matches,
-        chances,
         proposed={str(name): int(count) for name, count in data["proposed"].items()},
         width=int(data["width"]),
         draft_ms=float(data["draft_ms"]),

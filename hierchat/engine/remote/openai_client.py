@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -25,12 +25,8 @@ LOOK_SECONDS = 0.1
 """How soon a reply is given up once nobody wants it any more."""
 _CONNECT_SECONDS = 10.0
 _LIST_SECONDS = 30.0
-_TEXTS_SECONDS = 5.0
-"""A page waits for it."""
 MOST_BYTES = 16 << 20
 """The bytes that an answer may have that is read whole, and one line of a stream: beyond, the server is left."""
-_MARK = "<8-hierchat-8>"
-"""Stands between runs of tokens."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What an answer raises that is JSON of another form, or none."""
 _PRIVATE = ("x-stainless-", "openai-")
@@ -83,7 +79,7 @@ class OpenAIClient:
     def models(self) -> list[dict[str, Any]]:
         """Return what the server says of each of its models; all have an `id`. Raises ServerError."""
         with self._errors(), asyncio.Runner() as runner:
-            answer = runner.run(self._request("/v1/models", _LIST_SECONDS))
+            answer = runner.run(self._request("/v1/models"))
             return [one for one in answer["data"] if "id" in one]
 
     def model(self, name: str | None) -> RemoteModel:
@@ -124,28 +120,11 @@ class OpenAIClient:
         if not ended and not stop.is_set():
             raise self._error("broke off" if begun else "foreign")
 
-    def texts(self, model: str, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Return the text of each run of so many tokens, as vLLM decodes it, by one request. Raises ServerError."""
-        with self._errors(), asyncio.Runner() as runner:
-            asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
-            answer = runner.run(self._request("/tokenize", _TEXTS_SECONDS, asked))
-            marked: list[int] = []
-            at = 0
-            for length in lengths:
-                marked += [*(answer["tokens"] if at else ()), *tokens[at : at + length]]
-                at += length
-            asked = {"model": model, "tokens": marked}
-            answer = runner.run(self._request("/detokenize", _TEXTS_SECONDS, asked))
-            found = str(answer["prompt"]).split(_MARK)
-            if len(found) != len(lengths):
-                raise ValueError("a run of tokens without a text")
-            return found
-
     def _props_context(self) -> int:
         """Return the context window that llama.cpp's server reports at /props; 0 where it is another server."""
         try:
             with self._errors(), asyncio.Runner() as runner:
-                answer = runner.run(self._request("/props", _LIST_SECONDS))
+                answer = runner.run(self._request("/props"))
                 context = answer["default_generation_settings"]["n_ctx"]
         except ServerError:
             return 0
@@ -178,11 +157,9 @@ class OpenAIClient:
         ) as client:
             yield client
 
-    async def _request(self, path: str, seconds: float, body: object = None) -> Any:
-        async with self._open(seconds) as client:
-            if body is None:
-                return await client.get(f"{self.url}{path}", cast_to=object)
-            return await client.post(f"{self.url}{path}", cast_to=object, body=body)
+    async def _request(self, path: str) -> Any:
+        async with self._open(_LIST_SECONDS) as client:
+            return await client.get(f"{self.url}{path}", cast_to=object)
 
     async def _events(self, body: dict[str, Any]) -> AsyncGenerator[ChatCompletionChunk, None]:
         """Yield the events of a reply. It may wait long for its turn: only connecting has a limit."""

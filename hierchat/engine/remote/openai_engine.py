@@ -12,7 +12,7 @@ from typing import Any
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.remote.openai_client import Chunk, OpenAIClient, RemoteModel, ServerError, request_fields
-from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
+from hierchat.reasoning import CLOSES, OPENS, nearest_effort
 
 NOT_TAKEN = (400, 422)
 """Statuses of a server that does not know a field, or its value."""
@@ -53,19 +53,14 @@ def _values(owner: str, model: str) -> Mapping[Reasoning, Any]:
 class Thoughts:
     """Put reasoning that a server sends apart into the text, in front, as models themselves write it."""
 
-    def __init__(self, so_far: str = "") -> None:
-        """Continue `so_far`. What comes behind its thought is text, whatever the server takes it for."""
+    def __init__(self) -> None:
         self._open = False
-        self._inside = split_reasoning(so_far).thinking
-        self._past = bool(so_far) and not self._inside
 
     def text(self, thought: str, text: str) -> str:
         """Return the text to add to the reply for a piece of reasoning and a piece of text."""
-        if self._past:
-            return thought + text
         out = ""
         if thought:
-            out = thought if self._open or self._inside else f"{OPENS}\n{thought}"
+            out = thought if self._open else f"{OPENS}\n{thought}"
             self._open = True
         return out + (self.end() + text if text else "")
 
@@ -122,12 +117,6 @@ PLACES = 32
 """Replies that are asked for at once; what is beyond its own limit waits at the server."""
 _REPEAT_PENALTY = ("llamacpp", "organization_owner")
 """Who owns the models of llama.cpp's server and of LM Studio: there the repetition penalty has another name."""
-_CONTINUES: Mapping[str, Mapping[str, Any]] = {
-    "vllm": {"continue_final_message": True, "add_generation_prompt": False},
-    "llamacpp": {},  # by itself, where the last message is a reply
-}
-"""Servers that go on with a reply, by who owns their models, and what they want to be told."""
-_BAD_REQUEST = 400
 
 
 class RemoteEngine:
@@ -142,20 +131,17 @@ class RemoteEngine:
         self._model = model
         self.context_length = context_length
         self.backend = f"the server at {server.url}"
-        self.continues = model.owner in _CONTINUES
-        """Whether the server continues a reply, if the last message is the reply so far, as text."""
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of a reply to TextTokens; a begun reply is its last message. Raises ServerError."""
-        prompt_ids, settings, stop, begun = request.prompt_ids, request.settings, request.stop, request.begun
+        """Yield the steps of a reply to TextTokens. Raises ServerError."""
+        settings, stop = request.settings, request.stop
         more, counting = self._asking(request.user)
-        body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
-        so_far = str(body["messages"][-1]["content"]) if begun else ""
+        body = self._body(request.prompt_ids, settings) | more
         thinking = asked(self._model.owner, self._model.name, settings.reasoning)
-        thoughts, last = Thoughts(so_far), time.monotonic()
+        thoughts, last = Thoughts(), time.monotonic()
         finish: Finish = "end"
         came, prompt, room = False, 0, MOST_CHARACTERS * settings.max_new_tokens
-        for chunk in self._chunks(body, thinking, stop, begun):
+        for chunk in self._chunks(body, thinking, stop):
             if chunk.notice:
                 yield Step(notice=chunk.notice)
                 continue
@@ -186,32 +172,24 @@ class RemoteEngine:
         return {}, Counted()
 
     def _chunks(
-        self, body: dict[str, Any], thinking: dict[str, Any], stop: threading.Event, begun: int
+        self, body: dict[str, Any], thinking: dict[str, Any], stop: threading.Event
     ) -> Iterator[Chunk]:
         """Yield the chunks of a reply; where the server refuses the fields `thinking`, ask again without them."""
         try:
             yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
-            status = error.status
-            if thinking and status in NOT_TAKEN:
-                for number, chunk in enumerate(self._chunks(body, {}, stop, begun)):
-                    if not number:  # that is why the first request was refused
-                        yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
-                    yield chunk
-                return
-            if begun and status == _BAD_REQUEST:
-                raise ServerError(
-                    f"It does not go on with this reply: ask for the rest in a message. {error}"
-                ) from error
-            raise
+            if not thinking or error.status not in NOT_TAKEN:
+                raise
+            for number, chunk in enumerate(self._chunks(body, {}, stop)):
+                if not number:  # that is why the first request was refused
+                    yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
+                yield chunk
 
-    def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
+    def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> dict[str, Any]:
         asked = request_fields(settings.model_dump(mode="json"))
-        asked["max_tokens"] = settings.max_new_tokens - begun
+        asked["max_tokens"] = settings.max_new_tokens
         if self.context_length:
             asked["max_tokens"] = max(1, min(asked["max_tokens"], self.context_length - len(prompt_ids)))
-        if begun:
-            asked |= _CONTINUES[self._model.owner]
         if self._model.owner in _REPEAT_PENALTY and "repetition_penalty" in asked:
             asked["repeat_penalty"] = asked.pop("repetition_penalty")
         usage = {"include_usage": True}

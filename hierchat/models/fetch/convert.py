@@ -1,27 +1,20 @@
 """Convert model files, once, into what loads in seconds: blocks for our kernels, or float32 safetensors.
 The cache keeps the result under the source's identity."""
 
-import functools
 import gc
 import hashlib
-import importlib
 import json
 import math
 import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
-
-from hierchat.config import cache_dir, process_environment
+from hierchat.config import cache_dir
 from hierchat.models import cache
 from hierchat.models.architectures.families import ARCHITECTURES, LONG_FACTORS, RENAMED, SHORT_FACTORS
 from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
@@ -52,7 +45,6 @@ from hierchat.models.progress import (
     Progress,
     Report,
     UnsupportedError,
-    bar_class,
     making_sense,
     silent,
     transformers_bars,
@@ -181,7 +173,7 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
     cache.require_space(needed)
     require_free(int(1.2 * needed), f"Converting {gguf.name}")
     try:
-        with _reporting(report, message):
+        with transformers_bars(report, "converting", message):
             model, info = AutoModelForCausalLM.from_pretrained(
                 gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
             )
@@ -245,23 +237,7 @@ _AT_ONCE = 3
 """How often the largest tensor may be in memory while it is made: as pieces, joined, in another order."""
 
 
-@contextmanager
-def _reporting(report: Report, message: str) -> Iterator[None]:
-    """Report the progress of transformers' GGUF reader, which takes no hook, in tensors."""
-    reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
-    drawn = reader.tqdm
-    reader.tqdm = bar_class(report, "converting", message)
-    try:
-        with transformers_bars(report, "converting", message):
-            yield
-    finally:
-        reader.tqdm = drawn
-
-
-# A GGUF file's configuration and tokenizer, as files that transformers reads. Where transformers has to read them, a
-# process of its own does it: that brings torch into memory, which a chat on the CPU engine does without.
-
-SECONDS = 600
+# A GGUF file's configuration and tokenizer, as files that transformers reads.
 
 
 def describe(gguf: Path, folder: Path) -> None:
@@ -278,8 +254,7 @@ def describe(gguf: Path, folder: Path) -> None:
             (folder / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
         return
     require_bounded_tokens(gguf, read_head(gguf, ARRAYS).values)
-    if not _describe_beside(gguf, folder):
-        _describe_here(gguf, folder)
+    _describe_by_transformers(gguf, folder)
 
 
 def _with_factors(config: dict[str, Any], gguf: Path, head: Head) -> dict[str, Any]:
@@ -303,7 +278,7 @@ def first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
-def _describe_here(gguf: Path, folder: Path) -> None:
+def _describe_by_transformers(gguf: Path, folder: Path) -> None:
     from transformers import AutoConfig, GenerationConfig
 
     try:
@@ -329,41 +304,6 @@ def _tokenizer(gguf: Path) -> Any:
         return AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except Exception as error:  # the tokenizers library raises nothing more exact
         raise UnsupportedError(f"The tokenizer in {gguf.name} cannot be read: {first_line(error)}") from error
-
-
-def _describe_beside(gguf: Path, folder: Path) -> bool:
-    """Describe a file in another process; returns False where that failed. Raises BrokenFileError if it never ends."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, str(gguf), str(folder)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=process_environment(),
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BrokenFileError(
-            f"{gguf} takes more than {SECONDS // 60} minutes to read its tokenizer. Choose another file."
-        ) from error
-    return done.returncode == 0
-
-
-def main(gguf: Path, folder: Path) -> int:
-    """Describe a file for `_describe_beside`; returns 1 where that failed."""
-    import gguf as library
-
-    # transformers reads the file once for each question, and the library makes several views for each token's text,
-    # which for mapped arrays take most of its time: here they are plain ones over the same memory
-    library.GGUFReader = functools.cache(library.GGUFReader)
-    unmapped = ModuleType("numpy")
-    unmapped.__dict__.update(np.__dict__)
-    unmapped.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
-    library.gguf_reader.np = unmapped
-    try:
-        _describe_here(gguf, folder)
-    except Exception:  # said by the caller, who does it once more
-        return 1
-    return 0
 
 
 # A folder of safetensors: kind, size, wholeness, identity, found out before it is loaded.
@@ -509,7 +449,3 @@ def _sampled_sha256(shards: list[Path]) -> str:
                 file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1), os.SEEK_SET)
                 digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.remote import drafted
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel, DrafterError
-from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens
 from hierchat.models.catalogue import OpenAI
 from tests.engine.remote.drafter import TOKEN, Drafter, step
@@ -59,27 +58,11 @@ def test_steps_are_those_of_the_drafter_and_the_text_is_the_servers(engine: Draf
     assert made[-1].finish == "end"
 
 
-def test_what_drafts_were_found_by_is_told_and_a_step_of_another_form_is_not_taken(
-    engine: DraftedEngine, drafter: Drafter
-) -> None:
-    found = step([11, 12], ["history", "target"]) | {"chances": [0.75, None], "matches": [[1, 5], [-1, 0]]}
-    drafter.steps = [found]
-    made = next(one for one in steps(engine)[0] if one.tokens)
-    assert made.chances == (0.75, None)
-    assert made.matches == (Match(1, 5, -1, -1), NO_MATCH)
-    for wrong in ({"chances": []}, {"matches": [[6, 1]] * 2}, {"matches": [[0]] * 2}, {"sources": []}):
-        drafter.steps = [found | wrong]
-        others, text = steps(engine)
-        assert text == "Hello there."
-        assert counted(others) == {"target": 6}
-
-
-def test_texts_of_tokens_are_asked_for_at_once(engine: DraftedEngine, script: Script) -> None:
-    with pytest.raises(ServerError, match="does not speak"):
-        engine.texts([11], [1])
-    script.vocabulary, script.texts_asked = {11: "Hello", 12: " there", 13: "."}, []
-    assert engine.texts([11, 12, 13], [1, 2]) == ["Hello", " there."]
-    assert script.texts_asked == ["/tokenize", "/detokenize"]
+def test_a_step_of_another_form_is_not_taken(engine: DraftedEngine, drafter: Drafter) -> None:
+    drafter.steps = [step([11, 12], ["history", "target"]) | {"sources": []}]
+    others, text = steps(engine)
+    assert text == "Hello there."
+    assert counted(others) == {"target": 6}
 
 
 def test_what_vllm_is_told(engine: DraftedEngine, script: Script, drafter: Drafter) -> None:

@@ -93,26 +93,6 @@ def test_reasoning_that_comes_apart_stands_in_front(url: str, script: Script) ->
     assert steps(engine(url))[1] == "<think>\nWell.\n</think>\n\nHello there."
 
 
-@pytest.mark.parametrize(
-    ("so_far", "more"),
-    [
-        ("<think>\nHm", "Well.\n</think>\n\nHello there."),  # it goes on thinking
-        ("<think>\nHm\n</think>\n\nSo", "Well.Hello there."),  # what the server takes for a thought is text
-        ("So", "Well.Hello there."),
-    ],
-)
-def test_a_thought_that_goes_on(url: str, script: Script, so_far: str, more: str) -> None:
-    script.models[1]["owned_by"] = "vllm"
-    script.pieces_apart = [{"reasoning_content": "Well"}, {"reasoning_content": "."}]
-    asked = [*SAID, {"role": "assistant", "content": so_far}]
-    ids = TextTokens().apply_chat_template(asked)["input_ids"]
-    settings = GenerationSettings(max_new_tokens=30)
-    made = engine(url).generate(GenerationRequest([*ids, 0, 0, 0], settings, begun=3))
-    assert "".join(step.text or "" for step in made) == more
-    assert script.asked[0]["messages"] == asked
-    assert script.asked[0]["max_tokens"] == 27
-
-
 def test_it_is_stopped_and_the_server_notices(url: str, script: Script) -> None:
     """Also one that is silent."""
     script.silent = True

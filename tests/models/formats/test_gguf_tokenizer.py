@@ -108,7 +108,7 @@ def transformers_alone(tmp_path: Path) -> Any:
     def make(file: Path) -> Path:
         folder = tmp_path / "theirs"
         folder.mkdir()
-        describing._describe_here(file, folder)
+        describing._describe_by_transformers(file, folder)
         said = _json(folder / "tokenizer.json")
         split = read_head(file).values.get("tokenizer.ggml.pre")
         said["model"]["ignore_merges"] = split == "llama-bpe"
@@ -136,7 +136,8 @@ def test_files_are_those_of_transformers(
 ) -> None:
     file = write_vocabulary(tmp_path / "tiny.gguf", **FILES[name])
     theirs = transformers_alone(file)
-    monkeypatch.setattr(describing, "_describe_beside", lambda *_: pytest.fail("it was left to transformers"))
+    by_transformers = "_describe_by_transformers"
+    monkeypatch.setattr(describing, by_transformers, lambda *_: pytest.fail("it was left to transformers"))
     describe(file, ours)
     assert _json(ours / "tokenizer.json") == _json(theirs / "tokenizer.json")
     assert {path.name for path in ours.iterdir()} == {path.name for path in theirs.iterdir()}

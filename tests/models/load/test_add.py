@@ -56,8 +56,7 @@ def test_every_command_takes_a_path(tiny_gguf: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("hierchat.cli.terminal.run", lambda flags: asked.append(flags.model) or 0)
     path = str(tiny_gguf)
     assert main(["--model", path]) == main(["chat", "hello", "--model", path]) == 0
-    assert main(["chat", "hello", "--model", path, "--url", "http://127.0.0.1:1"]) == 0
-    assert asked == ["tiny.q8_0", "tiny.q8_0", path]  # a server's models are called as it likes
+    assert asked == ["tiny.q8_0", "tiny.q8_0"]
 
 
 def test_what_names_no_path_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

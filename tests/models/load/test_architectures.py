@@ -15,7 +15,6 @@ from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.architectures.model_config import slot_size
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.fetch import convert
 from hierchat.models.formats.blocks import pack
 from hierchat.models.load.check import expected_step
 from hierchat.models.load.load_model import load, load_torch
@@ -76,9 +75,7 @@ def save(model: Any, folder: Path) -> ModelEntry:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A process that imports torch takes seconds
-    monkeypatch.setattr(convert, "_describe_beside", lambda *_: False)
+def test_gguf_files(name: str, tmp_path: Path) -> None:
     model = model_of(FILES[name], vocab_size=VOCABULARY)
     if name == "gpt-oss":
         round_experts(model)
