@@ -112,18 +112,12 @@ on('drop', (event) => {
   if (!touch()) box().focus();
 }, { capture: true });
 
-// How long the message is, while it is typed.
-let counting = null;
-function count() {
-  const filled = Boolean(box()?.value.trim() || find('#hc-tray .hc-files'));
-  document.body.toggleAttribute('data-hc-filled', filled);
-  clearTimeout(counting);
-  if (filled) counting = setTimeout(() => trigger('hc_count', { text: box().value }), 300);
-}
+// Whether there is something to send.
+const markFilled = () => document.body.toggleAttribute('data-hc-filled', Boolean(box()?.value.trim() || find('#hc-tray .hc-files')));
 on('input', (event) => {
-  if (event.target === box()) count();
+  if (event.target === box()) markFilled();
 });
-onBusy.push(() => setTimeout(count, 50)); // the box was emptied
+onBusy.push(() => setTimeout(markFilled, 50)); // the box was emptied
 
 function note(tray) {
   if (noted.files.length && !tray.dataset.known) return; // before it was asked for, nothing is there
@@ -142,7 +136,7 @@ when('#hc-tray', (place) => {
     if (!tray) return;
     for (const key of underway) if (tray.querySelector(`[data-file="${key}"]`)) underway.delete(key);
     note(tray);
-    setTimeout(count, 0);
+    setTimeout(markFilled, 0);
     sendEarly();
   };
   changes(place, changed, { childList: true, subtree: true, characterData: true, attributes: true });

@@ -238,23 +238,6 @@ class ChatService:
         asked = self.store.messages.add(user_id, chat, NewMessage(None, question))
         return ReplyRecorder(self.store, reply, user_id, chat, asked)
 
-    def tokens(self, text: str) -> tuple[int, int] | None:
-        """Count a text's tokens, up to a limit; return both, or None if no local model is loaded. Takes no turn."""
-        served = self.slot.model
-        if served is None or not served.prompts.knows_tokens:
-            return None
-        most = served.prompts.most_counted
-        return served.prompts.count([text], most), most
-
-    def message_room(self, settings: GenerationSettings, system_prompt: str = "") -> int | None:
-        """Return how many tokens a message may have, counted as in `tokens`; None as there."""
-        served = self.slot.model
-        if served is None or not served.prompts.knows_tokens:
-            return None
-        return served.prompts.message_room(
-            settings.max_new_tokens, system_prompt, served.end_ids, settings.reasoning
-        )
-
     @property
     def thinks(self) -> tuple[Reasoning, ...]:
         """Return the choices of how much the loaded model shall think, least first; empty if it has none."""

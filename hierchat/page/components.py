@@ -61,7 +61,7 @@ class Components:
             self.incognito, self.project, self.offer, self.recent, self.thread, self.growing,
             self.asked, self.verdict, *(part for pair in self.columns.values() for part in pair),
             *(output for panel in panels for output in panel.outputs), self.live, self.tray,
-            self.box, self.context, self.bus, self.timer, self.setup, self.count,
+            self.box, self.context, self.bus, self.timer, self.setup,
             *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about,
             self.settings.documents, self.settings.reading,
         ]  # fmt: skip
@@ -136,7 +136,6 @@ class Components:
             self.stop = gr.Button(_("Stop"), elem_id="hc-stop", min_width=0, scale=0)
         with gr.Row(elem_id="hc-under"):
             self.context = gr.HTML("", elem_id="hc-context")
-            self.count = gr.HTML("", elem_id="hc-count")
             # Where no key sends: on a touch screen, Stop stands in the place of Send.
             queue = button("hc_queue", _("Send next"), title=_("When this reply has ended"))
             gr.HTML(queue, elem_id="hc-queue")

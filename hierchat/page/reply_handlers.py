@@ -18,7 +18,6 @@ from hierchat.chat.conversations import reply_settings
 from hierchat.chat.in_progress import ReplyInProgress, Start, State
 from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, status
-from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import PageEvent, fields, of_type, parsed, whole
 from hierchat.page.guard import EACH, HandlerGroup, Remark
 from hierchat.page.page_sessions import PASTED, Session, open_conversation, read_ahead
@@ -232,7 +231,7 @@ class ReplyHandlers(HandlerGroup):
 
 
 class AttachingHandlers(HandlerGroup):
-    """Handles files beside the message, the count of tokens, and messages that wait."""
+    """Handles files beside the message, and messages that wait."""
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
@@ -242,7 +241,6 @@ class AttachingHandlers(HandlerGroup):
         on("hc_inline", self.inline, [p.box], [p.box])
         on("hc_next_edit", self.edit_next, [p.box], [p.box])
         on("hc_next_cancel", self.cancel_next, outputs=[], **EACH)
-        on("hc_count", self.count, [p.controls], [], trigger_mode="always_last")
         on("hc_attachment", self.show, **EACH)
 
     def attach(self, event: PageEvent) -> None:
@@ -314,22 +312,6 @@ class AttachingHandlers(HandlerGroup):
     def cancel_next(self, event: PageEvent) -> None:
         self._service.in_progress.take_out(event.user, whole(event.text))
 
-    def count(self, event: PageEvent) -> Update:
-        """Count the tokens of the message in the box, and how many it may have; beside a reply being written."""
-        session = event.session
-        files = [one.file for one in session.screen.files if one.file]
-        # As it will be sent: so the number is that of the error, if it is too long.
-        counted = self._service.tokens(with_files(event.text, files))
-        try:
-            settings = chat_settings.taken(self._service, event)
-        except InvalidSettings:
-            settings = self._service.chats.settings(event.user, session.screen.conversation)
-        told = self._service.chats.system_prompt(event.user, settings)
-        room = self._service.message_room(reply_settings(settings.sampling), told)
-        if counted is None or room is None:
-            return {self._parts.count: ""}
-        return {self._parts.count: status.count_line(counted[0], room, counted[1])}
-
     def _read(self, new: Attached, sent: Mapping[str, Any]) -> Attached:
         """Return `new` with the uploaded file or pasted text, read. Raises Unreadable."""
         if (pasted := sent.get("pasted")) is not None:
@@ -344,4 +326,4 @@ class AttachingHandlers(HandlerGroup):
                 said = _("{name} could not be read by the browser. Attach files, no folders.")
                 raise Unreadable(said.format(name=new.name)) from error
             file = read(new.name, raw)
-        return self._views.counted(replace(new, name=file.name, file=file))
+        return replace(new, name=file.name, file=file)

@@ -24,10 +24,6 @@ class Attached:
     file: Attachment | None = None
     """None while it is being read."""
     pasted: bool = False
-    tokens: int | None = None
-    more: bool = False
-    counted_by: str = ""
-    """The model whose tokens these are."""
     step: int = 0
     """Number of the click that chose it: files arrive in any order and are shown in that of their steps."""
 

@@ -21,4 +21,4 @@ _drawn = Macros(
 waiting, notice, error = _drawn.waiting, _drawn.notice, _drawn.error
 closable, counting, folded = _drawn.closable, _drawn.counting, _drawn.folded
 slot_line, waiting_line, reading_line = _drawn.slot_line, _drawn.waiting_line, _drawn.reading_line
-proof_line, model_proof, count_line = _drawn.proof_line, _drawn.model_proof, _drawn.count_line
+proof_line, model_proof = _drawn.proof_line, _drawn.model_proof

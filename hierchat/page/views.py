@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -19,13 +18,12 @@ from hierchat.page.components import Components, heading, model_choices, recent
 from hierchat.page.conversation import GrowingReply, ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Session, incognito_line
 from hierchat.page.panels.panel import Panel
-from hierchat.page.screen import Attached, Screen
+from hierchat.page.screen import Screen
 from hierchat.page.templates import Macros
 from hierchat.runtime.downloads import Download
 from hierchat.runtime.model_manager import Offer
 from hierchat.store import LOCAL_USER, NotFound
 from hierchat.store.records import Document, Message, Project
-from hierchat.texts.attachments import fenced
 
 _DOCUMENTS, _MODELS = Macros("documents.html"), Macros("models.html")
 _DIGITS = 18
@@ -268,15 +266,6 @@ class Views:
         inside = self._service.chats.find(session.user, "", screen.listed, unfolded=project.id).inside
         chats = [(chat, sidebar.moment(chat.updated_at)) for chat in inside]
         return _DOCUMENTS.of_project(project, documents, chats, now, screen.said_of_documents)
-
-    def counted(self, file: Attached) -> Attached:
-        """Return a file with the number of its tokens for the model that is loaded; the same if that is known."""
-        model = self._service.model_status.name
-        if file.file is None or file.counted_by == model:
-            return file
-        if (counted := self._service.tokens(fenced(file.file))) is None:
-            return file
-        return replace(file, tokens=min(counted), more=counted[0] > counted[1], counted_by=model)
 
     def settings(self, session: Session) -> Update:
         """Draw the open conversation's settings if the panel shows others, or else what other pages changed."""

@@ -50,7 +50,6 @@ class Writer:
         if session.seen != news:
             self._leave_what_is_gone(session)
         end_incognito(self._service, session)
-        self._count_tokens(session)
         session.reply = self._on_screen(session)
         update: Update = {}
         kept = session.drawn_from
@@ -131,11 +130,6 @@ class Writer:
             session.show(project=None)
         if screen.archived and not self._service.chats.count_archived(user):
             session.show(archived=False)
-
-    def _count_tokens(self, session: Session) -> None:
-        for file in session.screen.files:
-            if (counted := self._views.counted(file)) is not file:
-                session.renew(counted)
 
     def _follow(self, session: Session) -> None:
         """Follow the reply on the screen, and no longer those that have ended."""

@@ -35,7 +35,9 @@ def test_the_number_of_tokens_too_many_is_one_and_the_same(talk: Talk, prompt: s
     settings = GenerationSettings(max_new_tokens=24)
     files = [Attachment("long.txt", 1, "herons " * (CONTEXT // 3))]
     said = with_files("Why?", files)
-    (tokens, _), room = talk.service.tokens(said), talk.service.message_room(settings, prompt)
+    prompts = talk.model.prompts
+    tokens = prompts.count([said])
+    room = prompts.message_room(settings.max_new_tokens, prompt, talk.model.end_ids, settings.reasoning)
     with pytest.raises(MessageTooLong) as refused:
         talk.service.require_room(said, settings, prompt)
     many = f"is {tokens - room:,} tokens too long: it has {tokens:,}, and the model has room for {room:,}."
@@ -44,7 +46,7 @@ def test_the_number_of_tokens_too_many_is_one_and_the_same(talk: Talk, prompt: s
         talk.send("Why?", files=files)
     assert talk.messages() == []  # before anything was stored
     short = "a " * room  # a token each
-    while talk.service.tokens(short)[0] > room:
+    while prompts.count([short]) > room:
         short = short[:-2]
     talk.service.require_room(short, settings, prompt)
 

@@ -160,12 +160,6 @@ class FakeService(ChatService):
         self.in_progress.end(user_id)
         return self.store.users.forget(user_id)
 
-    def tokens(self, text: str) -> tuple[int, int] | None:
-        return (len(text.split()), 4 * self.script.window) if self.slot.status.phase == "ready" else None
-
-    def message_room(self, settings, system_prompt="") -> int | None:
-        return self.script.window if self.slot.status.phase == "ready" else None
-
     def require_room(self, text, settings, system_prompt="") -> None:
         over = len(text.split()) - self.script.window
         if over > 0:
