@@ -78,27 +78,3 @@ on('input', (event) => {
     field.dispatchEvent(new Event('input', { bubbles: true }));
   }, 500);
 });
-
-// Beside what is selected in a reply.
-find('#hc-remember')?.remove();
-const rememberButton = made('button', { id: 'hc-remember', type: 'button', popover: 'manual', textContent: _('Remember this') });
-document.body.append(rememberButton);
-rememberButton.onpointerdown = (event) => event.preventDefault(); // the selection stays
-rememberButton.onclick = () => {
-  const text = String(getSelection());
-  getSelection().removeAllRanges();
-  trigger('hc_remember', { id: 0, text });
-};
-on('selectionchange', () => {
-  const chosen = getSelection();
-  // What is chosen in a field has words, but no range with an extent.
-  const within = chosen.rangeCount && !chosen.isCollapsed ? chosen.getRangeAt(0).commonAncestorContainer : null;
-  const place = within?.closest ? within : within?.parentElement;
-  if (!String(chosen).trim() || !place?.closest('#hc-thread :is(.hc-text, .hc-spans)')) return void rememberButton.hidePopover();
-  rememberButton.showPopover();
-  const at = chosen.getRangeAt(0).getBoundingClientRect();
-  const { width, height } = rememberButton.getBoundingClientRect();
-  rememberButton.style.left = `${Math.max(8, Math.min(at.left, window.innerWidth - width - 8))}px`;
-  rememberButton.style.top = `${at.top - height - 6 < 8 ? at.bottom + 6 : at.top - height - 6}px`;
-});
-on('scroll', () => rememberButton.hidePopover(), { capture: true });

@@ -354,7 +354,6 @@ class PresetHandlers(HandlerGroup):
         on, p = self._page.on, self._parts
         shown, drawn = [p.controls], [*p.settings.fields, p.settings.tools]
         on("hc_notes", self.note, **EACH)
-        on("hc_remember", self.remember, **EACH)
         on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
         on(p.settings.preset.input, self.choose, [p.settings.preset, *shown], drawn)
         on("hc_preset_new", self.create, shown, drawn)
@@ -381,17 +380,6 @@ class PresetHandlers(HandlerGroup):
         """Store the user's notes about themselves, as they were typed here or in the settings."""
         self._service.users.set_notes(event.user, event.text)
         event.session.settings_seen = self._service.changes.notify_settings(event.user)
-
-    def remember(self, event: PageEvent) -> Update:
-        """Add the text selected in a reply to the user's notes."""
-        users, about = self._service.users, self._parts.settings.about
-        users.set_notes(event.user, f"{users.notes(event.user)}\n- {' '.join(event.text.split())}")
-        event.session.settings_seen = self._service.changes.notify_settings(event.user)
-        said = _(
-            "Added to your notes, which the model sees in every chat. You can change them in Chat settings."
-        )
-        self._views.tell(event.session, status.notice(said))
-        return {about: users.notes(event.user)}
 
     def choose(self, event: PageEvent, chosen: Any) -> Update:
         """Set this chat's preset, or none: then the model's own values."""

@@ -109,7 +109,7 @@ def test_notes_that_are_typed_before_the_panel_was_filled_stay(chat: Chat, servi
 
 
 @pytest.mark.browser
-def test_notes_are_typed_remembered_and_left_out(chat: Chat, service: FakeService) -> None:
+def test_notes_are_typed_and_left_out(chat: Chat, service: FakeService) -> None:
     page, user = chat.page, service.user
     chat.view("Settings")
     notes = page.locator("#hc-panel-settings .hc-notes textarea")
@@ -117,21 +117,14 @@ def test_notes_are_typed_remembered_and_left_out(chat: Chat, service: FakeServic
     chat.until(lambda: service.users.notes(user) == "I am a gardener.")
     chat.new()
     chat.ask("Hello")
-    page.locator("#hc-thread .hc-text p").first.select_text()
-    page.get_by_role("button", name="Remember this").click()
-    expect(chat.live).to_contain_text("Added to your notes")
-    kept = "I am a gardener.\n- Here is a Python function that reverses a string:"
-    assert service.users.notes(user) == kept
     chat.press("Chat settings")
     drawer, wrong = page.locator("#hc-drawer"), list[str]()
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    expect(drawer.locator(".hc-notes textarea")).to_have_value(kept)
-    drawer.locator(".hc-notes textarea").select_text()  # words of a field are nothing to remember
-    expect(page.get_by_role("button", name="Remember this")).to_be_hidden()
+    expect(drawer.locator(".hc-notes textarea")).to_have_value("I am a gardener.")
     drawer.get_by_label("Tell the model my notes in this chat").uncheck()
     (here,) = service.chats.find(user, "", 5).conversations
     chat.until(lambda: not service.chats.settings(user, here.id).notes)
     drawer.locator(".hc-notes textarea").fill("x" * 5_000)
     expect(chat.live).to_contain_text("Notes have at most 4,000 characters")
     assert not wrong
-    assert service.users.notes(user) == kept
+    assert service.users.notes(user) == "I am a gardener."
