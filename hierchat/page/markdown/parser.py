@@ -203,7 +203,7 @@ class _MarkdownRenderer(RendererHTML):
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         token = tokens[idx]
         address = html.escape(str(token.attrGet("src") or ""))
-        label = html.escape(_words(token)) or address
+        label = html.escape(token.content) or address
         title = str(token.attrGet("title") or "")
         if token.meta.get("linked"):  # a link cannot hold another
             said = f"{token.attrGet('src')} {title}".strip()
@@ -228,18 +228,6 @@ class _MarkdownRenderer(RendererHTML):
         address, label = html.escape(str(meta["url"])), html.escape(str(meta["label"]))
         link = f'<a href="{address}"{_title(meta["title"])}>{address}</a>'
         return f'<p class="hc-definition" dir="auto">[{label}]: {link}</p>\n'
-
-
-def _words(image: Token) -> str:
-    """Return the text that replaces an image: its words, formulas as source; as written if it has links."""
-    tokens = image.children or []
-    if any(token.type in ("link_open", "image") for token in tokens):
-        return image.content
-    instead = {"softbreak": " ", "hardbreak": " "}
-    return "".join(
-        token.markup if token.type == "math_inline" else instead.get(token.type, token.content)
-        for token in tokens
-    )
 
 
 def _title(text: object) -> str:
