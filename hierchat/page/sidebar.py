@@ -17,18 +17,14 @@ from hierchat.page.templates import Macros
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.records import Conversation
 
-MONTHS = (
-    later("January"), later("February"), later("March"), later("April"), later("May"), later("June"), later("July"),
-    later("August"), later("September"), later("October"), later("November"), later("December"),
-)  # fmt: skip
-_SHORT = (
+_MONTHS = (
     later("Jan"), later("Feb"), later("Mar"), later("Apr"), later("May"), later("Jun"), later("Jul"), later("Aug"),
     later("Sep"), later("Oct"), later("Nov"), later("Dec"),
 )  # fmt: skip
 
 
 def day(when: date) -> str:
-    return _("{day} {month}").format(day=when.day, month=_(_SHORT[when.month - 1]))
+    return _("{day} {month}").format(day=when.day, month=_(_MONTHS[when.month - 1]))
 
 
 def moment(seconds: float) -> str:
@@ -51,7 +47,7 @@ def day_of(updated_at: float, today: date) -> str:
     for age, heading in _AGES:
         if (today - day).days <= age:
             return _(heading)
-    month = _(MONTHS[day.month - 1])
+    month = _(_MONTHS[day.month - 1])
     return month if day.year == today.year else f"{month} {day.year}"
 
 

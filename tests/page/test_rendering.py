@@ -116,7 +116,7 @@ def test_marked_words_are_escaped_and_keep_every_character() -> None:
 def test_conversations_are_grouped_by_local_day() -> None:
     headings = {
         -1: "Today", 0: "Today", 1: "Yesterday", 2: "Last 7 days", 7: "Last 7 days", 8: "Last 30 days",
-        30: "Last 30 days", 31: "January", 60: "December 2025", 400: "January 2025",
+        30: "Last 30 days", 31: "Jan", 60: "Dec 2025", 400: "Jan 2025",
     }  # fmt: skip
     noon = datetime(2026, 3, 1, 12)
     days = [sidebar.day_of((noon - timedelta(days=ago)).timestamp(), noon.date()) for ago in headings]
