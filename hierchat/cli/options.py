@@ -1,6 +1,5 @@
 """Define what commands share: how each is run, flags that several take, and kinds of values."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -98,14 +97,6 @@ def catalogue_name(model: str | None) -> str | None:
     from hierchat.models.load.add import chosen
 
     return chosen(model, read_catalogue())
-
-
-def temperature(text: str) -> Any:
-    """Parse a temperature. Raises click.BadParameter."""
-    value: Any = click.FloatRange(0, 10)(text)
-    if math.isnan(value):
-        raise click.BadParameter(f"{text} is no number.")
-    return value
 
 
 max_tokens = click.IntRange(1, MOST_TOKENS)
