@@ -105,10 +105,6 @@ class _Folded(Extension):
 class _Compiled(FileSystemBytecodeCache):
     """Keeps compiled templates in the cache, where it can be written: compiling them takes half a second of a start."""
 
-    def load_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            super().load_bytecode(bucket)
-
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
             Path(self.directory).mkdir(parents=True, exist_ok=True)
