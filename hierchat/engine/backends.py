@@ -22,9 +22,6 @@ from hierchat.models.runnable import graphed, slotted
 if TYPE_CHECKING:
     import torch
 
-    from hierchat.engine.cuda.cuda_runner import CudaRunner
-    from hierchat.engine.torch.torch_runner import TorchRunner
-
 log = logging.getLogger(__name__)
 ANSWER_S = 20.0
 """Seconds that a GPU gets for one addition, after a failure."""
@@ -126,21 +123,19 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
 
-    def exact_with_states(runner: CudaRunner | TorchRunner) -> Runner:
-        if runner.keeps_states and not runner.exact:
-            raise NotRight("drafts would change words here")
-        return runner
-
     def graphs() -> Runner:
         from hierchat.engine.cuda.cuda_runner import CudaRunner
 
-        return exact_with_states(CudaRunner(model, context_length=context, key=key, sequences=sequences))
+        runner = CudaRunner(model, context_length=context, key=key, sequences=sequences)
+        if runner.keeps_states and not runner.exact:
+            raise NotRight("drafts would change words here")
+        return runner
 
     def slots() -> Runner:
         from hierchat.engine.torch.torch_runner import TorchRunner
 
         packed = None if loaded.backend == "float16" else False
-        return exact_with_states(TorchRunner(model, context_length=context, packed=packed, key=key))
+        return TorchRunner(model, context_length=context, packed=packed, key=key)
 
     def plain(attention: Any) -> Runner:
         from hierchat.engine.torch.plain import PlainRunner
@@ -150,12 +145,11 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
         return PlainRunner(model, context_length=context)
 
     makers: dict[str, Callable[[], Runner]] = {"plain": partial(plain, usual)}
-    in_blocks = is_packed(model)
-    if slotted(config, loaded.device, in_blocks=in_blocks):
-        on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
+    if slotted(config, loaded.device):
         makers = {"slots": slots} | makers
-        if on_cuda and find_spec("triton") is not None and graphed(config, in_blocks=in_blocks):
-            makers = {"graphs": graphs} | makers
+    on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
+    if on_cuda and find_spec("triton") is not None and graphed(config, in_blocks=is_packed(model)):
+        makers = {"graphs": graphs} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
         makers["eager"] = partial(plain, "eager")
     return [Implementation(name, make, name not in ("plain", "eager")) for name, make in makers.items()]

@@ -56,8 +56,8 @@ KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may have a running state (engine/torch/states.py). With experts they take drafts in the
-blocks of their file alone."""
+"""Kinds whose layers may have a running state (engine/torch/states.py): they take drafts in CUDA graphs alone, with
+experts in the blocks of their file alone."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -177,31 +177,33 @@ def refused(config: Mapping[str, Any]) -> str | None:
     return MADE_FOR_ELSE.get(str(config.get("model_type")))
 
 
-def slotted(config: Mapping[str, Any], device: str = "cpu", *, in_blocks: bool = False) -> bool:
-    """Tell whether transformers' modules are right over our slots: then drafts can be verified and taken back.
-    `in_blocks`: experts are computed row by row."""
-    kinds = {str(config.get("model_type")), str(_of_text(config).get("model_type"))}
-    together = not in_blocks and _has_experts(_of_text(config))
-    if together and (kinds <= KEEPING_STATES or device.startswith("cpu")):
+def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
+    """Tell whether transformers' modules are right over our slots: then drafts can be verified and taken back."""
+    text = _of_text(config)
+    if device.startswith("cpu") and _has_experts(text):
         return False  # a product over the rows of an expert gives other bits for another number of rows
-    if kinds <= KEEPING_STATES:
-        return True
-    return kinds <= SLOTTED and set(_of_text(config).get("layer_types") or ()) <= ATTENTION
+    kinds = {str(config.get("model_type")), str(text.get("model_type"))}
+    return kinds <= SLOTTED and set(text.get("layer_types") or ()) <= ATTENTION
 
 
 def graphed(config: Mapping[str, Any], *, in_blocks: bool = False) -> bool:
-    """Tell whether CUDA graphs can compute it: over static slots, by the attention of engine/cuda."""
-    return (
-        slotted(config, "cuda", in_blocks=in_blocks)
-        and str(_of_text(config).get("model_type")) not in UNGRAPHED
-    )
+    """Tell whether CUDA graphs can compute it: over static slots, by the attention of engine/cuda. `in_blocks`: experts
+    are computed row by row."""
+    text = _of_text(config)
+    if {str(config.get("model_type")), str(text.get("model_type"))} <= KEEPING_STATES:
+        return in_blocks or not _has_experts(text)
+    return slotted(config, "cuda") and str(text.get("model_type")) not in UNGRAPHED
+
+
+def _drafts(config: Mapping[str, Any], device: str) -> bool:
+    return slotted(config, device) or (_has_kernels(device) and graphed(config))
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> ComputePath:
     """Return the Step that computes a model of this configuration. `own`: our own kernels may."""
     if own and not unsupported(config):
         return "kernels"
-    return "slots" if slotted(config, device) else "plain"
+    return "slots" if _drafts(config, device) else "plain"
 
 
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu", experts: bool = False) -> ComputePath:
@@ -210,7 +212,7 @@ def step_of_kind(kind: str, *, own: bool, device: str = "cpu", experts: bool = F
     if own and architecture:
         return "kernels"
     config = {"model_type": families.RENAMED.get(kind, kind), "num_experts": int(experts)}
-    return "slots" if slotted(config, device) else "plain"
+    return "slots" if _drafts(config, device) else "plain"
 
 
 def _has_experts(text: Mapping[str, Any]) -> bool:
@@ -260,7 +262,7 @@ def card_bytes(head: Head) -> int:
 def stays_in_blocks(head: Head, device: str) -> bool:
     """Return whether a GPU multiplies by a GGUF file's own blocks (engine/cuda/packed.py)."""
     return (
-        _keeps_blocks(device)
+        _has_kernels(device)
         and head.architecture in IN_BLOCKS
         and not gguf_unsupported(head)
         and (head.architecture in EXPERTS_IN_BLOCKS or not _has_experts(gguf_config(head)))
@@ -270,11 +272,11 @@ def stays_in_blocks(head: Head, device: str) -> bool:
 def kind_stays_in_blocks(kind: str, device: str, *, experts: bool) -> bool:
     """Return `stays_in_blocks` of a file of which only the model's kind is known, and whether it has `experts`."""
     known = (EXPERTS_IN_BLOCKS if experts else IN_BLOCKS).values()
-    return _keeps_blocks(device) and any(model_config.KINDS.get(kind, kind) in one.kinds for one in known)
+    return _has_kernels(device) and any(model_config.KINDS.get(kind, kind) in one.kinds for one in known)
 
 
-def _keeps_blocks(device: str) -> bool:
-    """Return whether a device has kernels that multiply by blocks."""
+def _has_kernels(device: str) -> bool:
+    """Return whether the kernels of engine/cuda run on a device."""
     return device.startswith("cuda") and find_spec("triton") is not None
 
 

@@ -21,14 +21,12 @@ from hierchat.engine.cuda.cuda_runner import REGIMES
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle
 from tests.engine.test_cuda_runner import runner_of
 from tests.engine.test_cuda_runner import target_of as cuda_target
 from tests.testing import tiny
 from tests.testing.architectures import CONFIGS, FAMILIES, model_of
-from tests.testing.families import tiny_family
 from tests.testing.tiny import VOCABULARY, bits, fresh_steps, path_to, random_tokens, text_of, tokens_of
 
 LENGTH = 240
@@ -45,11 +43,6 @@ def _on_blocks(name: str) -> Any:
 
 
 @cache
-def _of_family(kind: str) -> Any:
-    return TorchRunner(tiny_family(kind), context_length=LENGTH).open()
-
-
-@cache
 def _over_graphs(kind: str) -> Any:
     return runner_of(REGIMES[0], kind, 1, LENGTH).open()
 
@@ -61,7 +54,6 @@ TARGETS: dict[str, Callable[[], Any]] = {
 }
 MODELS: dict[str, Callable[[], Any]] = {
     **{f"kernels, {name}": partial(_on_blocks, name) for name in KERNELS},
-    **{f"torch, {kind}": partial(_of_family, kind) for kind in STATES},
     **{f"cuda, {kind}": partial(_over_graphs, kind) for kind in STATES},
 }
 ELSEWHERE = {name: made for name, made in MODELS.items() if name.removeprefix("kernels, ") not in FAMILIES}
@@ -234,7 +226,7 @@ def test_rows_tell_their_likeliest_tokens_and_a_text_goes_back(name: str) -> Non
     assert np.array_equal(bits(target, [5], [-1]), expected)
 
 
-@pytest.mark.parametrize("name", ["llama-packed", "qwen3-blocks", "cuda (16, 16)", "torch, lfm2"])
+@pytest.mark.parametrize("name", ["llama-packed", "qwen3-blocks", "cuda (16, 16)", "cuda, lfm2"])
 def test_the_second_turn_reuses_the_first_and_changes_nothing(name: str) -> None:
     engine = LocalEngine(filled(name), (), text_of)
     wanted = GenerationSettings(temperature=0.8, max_new_tokens=14)

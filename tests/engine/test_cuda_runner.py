@@ -1,6 +1,6 @@
 """The CUDA target without a GPU: pages of several texts, blocks, views and parts; plain attention, pretended graphs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import get_args
 
@@ -255,6 +255,36 @@ def test_states_go_back_to_a_mark_and_what_lies_between_is_read_again() -> None:
     assert not states.running[:, changed.number].any()
     assert states.running[:, other.number].any()
     assert not states.steps.keys.any()
+
+
+def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sequence = runner_of(REGIMES[1], "qwen3_5_text", 1, 240).open()
+    engine, settings = LocalEngine(sequence, (), text_of), GenerationSettings(max_new_tokens=12, seed=1)
+    prompt = random_tokens(150, seed=5)
+    first = tokens_of(fresh_steps(engine, prompt, settings))
+    longer = [*prompt, *first, *random_tokens(10, seed=6)]
+    expected = tokens_of(fresh_steps(engine, longer, settings))
+
+    fresh_steps(engine, prompt, settings)
+    computed: list[int] = []
+    run = CudaRunner.run
+
+    def counted(self: CudaRunner, segments: Sequence[Segment], **how: bool) -> Out:
+        computed.append(sum(len(one.tokens) for one in segments))
+        return run(self, segments, **how)
+
+    monkeypatch.setattr(CudaRunner, "run", counted)
+    assert tokens_of(engine.generate(GenerationRequest(prompt, settings))) == first  # anew
+    assert computed == [1] * len(first)
+    computed.clear()
+    assert tokens_of(engine.generate(GenerationRequest(longer, settings))) == expected  # going on
+    assert computed == [10, *[1] * len(expected)]
+    computed.clear()
+    # From within the prompt: from the last mark
+    assert tokens_of(engine.generate(GenerationRequest([*longer[:140], 3], settings)))
+    assert computed[:2] == [1, 140 - 128]
 
 
 def written(runner: CudaRunner) -> int:

@@ -300,20 +300,24 @@ def fails(*given: Any, **named: Any) -> None:
     raise TypeError("an argument that nobody expected")
 
 
-@pytest.mark.parametrize(
-    ("kind", "part", "broken"),
-    [("gemma2", "TorchRunner.run", fails), ("lfm2", "invariant", lambda *given, **named: False)],
-    ids=["fails over slots", "has states whose rows are not exact"],
-)
-def test_one_that_cannot_draft_answers_plainly(
-    kind: str, part: str, broken: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"hierchat.engine.torch.torch_runner.{part}", broken)
+def test_one_that_cannot_draft_answers_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.engine.torch.torch_runner.TorchRunner.run", fails)
     runner = backends.select_implementation(
-        replace(loaded(tiny_family(kind)), model_key="not tested before")
+        replace(loaded(tiny_family("gemma2")), model_key="not tested before")
     ).runner
     assert isinstance(runner, PlainRunner)
     assert runner.open().forward([5, 6], [-1, 0])[1].any()
+
+
+def test_states_whose_rows_are_not_exact_take_no_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    on_card = replace(loaded(tiny_family("lfm2")), device="cuda", model_key=None)
+    graphs, plain, _ = backends.implementations(on_card)
+    assert (graphs.name, plain.name) == ("graphs", "plain")
+    assert graphs.make().exact
+    monkeypatch.setattr("hierchat.engine.cuda.cuda_runner.invariant", lambda *given, **named: False)
+    with pytest.raises(NotRight, match="would change words"):
+        graphs.make()
 
 
 def test_the_step_is_told_before_anything_is_here(tmp_path: Path) -> None:
@@ -324,9 +328,8 @@ def test_the_step_is_told_before_anything_is_here(tmp_path: Path) -> None:
 
     found = [told(kind) for kind in ("qwen3", "cohere2", "brand_new", None)]
     assert found == ["kernels", "slots", "plain", None]
-    assert told("qwen3", backend="float16") == told("olmo_hybrid") == "slots"
+    assert told("qwen3", backend="float16") == told("cohere2") == "slots"
     assert told("lfm2_moe") == "kernels"
-    assert told("lfm2_moe", "cuda") == "plain"
     folder = ModelEntry(
         name="it", source=ModelSource(folder=Folder(path=tmp_path)), blocks=8, context_length=None
     )

@@ -21,7 +21,7 @@ from hierchat.models.runnable import (
     slotted,
 )
 from tests.engine.drafters import Adversary, Noise
-from tests.testing.families import KINDS, VARIANTS, tiny_family
+from tests.testing.families import KINDS, tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 CONTEXT = 240
@@ -109,10 +109,10 @@ def test_recurrent_models_answer_without_drafts(kind: str) -> None:
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("kind", [*sorted(SLOTTED | KEEPING_STATES), *VARIANTS])
+@pytest.mark.parametrize("kind", sorted(SLOTTED))
 def test_all_that_are_listed_are_right_over_slots(kind: str) -> None:
     model = tiny_family(kind)
-    assert slotted(model.config.to_dict(), "cuda") or kind.split(",")[0] in KEEPING_STATES
+    assert slotted(model.config.to_dict(), "cuda")
     assert_right_over_slots(kind)
 
 

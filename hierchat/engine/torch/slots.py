@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
-
-from hierchat.engine.runner import CachedSequence, Runner
-
-PIECE = 128
-"""Tokens that are read again at a time."""
 
 
 class SlotLayer(CacheLayerMixin):
@@ -91,9 +84,6 @@ class TorchSlots(Cache):
                 layer.grow(capacity)
             self.capacity = capacity
 
-    def begin(self, parents: Sequence[int], rows: int, device: torch.device, *, reading: bool) -> None:
-        """Prepare for a forward over `rows`: nodes with `parents`, and padding. `reading`: all will be committed."""
-
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of committed slots, for any layer: there may be none with keys."""
         return self.length
@@ -120,37 +110,8 @@ class TorchSlots(Cache):
         self.length = length
 
     def _keyed(self) -> list[SlotLayer]:
-        """List the layers that have keys; others keep states, or use those of another layer."""
+        """List the layers that have keys; others use those of another layer."""
         return [layer for layer in self.layers if isinstance(layer, SlotLayer) and layer.is_initialized]
 
     def _rounded(self, slots: int) -> int:
         return (-(-slots // self.bucket) + 1) * self.bucket
-
-
-class SlottedSequence(CachedSequence):
-    """Keep the part of a sequence that needs no forward. A forward notes its tokens in `segment`."""
-
-    def __init__(self, runner: Runner, slots: TorchSlots) -> None:
-        super().__init__(runner)
-        self.slots = slots
-        self.segment: Sequence[int] = ()
-
-    def rollback(self, length: int) -> None:
-        self.slots.rollback(0 if self.slots.spoilt else length)  # all that was read with it is spoilt, too
-        del self.tokens[length:]
-
-    def wipe(self) -> None:
-        self.slots.wipe()
-
-    def commit(self, nodes: Sequence[int]) -> None:
-        self.slots.commit(list(nodes))
-        self.tokens.extend(self.segment[node] for node in nodes)
-
-    @abstractmethod
-    def _read(self, tokens: Sequence[int]) -> object:
-        """Compute and commit a piece of text to the slots."""
-
-    def _catch_up(self) -> None:
-        """Read tokens again whose states were taken back further than the text."""
-        for at in range(self.slots.length, len(self.tokens), PIECE):
-            self._read(self.tokens[at : at + PIECE])

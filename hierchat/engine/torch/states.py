@@ -12,8 +12,7 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
-from hierchat.engine.cuda.row_attention import PAGE, SegmentText, StaticSegment
-from hierchat.engine.torch.running_states import RunningStates, StateMarks, Steps
+from hierchat.engine.torch.running_states import RunningStates, Steps
 from hierchat.engine.torch.slots import TorchSlots
 
 STATES = {"conv", "linear_attention"}
@@ -47,35 +46,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return recurrent_states
 
 
-class TorchStateSlots(TorchSlots):
-    """Slots of one text with running states."""
-
-    def __init__(self, keeps: Sequence[bool], capacity: int, bucket: int) -> None:
-        """Take `keeps`: by layer, whether it keeps a state."""
-        super().__init__(len(keeps), capacity, bucket)
-        self._marks = StateMarks(put_into(self, keeps))
-
-    def begin(self, parents: Sequence[int], rows: int, device: torch.device, *, reading: bool) -> None:
-        self._marks.note(self.length, len(parents), reading=reading)
-        segment, pages = StaticSegment(rows, device, 1, self.capacity // PAGE), range(self.capacity // PAGE)
-        segment.fill([SegmentText([0] * len(parents), parents, self.length, pages, reading=reading)])
-        self._marks.states.begin(segment)
-
-    def commit(self, nodes: list[int]) -> None:
-        super().commit(nodes)
-        self._marks.commit(nodes)
-
-    def rollback(self, length: int) -> None:
-        """Forget all after the last mark before `length`: the caller reads again from there."""
-        if length < self.length:
-            self.length = self._marks.rollback(length)
-
-    def wipe(self) -> None:
-        super().wipe()
-        self._marks.states.wipe()
-
-
-def put_into(slots: TorchSlots, keeps: Sequence[bool], texts: int = 1) -> RunningStates:
+def put_into(slots: TorchSlots, keeps: Sequence[bool], texts: int) -> RunningStates:
     """Put the states of several texts in place of the layers of transformers' cache that keep them."""
     states = RunningStates(sum(keeps), texts)
     places = [layer for layer, keeps_one in enumerate(keeps) if keeps_one]

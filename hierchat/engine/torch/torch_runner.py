@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hierchat.engine.cuda.packed_modules import is_packed
-from hierchat.engine.runner import Runner
+from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
-from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
-from hierchat.engine.torch.states import TorchStateSlots, by_path, keeps_states
+from hierchat.engine.torch.slots import TorchSlots
 from hierchat.engine.verification import ArrayRows, Rows
 
 
@@ -63,8 +62,6 @@ class TorchRunner(Runner):
         self.vocabulary: int = config.vocab_size
         self.context_length: int = context_length or config.max_position_embeddings
         self._layers: int = config.num_hidden_layers
-        self._keeps = keeps_states(config)
-        self.keeps_states = any(self._keeps)
         on_cpu = self.device.type == "cpu" and model.dtype == torch.float32
         if packed is None:
             packed = on_cpu and can_pack(model)
@@ -72,8 +69,6 @@ class TorchRunner(Runner):
             pack(model)
         self.backend = "float16-packed" if packed else precision(model)
         model.set_attn_implementation(segment_attention.NAME)
-        if self.keeps_states:
-            by_path(model)
         self._kept = KeptStates(model)
         self.hidden = torch.empty(0)
         """[1, rows, hidden]: hidden states of the last forward."""
@@ -87,8 +82,6 @@ class TorchRunner(Runner):
 
     def open(self) -> TorchSequence:
         room = min(FIRST_SLOTS, self.context_length)
-        if self.keeps_states:
-            return TorchSequence(self, TorchStateSlots(self._keeps, room, self._bucket))
         return TorchSequence(self, TorchSlots(self._layers, room, self._bucket))
 
     @torch.inference_mode()
@@ -107,7 +100,6 @@ class TorchRunner(Runner):
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
             ids.append(ids[-1])
         slots.reserve(slots.length + len(ids))
-        slots.begin(parents, len(ids), self.device, reading=not logits)
         layout = lay_out(
             slots.length, follows, bucket=self._bucket, dtype=self.model.dtype, device=self.device
         )
@@ -138,11 +130,15 @@ class TorchRunner(Runner):
         return SelfTestResult(exact=False, quantum=8)
 
 
-class TorchSequence(SlottedSequence):
+class TorchSequence(CachedSequence):
     """Hold one text of a TorchRunner, with slots of its own."""
 
     runner: TorchRunner
-    slots: TorchSlots
+
+    def __init__(self, runner: TorchRunner, slots: TorchSlots) -> None:
+        super().__init__(runner)
+        self.slots = slots
+        self._segment: Sequence[int] = ()
 
     def read(self, tokens: Sequence[int], hidden: bool = False) -> NDArray[np.float32] | None:
         self._catch_up()
@@ -152,10 +148,26 @@ class TorchSequence(SlottedSequence):
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._catch_up()
-        self.segment = tokens
+        self._segment = tokens
         rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
         states = self.runner.hidden[0, : len(tokens)].float().numpy(force=True)
         return ArrayRows(rows.float().numpy(force=True), states)
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self.slots.commit(list(nodes))
+        self.tokens.extend(self._segment[node] for node in nodes)
+
+    def rollback(self, length: int) -> None:
+        self.slots.rollback(0 if self.slots.spoilt else length)  # all that was read with it is spoilt, too
+        del self.tokens[length:]
+
+    def wipe(self) -> None:
+        self.slots.wipe()
+
+    def _catch_up(self) -> None:
+        """Read tokens again that were spoilt."""
+        for at in range(self.slots.length, len(self.tokens), CHUNK):
+            self._read(self.tokens[at : at + CHUNK])
 
     def _read(self, tokens: Sequence[int]) -> torch.Tensor:
         states = self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
