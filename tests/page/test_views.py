@@ -159,7 +159,7 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
         yield "a comparison"
     user = service.user
     go_to(chat, "insights")
-    expect(page.locator("#hc-panel-insights h2").first).to_be_visible()
+    expect(page.locator("#hc-panel-insights .hc-tiles")).to_be_visible()
     yield "Insights of nearly nothing"
     weeks(service.store, user)
     for view in ("insights", "models", "settings"):

@@ -80,7 +80,7 @@ def duration(seconds: float) -> str:
 
 
 def replies_page(found: OverTimeFigures, today: date) -> Markup:
-    """Draw the cards for the last DAYS days."""
+    """Draw the tiles for the last DAYS days, and a card for each of which there is something to draw."""
     return tiles(found.whole) + _drawn.grid([speed_card(found, today), shares_card(found, today)])
 
 
@@ -88,12 +88,7 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
     title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
-        return _charts.empty_card(
-            title,
-            _("How much faster or slower each day's replies came than without drafts."),
-            _("It begins with the first reply of some dozens of tokens: in shorter ones the speed without drafts is "
-              "not measured."),
-        )  # fmt: skip
+        return Markup()
     across = _days(today)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
     up = upward(_("times the speed without drafts"), max(1.0, *(y for _day, y in points)), TIMES)
@@ -114,11 +109,7 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
 def shares_card(found: OverTimeFigures, today: date) -> Markup:
     title = _("Where the words came from")
     if not found.days:
-        return _charts.empty_card(
-            title,
-            _("Which part of the words stood in this chat, in your earlier chats or in other texts before, and which "
-              "the model wrote alone."), _("It begins with the first reply."),
-        )  # fmt: skip
+        return Markup()
     across = _days(today)
     begins = [date.fromordinal(n) for n in range(int(across.low), int(across.high) + 1)]
     periods = {day: _shares(found.days[day]) if day in found.days else {} for day in begins}
