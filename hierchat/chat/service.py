@@ -272,12 +272,6 @@ class ChatService:
             return None
         return statistics.stored_figures(turn.figures, turn.reply_tokens, turn.begun)
 
-    def read_in(self, user_id: int) -> Iterator[int]:
-        """Index all texts of the user's chats for drafts; yield the tokens so far. Nothing without a local model."""
-        served = self.slot.model
-        if served is not None and served.is_local:
-            yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)
-
     def _ask(self, asked: NewQuestion, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)

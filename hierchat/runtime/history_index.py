@@ -3,7 +3,7 @@
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -181,18 +181,6 @@ class Histories:
             held = self._held[key] = UserHistory(self._store, user_id, model_key)
         held.follow(tokenize, before)
         return held
-
-    def read_in(self, user_id: int, model_key: str, tokenize: TokenizeText) -> Iterator[int]:
-        """Tokenise all that the user wrote or imported, from any thread; yield how many tokens can draft so far."""
-        total = self._store.history.count_tokens(user_id, model_key)
-        yield total
-        after = 0
-        while found := self._store.history.without_tokens(user_id, model_key, after, None, _BATCH):
-            texts = [(id, tokenize(text)) for id, text in found]
-            self._store.history.keep_tokens(model_key, texts)
-            after = found[-1][0]
-            total += sum(len(ids) for _, ids in texts)
-            yield total
 
     def changed(self, user_id: int, message_id: int) -> None:
         """Note that a reply of this user was continued."""

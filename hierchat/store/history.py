@@ -91,13 +91,6 @@ class History(Repository):
         values = _values(user_id, model_key, kind, Mark())
         return {id for (id,) in self._rows(f"SELECT message_id FROM ({_TEXTS})", values)}
 
-    def count_tokens(self, user_id: int, model_key: str) -> int:
-        """Count the tokens of all texts that can draft for this model."""
-        kinds: tuple[TextKind, TextKind] = ("written", "asked")
-        size = f"SELECT ifnull(sum(length(ids)), 0) FROM ({_TEXTS})"
-        sizes = [self._rows(size, _values(user_id, model_key, kind, Mark()))[0][0] for kind in kinds]
-        return sum(sizes) // TOKEN.itemsize
-
     def without_tokens(
         self, user_id: int, model_key: str, after: int, before: int | None, limit: int
     ) -> list[tuple[int, str]]:

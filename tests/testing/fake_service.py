@@ -240,10 +240,6 @@ class FakeService(ChatService):
         sentence = f"Word for word the same.{pace}" if same else f"The words differ from word 3 on.{pace}"
         yield CompareFrame(dict(arms), None, Verdict(same, 2.0, sentence, True))
 
-    def read_in(self, user_id: int) -> Iterator[int]:
-        if self.slot.model is not None:
-            yield from (0, 1234)
-
     def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
         """Those of history are of the message that the script names. None while another model is loaded."""
         runs = self._runs.get(message_id, [])

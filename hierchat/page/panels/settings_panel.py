@@ -219,17 +219,7 @@ class TransferPart(PanelPart):
             for _step in _now_and_then(importing):
                 event.draw({state: _transfer.importing(importing)})
         data.imported(user, importing)
-        event.draw({state: status.waiting(_("Reading them…"))})
-        worth = ""
-        if importing.stop.is_set():
-            worth = _("Cancelled. What was imported stays, and the same file goes on from there.")
-        elif importing.messages:
-            tokens: int | None = None
-            for tokens in _now_and_then(self._service.read_in(user)):
-                reading = _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
-                event.draw({state: status.waiting(reading)})
-            worth = self._worth(tokens)
-        event.draw({state: _transfer.outcome(importing, worth)})
+        event.draw({state: _transfer.outcome(importing)})
 
     def bring_out(self, event: PageEvent) -> None:
         """Export one chat, all for 0, or a project with its own, as a file that the page downloads."""
@@ -260,15 +250,6 @@ class TransferPart(PanelPart):
         link = f'<a href="transfer/out/{ticket}" data-key="{KEY}"></a>'
         told = status.notice(_("{count} exported.").format(count=plural("{n:,} chat", "{n:,} chats", count)))
         event.draw({self._out: link} | ({} if wanted else {self._state: told}))
-
-    def _worth(self, tokens: int | None) -> str:
-        """Say how many tokens of imported chats can draft. `tokens`: None while no model is loaded here."""
-        if tokens is None:
-            return _("They make replies faster as soon as a model is loaded.")
-        return _(
-            "From your next message on they make replies of {name} faster: {tokens:,} tokens of your chats are used "
-            "for that."
-        ).format(tokens=tokens, name=self._service.model_status.name)
 
 
 def _now_and_then(steps: Iterable[T]) -> Iterator[T]:
