@@ -26,8 +26,8 @@ class Source:
     index: SuffixIndex = field(default_factory=SuffixIndex)
     text_at: Callable[[int], tuple[int, int]] | None = None
     """Which text a position of the log is in, and how many tokens of it stand before; None where nobody asks."""
-    title_at: Callable[[int], str] | None = None
-    """What holds a position of a corpus, for a reader."""
+    title: str = ""
+    """Name of a corpus, for a reader."""
     origin: str = ""
     """Name in the store of what is found here, if it is not the slot's (DOCUMENTS, also for passages in a prompt)."""
 

@@ -240,7 +240,7 @@ def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:
         Source(
             SEED if corpus.name == SEED_NAME else CORPUS,
             SuffixIndex.from_sorted(corpus.tokens, corpus.order),
-            title_at=corpus.title_at,
+            title=f"corpus {corpus.name}",
         )
         for corpus in statistics
     ]

@@ -228,7 +228,6 @@ class DraftOrigins:
         if source.text_at is not None:
             message, place = source.text_at(match.position)
             return Origin(found.slot, match.length, chance, message, place=place)
-        if match.slot == CORPUS and source.title_at is not None:
-            title = source.title_at(match.position)
-            return Origin(found.slot, match.length, chance, corpus=title, place=match.position)
+        if match.slot == CORPUS:
+            return Origin(found.slot, match.length, chance, corpus=source.title, place=match.position)
         return found

@@ -280,7 +280,7 @@ class Origin:
     origin_id: int | None = None
     """The earlier message that holds it. That may be gone meanwhile."""
     corpus: str = ""
-    """The file and the corpus that hold it, for a reader."""
+    """The corpus that holds it, for a reader."""
     place: int | None = None
     """Index of its token in that message or the corpus; in this conversation relative to the reply's start."""
 

@@ -1,15 +1,11 @@
 """Build corpora: tokenise texts in batches, with memory for the tokens alone, and sort their suffixes."""
 
-import json
 import os
 import shutil
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +20,11 @@ from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import Progress, Report
 from hierchat.texts.text_files import CorpusError, TextReader
 
-# How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json, which tells where its files
-# begin; in a folder of its own, whole or not at all.
+# How a corpus lies on disk: tokens.npy, order.npy and meta.json in a folder of its own, whole or not at all.
 
 FORM = 1
 """A new number makes what older versions stored unreadable: raise it when the order of suffixes changes."""
-_META, _TOKENS, _ORDER, _BEGINS = "meta.json", "tokens.npy", "order.npy", "begins.json"
+_META, _TOKENS, _ORDER = "meta.json", "tokens.npy", "order.npy"
 
 Tokens = NDArray[np.int32]
 
@@ -43,20 +38,6 @@ class Statistics:
     order: Tokens
     folder: Path | None = None
     """Where it lies."""
-
-    def title_at(self, position: int) -> str:
-        """Return the names of the corpus, and of the file if it is known, that hold a position of the tokens."""
-        starts, files = self._begins
-        at = bisect_right(starts, position) - 1
-        return f"{files[at]} (corpus {self.name})" if at >= 0 else f"corpus {self.name}"
-
-    @cached_property
-    def _begins(self) -> tuple[list[int], list[str]]:
-        """Return the position of each file's first token; none for a corpus of an earlier version."""
-        with suppress(OSError, ValueError, TypeError):
-            begins = json.loads((self.folder / _BEGINS).read_bytes()) if self.folder else []
-            return [int(start) for start, _ in begins], [str(file) for _, file in begins]
-        return [], []
 
 
 class File(BaseModel, frozen=True):
@@ -92,9 +73,8 @@ def write(
     tokenizer: str,
     model: str,
     sources: Sequence[str],
-    begins: Sequence[tuple[int, str]] = (),
 ) -> Statistics:
-    """Sort the suffixes and write the corpus. `begins`: first token and name of each file. Raises CorpusError."""
+    """Sort the suffixes and write the corpus. Raises CorpusError."""
     from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
 
     part = target.with_name(f"{target.name}.part")
@@ -119,7 +99,6 @@ def write(
             made=datetime.now().astimezone(),
             files=files,
         )
-        (part / _BEGINS).write_text(json.dumps(begins), encoding="utf-8")
         (part / _META).write_text(meta.model_dump_json(indent=1), encoding="utf-8")
         cache.publish(part, target)
         return read(target)
@@ -190,13 +169,10 @@ def build(target: Path, recipe: Recipe, report: Report) -> Statistics:
     """Build a corpus at `target`, in place of what is there. Raises CorpusError; nothing is changed then."""
     reader, tokenizer, name = recipe.reader, recipe.tokenizer, recipe.name
     tokens, texts = array("i"), 0
-    begins: list[tuple[int, str]] = []
     report(Progress("reading", 0, reader.total, name))
     for batch in _batches(reader):
-        for (file, _), ids in zip(batch, encoded(tokenizer, [text for _, text in batch]), strict=True):
+        for ids in encoded(tokenizer, batch):
             if ids:
-                if not begins or begins[-1][1] != file:
-                    begins.append((len(tokens), file))
                 tokens.extend(ids)
                 tokens.append(BREAK)
                 texts += 1
@@ -211,7 +187,7 @@ def build(target: Path, recipe: Recipe, report: Report) -> Statistics:
         )
     report(Progress("sorting", 0, None, f"{len(tokens) - texts:,} tokens"))
     log, key = np.frombuffer(tokens, np.int32), tokens_sha256(tokenizer)
-    return write(target, name, log, texts, key, recipe.model, tuple(recipe.sources), begins)
+    return write(target, name, log, texts, key, recipe.model, tuple(recipe.sources))
 
 
 def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
@@ -226,11 +202,11 @@ def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def _batches(reader: TextReader) -> Iterator[list[tuple[str, str]]]:
-    batch: list[tuple[str, str]] = []
+def _batches(reader: TextReader) -> Iterator[list[str]]:
+    batch: list[str] = []
     size = 0
     for text in reader:
-        batch.append((reader.reading, text))
+        batch.append(text)
         size += len(text)
         if size >= BATCH:
             yield batch

@@ -276,14 +276,12 @@ class TextReader:
         """Bytes read, of `total`."""
         self.passed_over = list(passed_over)
         """Files that were not read, or not to their end, with the reason."""
-        self.reading = ""
         self.notes: list[str] = []
         """Files that were read otherwise than as UTF-8."""
 
     def __iter__(self) -> Iterator[str]:
         before = 0
         for file in self.files:
-            self.reading = str(file)
             try:
                 with file.open("rb") as raw:
                     for text in self._texts(file, raw):

@@ -206,9 +206,9 @@ def test_what_is_hidden_drafts_no_more_and_what_is_taken_back_drafts_again(chats
 def test_each_database_tells_what_it_knows() -> None:
     """From a place in it to the message or corpus that stands there."""
     sources = [
-        Source(CORPUS, title_at=lambda position: f"notes {position}"),
+        Source(CORPUS, title="notes"),
         Source(HISTORY, text_at=lambda position: (7, position - 10)),
-        Source(SEED, title_at=str),
+        Source(SEED, title="seed"),
         Source(PROMPTS, text_at=lambda position: (8, position)),
     ]
     origins = DraftOrigins(in_order(sources), prompt=100)
@@ -219,7 +219,7 @@ def test_each_database_tells_what_it_knows() -> None:
     assert origins.of(Match(PROMPTS, 4, 1, 12), None) == Origin("prompts", 4, None, 8, place=12)
     assert origins.of(Match(SUCCESSORS, 2, -1, -1), 0.5) == Origin("successors", 2, 0.5)
     assert origins.of(Match(SEED, 4, 2, 12), 0.5) == Origin("seed", 4, 0.5)
-    assert origins.of(Match(CORPUS, 4, 3, 12), 0.5) == Origin("corpus", 4, 0.5, corpus="notes 12", place=12)
+    assert origins.of(Match(CORPUS, 4, 3, 12), 0.5) == Origin("corpus", 4, 0.5, corpus="notes", place=12)
 
 
 def test_a_reply_is_found_by_the_end_of_its_prompt(chats: Chats) -> None:

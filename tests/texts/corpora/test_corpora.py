@@ -336,29 +336,6 @@ def test_trouble_with_texts_that_ship_only_leaves_a_line(
     assert "that ship are not used" in line
 
 
-def test_every_token_tells_the_file_that_it_is_of(tmp_path: Path, tokenizer: Any) -> None:
-    files = [tmp_path / "a.txt", tmp_path / "b.jsonl", tmp_path / "c.txt"]
-    files[0].write_text("the first file")
-    files[1].write_text('{"text": "one"}\n{"text": "two"}\n')
-    files[2].write_text("the last file")
-    add(Recipe("mine", TextReader(files), tokenizer, "tiny", ["."]))
-    (found,) = statistics(entry(), tokenizer)
-    of = {"the first file": files[0], "one": files[1], "two": files[1], "the last file": files[2]}
-    start = 0
-    for text in texts_of(tokenizer, found):
-        end = start + len(tokenizer(text)["input_ids"])
-        assert {found.title_at(at) for at in range(start, end)} == {f"{of[text]} (corpus mine)"}
-        start = end + 1
-    begins = next(corpora_dir().glob("mine/*/begins.json"))
-    for damaged in ("no JSON", "[3]"):
-        begins.write_text(damaged)
-        (again,) = statistics(entry(), tokenizer)
-        assert again.title_at(0) == "corpus mine"
-    begins.unlink()  # an earlier version wrote it
-    (again,) = statistics(entry(), tokenizer)
-    assert again.title_at(0) == "corpus mine"
-
-
 @pytest.fixture
 def whole_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`tiny` has weights, and the user has added a corpus for it."""
