@@ -75,7 +75,7 @@ acts.hc_open = ({ id, text }) => {
   lookFor(id, text);
   leaveSidebar();
 };
-on('click', (event) => event.target.closest('#hc-list :is(.hc-snippet, .hc-when)')?.closest('li').querySelector('.hc-title').click());
+on('click', (event) => event.target.closest('#hc-list .hc-snippet')?.closest('li').querySelector('.hc-title').click());
 
 function rename(title) {
   if (title.matches('.hc-folder')) return void editProject(projectOf(title.dataset.id));

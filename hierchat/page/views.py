@@ -117,13 +117,11 @@ class Views:
         screen = session.screen
         panel = self.panels.get(screen.panel)
         title = _(panel.title) if panel else self._title(session, screen.conversation)
-        open_chat = None if panel else screen.conversation
-        fork = open_chat is not None and self._service.chats.get(session.user, open_chat).fork
         if not panel and screen.conversation is None and (project := self.project(session)):
             title = _("New chat in {project}").format(project=project.name)
         return {
             self._parts.links: sidebar.links(self.panels.values(), screen.panel),
-            self._parts.title: heading(title, fork),
+            self._parts.title: heading(title),
             self._parts.incognito: "" if panel else incognito_line(screen),
         }
 

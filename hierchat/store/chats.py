@@ -40,12 +40,8 @@ _EMPTY = (
     " AND NOT EXISTS (SELECT 1 FROM documents WHERE conversation_id = conversations.id)"
 )
 """Holds for a conversation where nothing was said, no question waits, and that has no documents."""
-_FORK = """EXISTS (
-        SELECT 1 FROM messages
-        WHERE conversation_id = conversations.id AND role = 'user' AND copy_of IS NOT NULL
-    ) AS fork"""
 _LIST = f"""
-    SELECT {", ".join(_COLUMNS)}, {_FORK} FROM conversations
+    SELECT {", ".join(_COLUMNS)} FROM conversations
     WHERE user_id = :user AND archived = :archived AND hidden_by IS NULL
         AND (:project IS NULL OR ifnull(project_id, 0) = :project)
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
@@ -78,7 +74,7 @@ _SEARCH = f"""
         WHERE attachments_fts MATCH :match AND +attachments_fts.rowid IN (SELECT attachment_id FROM hits)
     )
     SELECT
-        {", ".join(_COLUMNS)}, {_FORK}, ifnull(snippet, '') AS snippet,
+        {", ".join(_COLUMNS)}, ifnull(snippet, '') AS snippet,
         hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
     WHERE user_id = :user AND hidden_by IS NULL AND (
@@ -172,10 +168,7 @@ class Chats(Repository):
     def get(self, user_id: int, conversation_id: int) -> Conversation:
         with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
-            fork = db.execute(
-                f"SELECT {_FORK} FROM conversations WHERE id = ?", [conversation_id]
-            ).fetchone()[0]
-            return _conversation({name: row[name] for name in _COLUMNS} | {"fork": fork})
+            return _conversation({name: row[name] for name in _COLUMNS})
 
     def discard(self, user_id: int, conversation_id: int) -> bool:
         """Remove a conversation if it has no message; return whether it is gone. It leaves nothing to forget."""
@@ -402,7 +395,7 @@ def _mark_hidden(db: Database, table: str, id: int) -> None:
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:
-    flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread", "fork")}
+    flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread")}
     return Conversation(**row | flags)
 
 

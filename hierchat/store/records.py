@@ -33,8 +33,6 @@ class Conversation:
     message_id: int | None = None
     """The message of the hit, the newest of the conversation."""
     project_id: int | None = None
-    fork: bool = False
-    """Whether it begins with messages copied from another conversation, which is still there."""
 
 
 @dataclass(frozen=True, slots=True)

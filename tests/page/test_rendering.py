@@ -18,7 +18,6 @@ from hierchat.chat.statistics import SourceRun
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.language import spoken
 from hierchat.page import chat_settings, conversation, sidebar, status, templates
-from hierchat.page.components import heading
 from hierchat.page.conversation import (
     GrowingReply,
     ShownMessage,
@@ -145,16 +144,6 @@ def test_the_list_has_headings_marks_what_was_found_and_escapes_all() -> None:
     assert "Archived (3)" not in found
     assert ("hc_more" in whole, "hc_more" in drawn(more=True)) == (False, True)
     assert "Nothing found" in drawn(query="x")
-
-
-def test_a_fork_is_told_from_its_original() -> None:
-    now = time.time()
-    chats = [Conversation(1, "A", now, now), Conversation(2, "Another title", now, now, fork=True)]
-    drawn = str(sidebar.conversation_list(listed(*chats), 1, date.today()))
-    assert drawn.count("Fork") == 2  # for the eye, and for screen readers
-    assert drawn.index("Another title") < drawn.index("Fork")
-    assert 'data-fork="Fork"' in heading("A", fork=True)
-    assert "data-fork" not in heading("A")
 
 
 def test_buttons_carry_the_key_and_escape_their_text() -> None:
