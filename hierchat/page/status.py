@@ -4,7 +4,7 @@ from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, slot_sentence
 from hierchat.language import _, later
 from hierchat.models.runnable import NO_DRAFTS
 from hierchat.page.templates import Macros
-from hierchat.runtime.model_slot import CANCELLABLE, SlotStatus
+from hierchat.runtime.model_slot import SlotStatus
 
 LATER = later("A reply is still being written in this chat. Do this when it has ended, or stop it first.")
 
@@ -15,7 +15,7 @@ def undrafted(status: SlotStatus) -> str:
 
 
 _drawn = Macros(
-    "status.html", SAME_WORDS=SAME_WORDS, UP_TO_TIES=UP_TO_TIES, NO_DRAFTS=NO_DRAFTS, CANCELLABLE=CANCELLABLE,
+    "status.html", SAME_WORDS=SAME_WORDS, UP_TO_TIES=UP_TO_TIES, NO_DRAFTS=NO_DRAFTS,
     slot_sentence=slot_sentence, undrafted=undrafted,
 )  # fmt: skip
 waiting, notice, error = _drawn.waiting, _drawn.notice, _drawn.error

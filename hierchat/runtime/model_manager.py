@@ -26,7 +26,7 @@ from hierchat.models.progress import CatalogueError, ModelError
 from hierchat.models.runnable import ComputePath
 from hierchat.runtime.costs import expected_speed, kept_bandwidth, measure_bandwidth
 from hierchat.runtime.downloads import Bring, Download, Downloads, HubSearch, Judged, Search
-from hierchat.runtime.model_slot import CANCELLABLE, ModelSlot
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store.figures import ReplyFigures
 from hierchat.store.records import ModelSpeed
 
@@ -101,7 +101,7 @@ class ModelManager:
     def __init__(self, slot: ModelSlot, speeds: ReplyFigures, bring: Bring | None = None) -> None:
         self._slot = slot
         self._speeds = speeds
-        self.cancel, self.eject = slot.cancel, slot.eject
+        self.eject = slot.eject
         self._device = device_memory.best_device()
         self.downloads = Downloads(bring, slot.backend)
         self.hub = HubSearch(self._judged)
@@ -246,8 +246,6 @@ class ModelManager:
         if not is_fetched(self._slot.catalogue.entry(name), self._device):
             raise ModelError(f"{name} is not on this machine. Download it first, under Models.")
         self.downloads.forget(name)  # what went wrong before it was here
-        if self._slot.model and self._slot.model.name == name and self._slot.status.phase in CANCELLABLE:
-            return self._slot.cancel()
         self._slot.start(name)
 
     def take(self, name: str) -> None:

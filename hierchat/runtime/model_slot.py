@@ -46,8 +46,6 @@ class SlotStatus:
     """In "ready": whether an engine elsewhere drafts, which keeps each word's chance, but not the words of a seed."""
 
 
-CANCELLABLE = ("waiting", "leaving")
-"""Phases in which loading or ejecting waits for replies in progress."""
 PLACES = 8
 """Replies that a model writes at once, where memory allows it."""
 
@@ -135,25 +133,10 @@ class ModelSlot:
         self.leaving = True
         threading.Thread(target=self._eject, args=(self._asked,), name="eject", daemon=True).start()
 
-    def cancel(self) -> None:
-        """Keep the present model where it waits only for its reply to end before it is replaced or ejected."""
-        if self.status.phase not in CANCELLABLE:
-            return
-        with self._asking:
-            self._asked += 1
-            threading.Thread(target=self._keep, args=(self._asked,), name="cancel", daemon=True).start()
-            if served := self.model:
-                self.status = _ready(served, "")
-
     def hush(self) -> None:
         """Clear the message why another model did not come."""
         if self.status.phase == "ready":
             self.status = replace(self.status, message="")
-
-    def _keep(self, asked: int) -> None:
-        with self._starting:  # what was cancelled may have set its phase once more
-            if self.model:
-                self._settle(asked, _ready(self.model, ""))
 
     def _eject(self, asked: int) -> None:
         with self._starting, suppress(_Overtaken):

@@ -1,7 +1,6 @@
 """The model that answers: loading, failing, replacing."""
 
 import threading
-from functools import partial
 
 import pytest
 
@@ -103,26 +102,15 @@ class Reply:
         return list(self.frames)[-1]
 
 
-def test_what_waits_for_a_reply_can_be_cancelled_or_replaced(slot: ModelSlot, store: Store) -> None:
+def test_what_waits_for_a_reply_can_be_replaced(slot: ModelSlot, store: Store) -> None:
     """No model leaves in the middle of a reply."""
 
     def waits(status: SlotStatus) -> None:
         until(lambda: slot.status == status)
 
     start(slot, "tiny")
-    talk, present = talk_on(store, slot), slot.model
+    talk = talk_on(store, slot)
     reply = Reply(talk)
-    for begin, waiting in (
-        (partial(slot.start, "another"), SlotStatus("another", "waiting")),
-        (slot.eject, SlotStatus("tiny", "leaving")),
-    ):
-        begin()
-        waits(waiting)
-        slot.cancel()
-        with slot._starting:  # what waited has given up
-            pass
-        waits(SlotStatus("tiny", "ready"))
-    assert slot.model is present
     slot.start("broken")
     waits(SlotStatus("broken", "waiting"))
     slot.start("another")
@@ -131,7 +119,6 @@ def test_what_waits_for_a_reply_can_be_cancelled_or_replaced(slot: ModelSlot, st
     assert last.finish == "length"
     assert store.replies.turn(talk.user, last.message_id).begun.model == "tiny"
     assert settle(slot).status == SlotStatus("another", "ready")
-    slot.cancel()  # nothing waits any more
     assert settle(slot).model.name == "another"
     reply = Reply(talk_on(store, slot))
     slot.eject()

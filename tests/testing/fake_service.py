@@ -62,7 +62,7 @@ class FakeSlot:
 
     def __init__(self) -> None:
         self.names = ["SmolLM2 135M", "Qwen3 0.6B"]
-        self.before = self.status = SlotStatus(self.names[0], "ready")
+        self.status = SlotStatus(self.names[0], "ready")
         self.started: list[str] = []
         self.scheduler = Scheduler()
 

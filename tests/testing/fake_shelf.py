@@ -99,10 +99,6 @@ class FakeModelManager:
     def measure(self) -> None:
         pass
 
-    def cancel(self) -> None:
-        self._do("cancel", "")
-        self._slot.status = self._slot.before
-
     @property
     def downloads(self) -> FakeModelManager:
         return self

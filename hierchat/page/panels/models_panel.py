@@ -29,7 +29,7 @@ from hierchat.page.sidebar import moment
 from hierchat.page.templates import Macros
 from hierchat.page.views import Update
 from hierchat.runtime.model_manager import READABLE, TINY, Failures, ModelManager, ModelRow
-from hierchat.runtime.model_slot import CANCELLABLE, SlotStatus
+from hierchat.runtime.model_slot import SlotStatus
 
 _FITS = {
     "yes": later("Fits"),
@@ -65,10 +65,6 @@ class Present:
         """Return whether this model is being loaded."""
         return self.slot.name == row.name and self.slot.phase not in ("none", "failed", "ready")
 
-    def waits(self, row: ModelRow) -> bool:
-        """Return whether this model waits for a reply to end before it is loaded."""
-        return self.slot.name == row.name and self.slot.phase in CANCELLABLE
-
 
 def models(rows: Sequence[ModelRow], now: Present) -> Markup:
     """Draw the table of models, the most useful ones first."""
@@ -101,7 +97,7 @@ _SHARED = later(
 )
 _FORM, _HUB = ":form", ":hub"
 """Where answers stand that belong to no model of the list: below the form that adds one, above what the hub has."""
-_FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
+_FOR_ALL = ("hc_model_load", "hc_model_heard")
 """Buttons that are not the owner's alone."""
 
 
@@ -157,7 +153,6 @@ class ModelsPanel(Panel):
             "hc_model_remove": lambda name: None,
             "hc_model_removed": self._remove,
             "hc_model_keep": lambda name: None,
-            "hc_model_cancel": lambda name: self._manager.cancel(),
             "hc_model_heard": lambda name: self._service.dismiss_model_message(),
             "hc_hub_less": lambda said: self._manager.hub.leave(look=True),
             "hc_hub_leave": lambda said: self._manager.hub.leave(),
