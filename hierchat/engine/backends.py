@@ -32,7 +32,6 @@ IMPLEMENTATIONS = {
     "eager": "transformers alone with its simplest attention, without drafts",
 }
 """What a report calls the implementations of a model of transformers, in fallback order."""
-INT8 = "bitsandbytes looks at all rows of a forward to choose the columns of int8 that it computes in half precision"
 
 
 def select_implementation(
@@ -108,7 +107,7 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
         raised = DeviceError(f"{name} does not compute as it should ({error}).")
     else:
         if attempts:
-            attempts.end(selected.implementation, selected.failed, why_inexact(loaded, selected.runner))
+            attempts.end(selected.implementation, selected.failed, "" if selected.runner.exact else INEXACT)
         return selected
     if attempts:
         attempts.end("", failed)
@@ -147,7 +146,7 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
     makers: dict[str, Callable[[], Runner]] = {"plain": partial(plain, usual)}
     if slotted(config, loaded.device):
         makers = {"slots": slots} | makers
-    on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
+    on_cuda = loaded.device.startswith("cuda")
     if on_cuda and find_spec("triton") is not None and graphed(config, in_blocks=is_packed(model)):
         makers = {"graphs": graphs} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
@@ -164,13 +163,6 @@ def remark(selected: Selected) -> str:
         f"It is computed by {IMPLEMENTATIONS[selected.implementation]}: what is faster failed here "
         f"({IMPLEMENTATIONS[fastest]}: {reason})."
     )
-
-
-def why_inexact(loaded: LoadedModel, runner: Runner) -> str:
-    """Explain why drafts may change a word at a near tie; empty where they cannot."""
-    if runner.exact:
-        return ""
-    return INT8 if loaded.quantisation == "int8" else INEXACT
 
 
 def _failure(loaded: LoadedModel, device: str, error: NoImplementation, on_gpu: bool) -> Exception:

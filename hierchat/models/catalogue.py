@@ -57,9 +57,9 @@ def _parsed(path: Path, changed: tuple[int, int, int]) -> Any:
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Repo = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-Quantisation = Literal["none", "nf4", "int8"]
+Quantisation = Literal["none", "nf4"]
 Activations = Literal["int8", "int16"]
-Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4", "int8"]
+Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4"]
 """What computes a model: kernels on GGUF blocks or float16-packed layers on the CPU, plain torch, or bitsandbytes."""
 _VERSION = r"^[0-9][A-Za-z0-9.+!]*$"
 _NUMBER = re.compile(r"\{(0?)(?::0([1-9]))?\}")
@@ -268,6 +268,13 @@ class ModelEntry(_Strict):
     mtp: bool = False
     released: str = Field(default="", pattern=r"^(20\d\d-(0[1-9]|1[0-2]))?$")
     default: bool = False
+
+    @field_validator("quantisation", mode="before")
+    @classmethod
+    def _no_more_int8(cls, said: Any) -> Any:
+        if said == "int8":
+            raise ValueError("int8 is no longer computed: say nf4, or name a GGUF file in Q8_0")
+        return said
 
     @model_validator(mode="after")
     def _here_or_elsewhere(self) -> Self:

@@ -16,34 +16,28 @@ from hierchat.models.progress import DeviceError, DoesNotFitError
 
 log = logging.getLogger(__name__)
 DEVICE = "HIERCHAT_DEVICE"
-"""The environment variable that names a device. Apple's GPU is never taken by itself: nobody has tried it."""
+"""The environment variable that names a device."""
 _SPARE = 1.15  # activations, fragments, the tokenizer
 _SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
 _BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
 _CARD_SPARE = 700_000_000  # what CUDA graphs may hold (engine/cuda/cuda_runner.py), and sums
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Bytes per quantised weight; nf4 with its doubly quantised scales.
-_QUANTISED = {"int8": 1.0, "nf4": 0.52}
+_NF4 = 0.52  # bytes of a weight, with its doubly quantised scales
 
 
 def best_device() -> str:
-    """Choose the device: HIERCHAT_DEVICE ('cpu', 'cuda', 'mps'), else 'cuda' if there is one. Raises DeviceError."""
+    """Choose the device: HIERCHAT_DEVICE ('cpu', 'cuda'), else 'cuda' if there is one. Raises DeviceError."""
     if (asked := os.environ.get(DEVICE, "")) == "cpu" or (not asked and not cuda_driver()):
         return "cpu"
-    import torch  # takes seconds
-
-    why = why_no_cuda() if asked in ("", "cuda") else ""
-    if not asked:
-        if why:
-            _warn(why)
-        return "cpu" if why else "cuda"
-    there = {"cuda": not why, "mps": torch.backends.mps.is_available()}
-    if not there.get(asked):
-        because = f" ({why})" if why else ""
+    why = why_no_cuda() if asked in ("", "cuda") else "hierchat computes on cpu and cuda"
+    if not why:
+        return "cuda"
+    if asked:
         raise DeviceError(
-            f"{DEVICE} is set to {asked}, which is not there{because}. Unset it, or set it to cpu."
+            f"{DEVICE} is set to {asked}, which is not there ({why}). Unset it, or set it to cpu."
         )
-    return asked
+    _warn(why)
+    return "cpu"
 
 
 def why_no_cuda() -> str:
@@ -86,7 +80,7 @@ def dtype_on(dtype: str, device: str) -> str:
 
 
 def free_memory(device: str) -> int:
-    if not device.startswith("cuda"):  # Apple's GPUs share the processor's
+    if not device.startswith("cuda"):
         return psutil.virtual_memory().available
     import torch
 
@@ -141,7 +135,7 @@ class MemoryNeeds:
 def needs_of(entry: ModelEntry, size: Size, device: str) -> MemoryNeeds:
     """Return the memory that a model needs as its entry says, through transformers, and 15 % to spare."""
     width = _WIDTHS[dtype_on(entry.dtype, device)]
-    inner = (size.parameters - size.embeddings) * _QUANTISED.get(entry.quantisation, width)
+    inner = (size.parameters - size.embeddings) * (_NF4 if entry.quantisation == "nf4" else width)
     return MemoryNeeds(size.embeddings * width + inner, size.slot * width, factor=_SPARE)
 
 

@@ -72,7 +72,6 @@ def test_without_a_gpu_a_sentence(
     monkeypatch.setenv("HIERCHAT_DEVICE", "cpu")
     assert main(["gpu"]) == 1
     assert capsys.readouterr().out == gpu.NO_GPU + "\n"
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     for asked in ("mps", "tpu", *["cuda"] * (not torch.cuda.is_available())):
         monkeypatch.setenv("HIERCHAT_DEVICE", asked)
         with pytest.raises(Exception, match=f"HIERCHAT_DEVICE is set to {asked}, which is not there"):

@@ -145,7 +145,6 @@ def test_rows_that_depend_on_their_number_need_one_width() -> None:
 
 
 def test_rows_that_depend_on_each_other_are_never_exact() -> None:
-    """As bitsandbytes' int8 is."""
     model = tiny_model()
     model.model.norm.register_forward_hook(lambda _, inputs, out: out + 1e-3 * out.mean())
     target = CudaRunner(model, context_length=LENGTH, sequences=2).open()

@@ -251,17 +251,6 @@ def test_on_the_processor_the_last_reason_is_the_error() -> None:
     assert kept.failed == {"plain": "memory ran out"}
 
 
-def test_int8_has_a_reason_of_its_own() -> None:
-    model = tiny_model()
-    runner = TorchRunner(model, packed=False, quantum=4, context_length=LENGTH)
-    require_agreement(runner, None)  # where transformers alone could not, any numbers agree
-    one = loaded(model)
-    assert backends.why_inexact(one, runner) == ""
-    runner.exact = False
-    assert backends.why_inexact(one, runner) == fallback.INEXACT
-    assert "int8" in backends.why_inexact(replace(one, quantisation="int8"), runner)
-
-
 def test_a_device_is_compared_with_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     require_right_device(torch.device("cpu"), torch.float32)
     with pytest.raises(NotRight, match="cannot be computed there"):

@@ -85,6 +85,7 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
         (("repo: org/big\n        file: b", "path: b"), "a mirror stands beside repo and file"),
         (("drafts: [small]", "drafts: [smal]"), "model 'big': drafts.0: no model is called 'smal'"),
         (("drafts: [small]", "drafts:\n      - small\n      - big"), "cannot draft for itself"),
+        (("drafts: [small]", "quantisation: int8"), "model 'big': quantisation: int8 is no longer computed"),
         (("drafts: [small]", "colour: red"), "model 'big': colour: unknown field"),
         (("drafts: [small]", "sampling: {logit_bias: {5: x}}"), "sampling.logit_bias.5"),
         (("drafts: [small]", "default: true"), "only one model can be the default"),

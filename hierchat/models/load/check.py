@@ -135,7 +135,7 @@ def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
     """Return the entry as if the catalogue named this backend."""
     if backend is None:
         return entry
-    if backend in ("nf4", "int8"):
+    if backend == "nf4":
         return entry.model_copy(update={"dtype": "auto", "quantisation": backend})
     dtype = "bfloat16" if backend == "bfloat16" else "float32"  # float16 layers are packed from float32
     return entry.model_copy(update={"dtype": dtype, "quantisation": "none"})

@@ -269,8 +269,6 @@ def _quantisation(kind: Quantisation) -> Any:
 
     if kind == "none":
         return None
-    if kind == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
