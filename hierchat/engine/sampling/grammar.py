@@ -18,8 +18,6 @@ from hierchat.engine.sampling.sampler import FloatArray
 
 MOST_CHARACTERS = 1 << 18
 """Maximum length of a schema or grammar."""
-MOST_VALUES, MOST_LINKS, DEEPEST = 10_000, 500, 64
-"""Limits of a JSON schema: values in it, `$ref` links among them, levels."""
 SECONDS = 3
 """Maximum time of the processor to compile a grammar, where the system counts it."""
 _compiler = ChildProcess(grammar_program.__name__, SECONDS)
@@ -30,19 +28,7 @@ class GrammarError(ValueError):
 
 
 def bounded(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema as it is. Raises GrammarError if it is larger than any that is in use."""
-    inside: list[Any] = [schema]
-    values = links = depth = 0
-    while inside:
-        depth, values = depth + 1, values + len(inside)
-        links += sum("$ref" in one for one in inside if isinstance(one, dict))
-        if values > MOST_VALUES or links > MOST_LINKS or depth > DEEPEST:
-            limits = f"{MOST_VALUES:,} values, {MOST_LINKS} links ($ref) and {DEEPEST} levels"
-            raise GrammarError(f"A schema may have at most {limits}. Make it smaller.")
-        parts = (
-            one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list)
-        )
-        inside = [part for some in parts for part in some]
+    """Return a JSON schema as it is. Raises GrammarError if it is too long."""
     _require_short(json.dumps(schema))
     return schema
 
