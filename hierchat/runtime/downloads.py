@@ -150,8 +150,6 @@ def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None) -> N
 
 
 HubPhase = Literal["asking", "done", "failed"]
-MOST_ASKING = 4
-"""Questions that wait for the hub at once, those that nobody wants any more included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +194,6 @@ class HubSearch:
     def __init__(self, judge: Callable[[Described], Judged]) -> None:
         self._judge = judge
         self._lock = threading.Lock()
-        self._asking = 0
         self.now: Search | None = None
 
     @property
@@ -212,7 +209,7 @@ class HubSearch:
         return now if now and phase in (now.phase, now.look.phase if now.look else "") else None
 
     def search(self, words: str) -> None:
-        """Start a search in the background. Raises ModelError where the hub has not answered earlier questions."""
+        """Start a search in the background."""
         words = " ".join(words.split())[:MOST_WORDS]
 
         def answered() -> Search:
@@ -249,15 +246,11 @@ class HubSearch:
 
     def _ask(self, meanwhile: Search, answered: Callable[[], Search]) -> None:
         with self._lock:
-            if self._asking >= MOST_ASKING:
-                raise ModelError("The hub has not answered the questions before this one. Wait a minute.")
-            self._asking += 1
             self.now = meanwhile
 
         def ask() -> None:
             found = answered()
             with self._lock:
-                self._asking -= 1
                 if self.now is meanwhile:  # else nobody waits for the answer any more
                     self.now = found
 
