@@ -57,9 +57,7 @@ def reading_rates(threads: int, size: int, passes: int, at_once: int) -> list[fl
 BYTES, PASSES = 2**28, 5
 """What one look at the memory's speed reads, and how often; it takes a fifth of a second."""
 LOOKS = 8
-"""Looks of the first measurement."""
-DISTURBED = 1.5
-"""How many times faster a later look has to be, before what was kept counts as disturbed by another program."""
+"""Looks, of which the fastest counts."""
 
 
 def kept_bandwidth() -> float | None:
@@ -72,14 +70,14 @@ def kept_bandwidth() -> float | None:
 
 
 def measure_bandwidth(alone: Callable[[], AbstractContextManager[object]]) -> None:
-    """Measure the bytes of memory read a second, and keep that, changed later only if it was clearly disturbed.
-    `alone` holds what the model computes on during each look. Raises MemoryError."""
-    known, found = kept_bandwidth(), 0.0
-    for _ in range(1 if known else LOOKS):
+    """Measure the bytes of memory read a second, unless that is known, and keep it. `alone` holds what the model
+    computes on during each look. Raises MemoryError."""
+    if kept_bandwidth():
+        return
+    found = 0.0
+    for _ in range(LOOKS):
         with alone():
             found = max(found, 1e9 * fastest_gigabytes_per_second(cores(), BYTES, PASSES))
-    if known and found < DISTURBED * known:
-        return
     with suppress(OSError):  # measured again next time
         write_whole(_file(), json.dumps({"cores": cores(), "bytes_per_second": found}).encode())
 
