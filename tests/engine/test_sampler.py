@@ -18,7 +18,6 @@ from hierchat.drafting.growing.gumbel import (
     WIDTH,
     earliest,
     gumbel,
-    gumbel_of_first,
     gumbel_of_one,
     members,
     stream,
@@ -379,6 +378,5 @@ def test_the_largest_noise_of_a_block_is_known_beforehand() -> None:
     assert np.array_equal(tokens[blocks, noise.argmax(axis=1)], leaders)
     assert fit(noise.argmax(axis=1), np.full(64, 1 / 64)) > RIGHT
     assert fit(cells(largest - np.log(64)), EVEN) > RIGHT
-    assert np.array_equal(gumbel_of_first(key, 5000), gumbel(key, np.arange(5000)))
     for token in (0, 7, int(leaders[9]), 40_000):
         assert gumbel_of_one(key, token) == pytest.approx(gumbel(key, np.array([token]))[0], abs=1e-12)

@@ -7,8 +7,6 @@ sampler draws with numpy, drafting in kernels: a draft is accepted only if both 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,12 +72,11 @@ def stream(seed: int, position: int) -> np.uint64:
 
 def gumbel(key: np.uint64, tokens: Ids) -> Doubles:
     """Draw the standard Gumbel noise of each of `tokens`."""
-    return _gumbel(key, *_places(tokens))
-
-
-def gumbel_of_first(key: np.uint64, size: int) -> Doubles:
-    """Draw the noise of the tokens 0 to size - 1; quicker than gumbel for few."""
-    return _gumbel(key, *_first_places(size))
+    bits = _hashes(key, np.array((2 * _block(tokens), 2 * tokens + 1)).view(np.uint64))
+    logs = _logs(bits)
+    arrivals = logs[0] * (-1 / MEMBERS)
+    arrivals -= np.where(bits[0] & _MEMBER == _row(tokens).view(np.uint64), 0.0, logs[1])
+    return _minus_log(arrivals)
 
 
 def earliest(key: np.uint64, blocks: Ids) -> tuple[Doubles, Ids]:
@@ -92,25 +89,6 @@ def earliest(key: np.uint64, blocks: Ids) -> tuple[Doubles, Ids]:
 def members(blocks: Ids) -> Ids:
     """List the tokens of each block, [blocks, 64]; the last may lie beyond the vocabulary."""
     return _first_member(blocks)[:, None] + _ROWS
-
-
-def _gumbel(key: np.uint64, counters: Words, rows: Words) -> Doubles:
-    bits = _hashes(key, counters)
-    logs = _logs(bits)
-    arrivals = logs[0] * (-1 / MEMBERS)
-    arrivals -= np.where(bits[0] & _MEMBER == rows, 0.0, logs[1])
-    return _minus_log(arrivals)
-
-
-def _places(tokens: Ids) -> tuple[Words, Words]:
-    """Return the counters of each token's block and its own, [2, tokens]; and its row in the block."""
-    counters = np.array((2 * _block(tokens), 2 * tokens + 1))
-    return counters.view(np.uint64), _row(tokens).view(np.uint64)
-
-
-@lru_cache(maxsize=4)
-def _first_places(size: int) -> tuple[Words, Words]:
-    return _places(np.arange(size))
 
 
 def _block(tokens: Ids) -> Ids:

@@ -276,7 +276,7 @@ def choose(
 
 def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: np.uint64) -> int:
     """Choose the token by the definition of the rule, for temperatures above 0."""
-    return int((processed(logits, settings, counts) + noise.gumbel_of_first(key, len(logits))).argmax())
+    return int((processed(logits, settings, counts) + noise.gumbel(key, np.arange(len(logits)))).argmax())
 
 
 kernel = Kernels(__file__)
