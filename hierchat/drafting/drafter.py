@@ -18,7 +18,6 @@ from hierchat.drafting.growing.evidence import occurs
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.kept import Kept, addresses, grow_kept, teach_kept
 from hierchat.drafting.growing.kernel_arrays import (
-    CONTEXT,
     NODES,
     SLOTS,
     SOURCES,
@@ -27,7 +26,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     make_growth,
 )
 from hierchat.drafting.proposer import Proposer
-from hierchat.drafting.source import TOP, Context, Source, Successors, quoted
+from hierchat.drafting.source import TOP, Context, Source, Successors
 from hierchat.drafting.suffix_index import Arrays
 
 WIDTH = 12
@@ -79,7 +78,6 @@ class Drafter(Proposer):
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._context = Context(prompt)
-        self._quoted = quoted((one for one in self._sources if one.origin == DOCUMENTS), self._context.tokens)
         self._from = 0 if self._repeats(prompt[-LEAD:]) else self._header(prompt)
         self._grown, self._alone = False, True
         self._recent[:] = RECENT_PRIOR
@@ -165,8 +163,10 @@ class Drafter(Proposer):
         matches = tuple(map(Match, *(column.tolist() for column in columns)))
         sources = [SOURCES[slot] for slot in tree.credits[:kept].tolist()]
         if self._documents:
-            quoted = map(self._is_quoted, matches)
-            sources = [DOCUMENTS if one else other for one, other in zip(quoted, sources, strict=True)]
+            sources = [
+                DOCUMENTS if match.database >= 0 and self._sources[match.database].origin else source
+                for match, source in zip(matches, sources, strict=True)
+            ]
         return DraftTree(
             tuple(tree.tokens[:kept].tolist()),
             tuple(tree.parents[:kept].tolist()),
@@ -187,14 +187,6 @@ class Drafter(Proposer):
                 owners = [number for number, source in enumerate(self._sources) for _ in source.runs()]
                 self._owners = np.array([*owners, -1])
             yield
-
-    def _is_quoted(self, match: Match) -> bool:
-        """Return whether a draft was found in a passage of a document, wherever that is."""
-        if match.database >= 0:
-            return self._sources[match.database].origin == DOCUMENTS
-        if match.slot != CONTEXT or not 0 <= match.position < self._quoted.size:
-            return False
-        return bool(self._quoted[match.position])
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added."""

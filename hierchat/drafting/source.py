@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.growing.kernel_arrays import BREAK, HISTORY, Tokens
+from hierchat.drafting.growing.kernel_arrays import HISTORY, Tokens
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.jit import Kernels
 
@@ -29,7 +29,7 @@ class Source:
     title: str = ""
     """Name of a corpus, for a reader."""
     origin: str = ""
-    """Name in the store of what is found here, if it is not the slot's (DOCUMENTS, also for passages in a prompt)."""
+    """Name in the store of what is found here, if it is not the slot's (DOCUMENTS)."""
 
     @classmethod
     def of(cls, texts: Iterable[Sequence[int]], slot: int = HISTORY) -> Self:
@@ -53,31 +53,6 @@ class Source:
             for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
             if size
         ]
-
-
-EDGE = 2
-"""Tokens at both ends of a passage that a prompt may hold in another form, because of the characters around it."""
-_BEGINS = 3
-"""Tokens by which places of a passage are found before it is compared whole."""
-
-
-def quoted(sources: Iterable[Source], prompt: Tokens) -> NDArray[np.bool_]:
-    """Mark the tokens of a prompt that belong to a text of one of these sources."""
-    marked = np.zeros(len(prompt), np.bool_)
-    for source in sources:
-        with source.index.lock:
-            tokens = source.index.arrays.tokens.copy()
-        for text in np.split(tokens, np.flatnonzero(tokens == BREAK)):
-            inside = text[text != BREAK][EDGE:-EDGE]
-            if (last := len(prompt) - inside.size) < 0 or not inside.size:
-                continue
-            begins = np.ones(last + 1, np.bool_)
-            for place, token in enumerate(inside[:_BEGINS].tolist()):
-                begins &= prompt[place : place + last + 1] == token
-            for at in np.flatnonzero(begins).tolist():
-                if np.array_equal(prompt[at : at + inside.size], inside):
-                    marked[max(at - EDGE, 0) : at + inside.size + EDGE] = True
-    return marked
 
 
 _FIRST_ROOM = 4096

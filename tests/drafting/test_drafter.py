@@ -22,7 +22,7 @@ from hierchat.drafting.drafter import LEAD, Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, PROMPTS, SUCCESSORS
 from hierchat.drafting.payoff import PAUSE, TRIALS, TRIALS_AGAIN
 from hierchat.drafting.proposer import JointDrafter, Proposer
-from hierchat.drafting.source import TOP, Source, Successors, quoted
+from hierchat.drafting.source import TOP, Source, Successors
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import Steps, followers, paths_of
 
@@ -111,13 +111,12 @@ def test_what_was_found_likely_is_of_this_chat_where_its_words_stand_here() -> N
     assert set(elsewhere.propose().sources) == {"history"}
 
 
-def test_drafts_from_a_passage_are_of_the_documents_wherever_it_is() -> None:
+def test_drafts_from_a_passage_are_of_the_documents() -> None:
     passage = [*range(100, 120)]
     quoted = [1, 2, 3, *passage, 4, 5, 60, 61, 62, 6, 7]
     documents = replace(Source.of([passage, [8, 9]], PROMPTS), origin=DOCUMENTS)
     for sources, prompt, source in (
-        ([documents], [*quoted, *passage[6:9]], DOCUMENTS),
-        ([documents], [1, 2, *passage[6:9]], DOCUMENTS),  # the prompt does not hold it
+        ([documents], [1, 2, *passage[6:9]], DOCUMENTS),
         ([documents], [*quoted, 60, 61], "context"),
         ([], [*quoted, *passage[6:9]], "context"),
         ([Source.of([passage], PROMPTS)], [1, 2, *passage[6:9]], "history"),
@@ -126,14 +125,6 @@ def test_drafts_from_a_passage_are_of_the_documents_wherever_it_is() -> None:
         drafter.begin(prompt)
         tree = drafter.propose()
         assert tree.sources[0] == source, (prompt, tree)
-
-
-def test_a_prompt_may_hold_the_ends_of_a_passage_in_another_form() -> None:
-    source = Source.of([[*range(10, 20)], [1, 2], [30, 31, 32, 33, 34]])
-    prompt = np.array([5, 99, *range(11, 19), 98, 6, 1, 2, 7, 30, 31, 32, 33, 34], np.int32)
-    marked = np.flatnonzero(quoted([source], prompt)).tolist()
-    assert marked == [*range(1, 11), *range(15, 20)]
-    assert not quoted([source], prompt[:4]).any()
 
 
 def test_a_history_that_lies_is_soon_not_drafted_from_and_can_win_back_its_place() -> None:
