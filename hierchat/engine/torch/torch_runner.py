@@ -182,13 +182,11 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, slots: Torch
 
 
 def precision(model: Any) -> str:
-    """Name what a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
+    """Name what a transformers model computes in: a dtype, nf4, or the blocks of its file."""
     if is_packed(model):
         return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
         return "nf4"
-    if getattr(model, "is_loaded_in_8bit", False):
-        return "int8"
     return str(model.dtype).removeprefix("torch.")
 
 
