@@ -12,8 +12,9 @@ from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_recurrent_gated_delta_rule
 
 from hierchat.engine.cuda.row_attention import SegmentText, StaticSegment
+from hierchat.engine.cuda.row_states import Steps
 from hierchat.engine.torch import running_states
-from hierchat.engine.torch.running_states import RunningStates, Steps
+from hierchat.engine.torch.running_states import RunningStates
 from tests.engine.test_packed import compiled, interpret
 
 KEY_HEADS, HEADS, TAPS = 2, 4, 3

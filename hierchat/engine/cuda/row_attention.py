@@ -42,7 +42,7 @@ class StaticSegment:
     p of its text below starts[r], and place paths[r, p - starts[r]] from there on. Place p of text t is in slot
     p % PAGE of page tables[t, p // PAGE]; `slots` are counted over all pages. Of a chain of more than DEPTH nodes every
     position is below the start. Rows behind the nodes are padding:
-    text 0, whose one position is in page 0. What running states need is in torch/running_states.py (Walk).
+    text 0, whose one position is in page 0. What running states need is in row_states.py (Walk).
     """
 
     def __init__(self, width: int, device: torch.device, texts: int = 1, pages: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Walk through running states on CUDA (torch/running_states.py): one program for each walk, head and tile of values.
+"""Walk through running states on CUDA (row_states.py): one program for each walk, head and tile of values.
 A walk takes its steps one after the other, for prompts, trees and commits by the same compiled kernel, so that a row
 has the same bits in all of them."""
 
@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from hierchat.engine.torch.running_states import NODES, UNIT, Steps, Walk
+from hierchat.engine.cuda.row_states import NODES, UNIT, Steps, Walk
 
 TILE = 16
 """Numbers of a value that one program computes."""

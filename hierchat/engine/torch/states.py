@@ -12,7 +12,8 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
-from hierchat.engine.torch.running_states import RunningStates, Steps
+from hierchat.engine.cuda.row_states import Steps
+from hierchat.engine.torch.running_states import RunningStates
 from hierchat.engine.torch.slots import TorchSlots
 
 STATES = {"conv", "linear_attention"}

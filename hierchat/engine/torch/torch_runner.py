@@ -187,6 +187,8 @@ def precision(model: Any) -> str:
         return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
         return "nf4"
+    if getattr(model, "is_loaded_in_8bit", False):  # a hub's model may be so by itself
+        return "int8"
     return str(model.dtype).removeprefix("torch.")
 
 
