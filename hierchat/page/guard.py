@@ -179,7 +179,6 @@ class PageEvents:
         session.page.wake()  # its streams end
         # Gradio would hold what it has of 10,000 pages that are gone.
         self.app.state_holder.session_data.pop(session.key, None)
-        self.app.state_holder.time_last_used.pop(session.key, None)
         session.show(conversation=None)
         end_incognito(self.service, session)
 

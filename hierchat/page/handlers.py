@@ -62,6 +62,7 @@ class PageHandlers(HandlerGroup):
         """Show a page that opens: the conversation in its address, if this user has it, or the panel."""
         request = event.request
         self._page.sessions.open(request.session_hash)
+        page_sessions.forget_stragglers(self._page.app, self._page.sessions)
         self._page.users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = event.session, event.user
         session.drawn_from = {}

@@ -5,7 +5,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
+
+import gradio as gr
 
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.service import ChatService
@@ -24,6 +27,8 @@ PLACE = ("place", 0)
 PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
 """Characters of attached files that are kept for pages that may be loaded again; beyond, the oldest go."""
+_STRAGGLERS = timedelta(minutes=1)
+"""How long after its last event nothing of a closed page runs any more."""
 
 
 class Stale(Exception):
@@ -254,6 +259,10 @@ class Sessions:
             session.gone = True
         return session
 
+    def known(self) -> set[str]:
+        with self._lock:
+            return set(self._sessions)
+
     def all(self) -> list[Session]:
         with self._lock:
             return list(self._sessions.values())
@@ -264,6 +273,15 @@ class Sessions:
         with self._lock:
             pages = [one for one in self._sessions.values() if one.page.streams]
         return any((one.user, one.screen.conversation) == shown for one in pages)
+
+
+def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
+    """Drop what Gradio holds of closed pages whose last events outlived them."""
+    before, known = datetime.now() - _STRAGGLERS, sessions.known()
+    for key, used in list(app.state_holder.time_last_used.items()):
+        if key not in known and used < before:
+            for held in (app.state_holder.session_data, app.state_holder.time_last_used):
+                held.pop(key, None)
 
 
 # Conversations that leave nothing: the switch on the empty page, and their end when the page leaves them.
