@@ -12,7 +12,7 @@ import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock
-from markdown_it.rules_block.table import table
+from markdown_it.rules_block.table import escapedSplit, getLine, table
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
@@ -27,11 +27,12 @@ from hierchat.language import _
 from hierchat.page.markdown import mathematics
 from hierchat.page.templates import button
 
+# Tables as GitHub reads them, but with every cell: what a row has beyond the head's columns stays in its last one.
 _SIDES = {"text-align:center": "hc-centre", "text-align:right": "hc-right"}
 
 
 def tables(markdown: MarkdownIt) -> None:
-    """Have markdown-it's tables name the side of a cell by a class, not by a style."""
+    """Add GitHub's tables to markdown-it, in place of its own."""
     markdown.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
 
 
@@ -39,10 +40,19 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     first = len(state.tokens)
     if not table(state, start, end, silent):
         return False
+    row: list[Token] = []
     for token in state.tokens[first:]:
         if token.type in ("th_open", "td_open"):
             side = _SIDES.get(str(token.attrs.pop("style", "")))
             token.attrs = {"class": side} if side else {}
+        elif token.type == "tr_open":
+            row = []
+        elif token.type == "inline":
+            row.append(token)
+        elif token.type == "tr_close" and row and row[0].map:
+            cells = escapedSplit(getLine(state, row[0].map[0]).strip())
+            beyond = cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])][len(row) :]
+            row[-1].content = " | ".join([row[-1].content, *(cell.strip() for cell in beyond)])
     return True
 
 
