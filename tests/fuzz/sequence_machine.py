@@ -13,7 +13,6 @@ from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner
 from hierchat.engine.cuda.row_attention import PAGE
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import Runner, Segment
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
 from tests.fuzz.machines import Machine
 from tests.testing.families import tiny_family
@@ -28,10 +27,9 @@ pick = st.integers(0, 999)
 
 @cache
 def runner_of(kind: str) -> Runner:
-    if kind == "states":  # of Gated DeltaNet, beside attention
-        return TorchRunner(tiny_family("qwen3_5_text"), context_length=240)
-    if kind == "cuda":
-        return CudaRunner(tiny_model(), context_length=CONTEXT, regime=REGIMES[0], sequences=TEXTS + 1)
+    if kind in ("cuda", "states"):  # of Gated DeltaNet, beside attention
+        module = tiny_model() if kind == "cuda" else tiny_family("qwen3_5_text")
+        return CudaRunner(module, context_length=CONTEXT, regime=REGIMES[0], sequences=TEXTS + 1)
     model = block_model(tiny_model(kind), lambda floats: pack(floats, 8))  # type: ignore[arg-type]
     return CpuRunner(model, context_length=CONTEXT, threads=1, sequences=TEXTS + 1)
 
@@ -41,7 +39,7 @@ class SequenceMachine(Machine):
 
     @initialize(kind=st.sampled_from(KINDS))
     def begins(self, kind: str) -> None:
-        self.runner = runner_of(kind)
+        self.kind, self.runner = kind, runner_of(kind)
         self.shared = isinstance(self.runner, CpuRunner | CudaRunner)
         self.free = self.runner.pages.free if isinstance(self.runner, CpuRunner | CudaRunner) else 0
         self.sequences = [self.runner.open() for _ in range(TEXTS)]
@@ -120,6 +118,10 @@ class SequenceMachine(Machine):
         other = self.texts[1 - number][:length]
         held = common_prefix(self.texts[number], other)
         self.sequences[number].rollback(held)
+        self.texts[number] = other[:held]
+        if self.kind == "states":  # they are of one text
+            assert not self.sequences[number].adopt(self.sequences[1 - number], other[held:])
+            return
         assert self.sequences[number].adopt(self.sequences[1 - number], other[held:])
         taken = len(other) // PAGE * PAGE if isinstance(self.runner, CudaRunner) else len(other)
         self.texts[number] = other[: max(taken, held)]

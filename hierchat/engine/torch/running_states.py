@@ -40,7 +40,8 @@ class RunningStates:
         self.inputs, self.given = none, none
         """The last inputs of convolutions [layers, texts, size - 1, channels]; those of rows, in the order of Steps."""
         self.running, self.steps = none, Steps(none, none, none, none)
-        """[layers, texts, heads, key size, value size], float32; empty if there are convolutions alone."""
+        """[layers, texts, heads, key size, value size], float32, and what rows give to it; empty if there are
+        convolutions alone."""
         self.after = [none, none]
         """As `inputs` and `running`, behind pieces of prompts that are not committed yet."""
         self.is_delta = True
@@ -106,25 +107,18 @@ class RunningStates:
             return
         told = torch.tensor([text, len(nodes), 0, *nodes]).to(self.inputs.device)
         owner, steps, zero, path = told.split([1, 1, 1, len(nodes)])
-        given = (
-            self.given[: self.pool].view(self.layers, self.texts, NODES, -1)[:, text].index_select(1, path)
-        )
-        inputs = self.inputs[:, text]
+        inputs, of_trees = self.inputs[:, text], self.given[: self.pool]
+        given = of_trees.view(self.layers, self.texts, NODES, -1)[:, text].index_select(1, path)
         inputs.copy_(torch.cat((inputs, given), 1)[:, len(nodes) :])
         if self.running.numel():
-            walk, way = (
-                _on(inputs.device, "walk", walk_plainly),
-                Walk(owner, zero, steps, zero, zero, path[None]),
-            )
-            none = (None, None, None)
+            walk, none = _on(inputs.device, "walk", walk_plainly), (None, None, None)
+            way = Walk(owner, zero, steps, zero, zero, path[None])
             walk(way, self.running, self.running, 0, self.steps, *none, pool=self.pool, delta=self.is_delta)
 
     def mark(self, text: int, length: int) -> StateMark:
         """Copy a text's states, after `length` tokens."""
-        running, inputs = (
-            one[:, text].clone() if one.numel() else one for one in (self.running, self.inputs)
-        )
-        return StateMark(length, running, inputs)
+        copies = [one[:, text].clone() if one.numel() else one for one in (self.running, self.inputs)]
+        return StateMark(length, *copies)
 
     @torch.inference_mode()
     def restore(self, text: int, mark: StateMark | None) -> None:
