@@ -244,8 +244,8 @@ class ModelEntry(_Strict):
     multiplies them by: slower int16 is finer; `context_length`: by default the model's own maximum; `drafts`: models of
     the catalogue that draft for this one, largest first; `draft_only`: it is not offered for chats; `maker`: who made
     it, where its repository is somebody's copy; `kind`: transformers' model_type, which tells what will compute it;
-    `good_for`: as its makers say; `mtp`: its makers trained layers that guess further tokens; `released`: year and
-    month, of models that may be recommended."""
+    `good_for`: as its makers say; `sees`: it reads pictures, too, in other programs; `mtp`: its makers trained layers
+    that guess further tokens; `released`: year and month, of models that may be recommended."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     source: ModelSource = NOWHERE
@@ -265,6 +265,7 @@ class ModelEntry(_Strict):
     kind: str | None = None
     size: Size | None = None
     good_for: tuple[Literal["chat", "code", "reasoning"], ...] = ()
+    sees: bool = False
     mtp: bool = False
     released: str = Field(default="", pattern=r"^(20\d\d-(0[1-9]|1[0-2]))?$")
     default: bool = False

@@ -75,6 +75,8 @@ class ModelRow:
     merit: Merit | None = None
     """Merit of a model that fits this machine and is fast on it every day, whatever else runs at the moment."""
     good_for: tuple[str, ...] = ()
+    sees: bool = False
+    """Whether it reads pictures, too, in programs that run that part of it."""
     mtp: bool = False
 
 
@@ -165,6 +167,7 @@ class ModelManager:
                 activations=entry.activations if step == "kernels" else "",
                 merit=self._merit(entry, found, expected, weights),
                 good_for=entry.good_for,
+                sees=entry.sees,
                 mtp=entry.mtp,
             )
             rows.append(row)

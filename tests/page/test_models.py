@@ -45,7 +45,7 @@ def test_what_helps_stands_first() -> None:
 
 
 def test_a_better_model_than_the_tiny_one_is_offered_by_one_click() -> None:
-    best = replace(row("best", 3_000_000_000, good_for=("chat", "code")), speed=ModelSpeed(15.0))
+    best = replace(row("best", 3_000_000_000, good_for=("chat", "code"), sees=True), speed=ModelSpeed(15.0))
 
     def cards(offer: Offer, download: Download | None = None) -> list[str]:
         drawn = str(MODELS.offer(offer, download))
