@@ -105,10 +105,6 @@ class ReplyInProgress:
     def failed(self) -> bool:
         return bool(self.trouble) or (isinstance(self.latest, Frame) and self.latest.finish == "error")
 
-    def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the reply's end; return whether it has come."""
-        return self.ended.wait(seconds)
-
     def put(self, state: State) -> None:
         self.latest = state
         self.begun = self.begun or places_ahead(state) is None
@@ -193,7 +189,7 @@ class InProgress:
         for reply in dropped:
             self._drop(reply)
         for reply in ending:
-            reply.wait(PATIENCE_SECONDS)
+            reply.ended.wait(PATIENCE_SECONDS)
 
     def _drop(self, reply: ReplyInProgress) -> None:
         """Remove the held question from the store. If that fails, a later start finds it in its conversation."""

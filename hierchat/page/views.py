@@ -167,7 +167,7 @@ class Views:
         """Draw both sides of a comparison, and the verdict once there is one."""
         p, latest = self._parts, reply.latest
         found = latest.verdict if isinstance(latest, CompareFrame) else None
-        running = "" if reply.wait(0) else status.waiting(_("Running both, one after the other"))
+        running = "" if reply.ended.is_set() else status.waiting(_("Running both, one after the other"))
         update = self._stage("versus") | self.columns(conversation.arms(latest))
         return update | {
             p.asked: conversation.asked(reply.text, conversation.files(reply.files)),

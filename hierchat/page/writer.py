@@ -136,7 +136,7 @@ class Writer:
         now = self._views.now(session)
         if now is not None:
             session.follow(now)
-        for reply in [one for one in session.following if one.wait(0)]:
+        for reply in [one for one in session.following if one.ended.is_set()]:
             del session.following[reply]
             self._end(session, reply)
 

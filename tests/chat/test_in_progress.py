@@ -72,7 +72,7 @@ class Begun:
     def end(self, reply: ReplyInProgress | None = None, script: Script | None = None) -> None:
         (reply or self.reply).stop.set()
         (script or self.script).steps.release()
-        assert (reply or self.reply).wait(PATIENCE)
+        assert (reply or self.reply).ended.wait(PATIENCE)
 
     def texts(self, store: Store | None = None) -> list[str]:
         return [message.text for message in (store or self.store).messages.path(self.user, self.chat)]
@@ -144,7 +144,7 @@ def test_what_waits_for_a_reply_that_failed_stays_in_the_chat_behind_it(one: Beg
         one.add(text)
     one.script.error = RuntimeError("no luck")
     one.script.steps.release()
-    assert one.reply.wait(PATIENCE)
+    assert one.reply.ended.wait(PATIENCE)
     assert one.reply.trouble
     assert one.replies.waiting(one.user) == one.replies.all_of(one.user) == []
     (message,) = one.store.messages.path(one.user, one.chat)
@@ -169,7 +169,7 @@ def test_what_waits_in_a_conversation_that_ends_is_dropped(one: Begun) -> None:
     assert one.replies.waiting(one.user) == [second]
     one.script.steps.release(2)
     one.replies.end(one.user, one.chat)
-    assert one.reply.wait(0)
+    assert one.reply.ended.is_set()
     assert one.replies.all_of(one.user) == one.replies.waiting(one.user) == []
 
 

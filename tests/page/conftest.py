@@ -33,7 +33,7 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.models = FakeModelManager(fake.slot)
     fake.texts.reset()
     fake.in_progress.end(fake.user)  # replies go on when a test has ended
-    assert all(reply.wait(20) for reply in fake.in_progress.all_of(fake.user))
+    assert all(reply.ended.wait(20) for reply in fake.in_progress.all_of(fake.user))
     with fake.store.connection.write() as db:  # deleting one by one takes long
         for table in ("conversations", "presets", "projects", "keys"):
             db.execute(f"DELETE FROM {table}")

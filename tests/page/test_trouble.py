@@ -304,7 +304,7 @@ def test_a_reply_that_cannot_begin_says_why_however_soon_it_ends(
 
     def begin_and_end(reply: ReplyInProgress, *rest: Any, **more: Any) -> bool:
         begun = begin(reply, *rest, **more)
-        assert reply.wait(20)
+        assert reply.ended.wait(20)
         return begun
 
     monkeypatch.setattr(service.in_progress, "begin", begin_and_end)

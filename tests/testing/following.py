@@ -9,7 +9,7 @@ def follow(reply: ReplyInProgress) -> Iterator[State]:
     """Yield the latest state, and later ones until the reply has ended; a slow reader misses some."""
     seen: State | None = None
     while True:
-        ended, state = reply.wait(0.002), reply.latest
+        ended, state = reply.ended.wait(0.002), reply.latest
         if state is not None and state is not seen:
             seen = state
             yield state
