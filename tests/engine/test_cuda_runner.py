@@ -25,6 +25,7 @@ from hierchat.engine.cuda.row_attention import DEPTH, PAGE
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment, TooManySequences
+from hierchat.engine.torch.states import state_bytes
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, Noise
 from tests.testing.families import tiny_family
@@ -249,6 +250,8 @@ def test_states_go_back_to_a_mark_and_what_lies_between_is_read_again() -> None:
     assert not other.adopt(changed, [])
     states = runner.states
     assert states
+    held = (states.running, states.inputs, states.given, *states.steps, *states.after)
+    assert 0.8 < state_bytes(runner.model) * 2 / sum(one.nbytes for one in held) < 1.5
     changed.rollback(0)
     changed.wipe()
     assert not states.running[:, changed.number].any()

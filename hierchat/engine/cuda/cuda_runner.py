@@ -32,7 +32,7 @@ from hierchat.engine.pages import PagedSequence, Pages, texts_that_fit
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
 from hierchat.engine.selftest import BORDER, SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch.running_states import RunningStates, StateMarks
-from hierchat.engine.torch.states import by_path, keeps_states, put_into
+from hierchat.engine.torch.states import by_path, keeps_states, put_into, state_bytes
 from hierchat.engine.torch.torch_runner import KeptStates, forward, gpu, precision
 from hierchat.engine.verification import Rows
 
@@ -145,7 +145,8 @@ class CudaRunner(Runner):
         # Behind the context there is room for a segment, and for the self-test of a short context.
         self._text_pages = -(-(self.context_length + PROMPT) // PAGE)
         page = StaticSlots(config, 1, model.dtype, torch.device("meta")).held.nbytes
-        self.most_sequences = texts_that_fit(sequences, self._text_pages * page, str(self.device))
+        text = self._text_pages * page + state_bytes(model)
+        self.most_sequences = texts_that_fit(sequences, text, str(self.device))
         pages = 1 + self.most_sequences * self._text_pages
         self.slots = StaticSlots(config, pages, model.dtype, self.device)
         self.pages = Pages(pages, PAGE)

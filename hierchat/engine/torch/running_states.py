@@ -116,8 +116,9 @@ class RunningStates:
             walk(way, self.running, self.running, 0, self.steps, *none, pool=self.pool, delta=self.is_delta)
 
     def mark(self, text: int, length: int) -> StateMark:
-        """Copy a text's states, after `length` tokens."""
-        copies = [one[:, text].clone() if one.numel() else one for one in (self.running, self.inputs)]
+        """Copy a text's states, after `length` tokens, to the processor's memory."""
+        held = [one[:, text] if one.numel() else one for one in (self.running, self.inputs)]
+        copies = [one.to("cpu", copy=True) for one in held]
         return StateMark(length, *copies)
 
     @torch.inference_mode()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
-from hierchat.engine.cuda.row_states import Steps
+from hierchat.engine.cuda.row_states import NODES, Steps
 from hierchat.engine.torch.running_states import RunningStates
 from hierchat.engine.torch.slots import TorchSlots
 
@@ -62,12 +63,28 @@ def keeps_states(config: Any) -> list[bool]:
     return [kind in STATES for kind in kinds]
 
 
-def by_path(model: torch.nn.Module) -> None:
-    """Make the stateful layers of a transformers model compute a segment over StateSlots path by path, with
-    projections over all rows at once. Made so once, it stays so."""
+def state_bytes(model: torch.nn.Module) -> int:
+    """Return the bytes that RunningStates take for one text."""
+    total = 0
+    for module, convolution in _stateful(model):
+        sizes = ("num_v_heads", "head_k_dim", "head_v_dim"), ("num_heads", "head_dim", "ssm_state_size")
+        cells = max(prod(getattr(module, name, 0) for name in names) for names in sizes)
+        total += 2 * 4 * cells + 2 * NODES * convolution.out_channels * convolution.weight.itemsize
+    return total
+
+
+def _stateful(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, torch.nn.Conv1d]]:
     for module in model.modules():
-        made_so = _row_by_row in module._forward_pre_hooks.values()
-        if not made_so and any(isinstance(child, torch.nn.Conv1d) for child in module.children()):
+        for child in module.children():
+            if isinstance(child, torch.nn.Conv1d):
+                yield module, child
+
+
+def by_path(model: torch.nn.Module) -> None:
+    """Make the stateful layers of a transformers model compute a segment over RunningStates path by path, with
+    projections over all rows at once. Made so once, it stays so."""
+    for module, _ in _stateful(model):
+        if _row_by_row not in module._forward_pre_hooks.values():
             module.register_forward_pre_hook(_row_by_row, with_kwargs=True)
             module.register_forward_hook(_together, with_kwargs=True)
             home = sys.modules[type(module).__module__]
