@@ -250,7 +250,8 @@ def test_states_go_back_to_a_mark_and_what_lies_between_is_read_again() -> None:
     assert not other.adopt(changed, [])
     states = runner.states
     assert states
-    held = (states.running, states.inputs, states.given, *states.steps, *states.after)
+    of_trees = [one[: states.pool] for one in (states.given, *states.steps)]
+    held = (states.running, states.inputs, *states.after, *of_trees)
     assert 0.8 < state_bytes(runner.model) * 2 / sum(one.nbytes for one in held) < 1.5
     changed.rollback(0)
     changed.wipe()
