@@ -320,7 +320,7 @@ _PROXIED = (
 
 class PageOwnerMiddleware:
     """Refuses requests that name another user's page, with 403. LoginMiddleware and JsonMiddleware have run before.
-    `alone`: whether there is no login. Then all requests come from one user, but for those that a proxy passed on."""
+    `alone`: True without a login. Then all requests come from one user, except those that a proxy passed on."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

@@ -80,7 +80,7 @@ class CallReader:
             elif not done and (named or (not head and _BARE_BEGINS.match(text))):
                 return []  # it may yet become one
             self._bare = call is not None
-        if not self._bare:  # behind such a call stands the end of a fence at most
+        if not self._bare:  # after such a call only the end of a fence may come
             deltas += self._between_marks(text, done)
         return deltas
 
@@ -107,7 +107,7 @@ class CallReader:
 
 
 def _call(text: str, at: int) -> tuple[Call | None, int]:
-    """Return the call that stands there, and where it ends; None if it is none, or not whole."""
+    """Return the call at this place, and where it ends; None if there is no whole call."""
     begins = len(text) - len(text[at:].lstrip())
     try:
         found, ends = json.JSONDecoder(strict=False).raw_decode(text, begins)

@@ -91,7 +91,7 @@ def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
     }
 
 
-# A model that loads: a line for each phase beside the page, one line in place before a reply of the terminal
+# While a model loads, `serve` prints a line for each phase; the chat in the terminal redraws one line
 _POLL_SECONDS = 0.25
 
 

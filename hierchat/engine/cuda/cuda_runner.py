@@ -152,7 +152,7 @@ class CudaRunner(Runner):
         self.pages = Pages(pages, PAGE)
         self.pages.take()  # page 0, which padding fills
         self.numbers = list(reversed(range(self.most_sequences)))
-        """Of sequences that may still be opened."""
+        """Numbers of the sequences that may still be opened."""
         self.states: RunningStates | None = None
         self.keeps_states = any(keeps_states(config))
         if self.keeps_states:
@@ -183,7 +183,7 @@ class CudaRunner(Runner):
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         """Return while the device still computes. padded=False: fastest, possibly other bits."""
-        # Rows with logits come first, then those of which hidden states alone are wanted.
+        # First come segments whose logits are wanted, then those whose hidden states are.
         numbers, found = range(len(segments)), [Rows()] * len(segments)
         order = sorted(numbers, key=lambda at: (not segments[at].logits, not segments[at].hidden))
         expected = sorted(self._result.asked, key=str) if self._result else ()
@@ -354,7 +354,7 @@ class ForwardResult:
 
 
 class DeviceRows(Rows):
-    """Rows of one segment: those from `first` on of a forward. `best` alone is a few bytes, for greedy decoding."""
+    """Rows of one segment, which begin at row `first` of a forward. `best` alone copies a few bytes only."""
 
     def __init__(self, result: ForwardResult, first: int, count: int) -> None:
         self.recorded = result.recorded

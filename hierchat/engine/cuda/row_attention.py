@@ -1,4 +1,4 @@
-"""Attend over static pages of slots: every row alone, over its own text in order of position.
+"""Compute attention over pages of slots that never move: each row alone, over its own text in order of position.
 A Triton kernel on CUDA; elsewhere plain torch, slowly, so that the rest can be tested without a GPU."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SegmentText(NamedTuple):
     start: int
     pages: Sequence[int]
     number: int = 0
-    """Of its running states."""
+    """Place of this text among the running states of the runner."""
     reading: bool = False
     """Whether this is a piece of a prompt, a chain that will be committed as a whole."""
 

@@ -1,4 +1,4 @@
-"""Walk through running states: every row alone, by the tokens of its own path.
+"""Compute running states: each row alone, from the tokens of its own path.
 A Triton kernel on CUDA (triton_states.py); plain torch here, slowly, so that the rest can be tested without a GPU.
 
 One step of a head with state S [key size, value size], key k, query q, value v, fade g and rate b:
@@ -21,8 +21,8 @@ UNIT = 1e-6
 
 class Walk(NamedTuple):
     """Walks through states, int64 on a device, [walks] each: row w takes `steps` steps from the state of text `owners`.
-    A row of a prompt's piece (`reads`) is followed by the rows behind it, and the state where they end is stored. Any
-    other takes the nodes of its own path, paths[w] less `starts`; `nodes` are places in a piece."""
+    A row of a prompt's piece (`reads`) is followed by the rows behind it, and the state where they end is stored. Each
+    other row takes the nodes of its own path: paths[w], less `starts`. `nodes` are the places of rows in a piece."""
 
     owners: torch.Tensor
     nodes: torch.Tensor
@@ -33,7 +33,7 @@ class Walk(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What rows give to states. The rows of trees come first, by layer, text and node; then those of pieces."""
+    """Keys, values, fades and rates of rows. First come rows of trees, by layer, text and node; then rows of pieces."""
 
     keys: torch.Tensor
     """[rows, key heads, key size]."""
@@ -85,9 +85,8 @@ def walk_plainly(
     after: torch.Tensor,  # as running
     layer: int,
     steps: Steps,
-    query: torch.Tensor
-    | None,  # [rows, key heads, key size]; None to store all layers' states behind a path, and
-    skip: torch.Tensor | None,  # [heads]
+    query: torch.Tensor | None,  # [rows, key heads, key size]; None: only store the states of all layers
+    skip: torch.Tensor | None,  # [heads]: how much of its value a row adds; None: nothing
     out: torch.Tensor | None,  # [rows, heads, value size]
     *,
     pool: int,

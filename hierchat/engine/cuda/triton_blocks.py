@@ -160,7 +160,7 @@ def _group(  # type: ignore[no-untyped-def]
     chosen, tiles, pairs,
     EXPERTS: tl.constexpr, PAIRS: tl.constexpr, ROWS: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """Write the pairs of an expert, in order, into its tiles, which begin behind those of the experts before."""
+    """Write the numbers of an expert's pairs, in order, into its tiles. The tiles of earlier experts come first."""
     expert, place, experts = tl.program_id(0), tl.arange(0, PAIRS), tl.arange(0, EXPERTS)
     counts = tl.zeros([EXPERTS], tl.int32)
     for begin in range(0, pairs, PAIRS):

@@ -19,7 +19,7 @@ CHANNELS = 256
 def convolve(
     given: torch.Tensor,  # [places, channels]
     inputs: torch.Tensor,  # [layers, texts, size - 1, channels]
-    after: torch.Tensor,  # as inputs, where the last inputs of a piece go
+    after: torch.Tensor,  # as inputs; takes the last inputs of a piece
     layer: int,
     walk: Walk,
     weight: torch.Tensor,  # [channels, size]
@@ -41,11 +41,10 @@ def convolve(
 def walk(
     way: Walk,
     running: torch.Tensor,  # [layers, texts, heads, key size, value size]
-    after: torch.Tensor,  # as running, where states behind a piece or a path go
+    after: torch.Tensor,  # as running; takes the states at the end of a piece or path
     layer: int,
     steps: Steps,
-    query: torch.Tensor
-    | None,  # [rows, key heads, key size]; None to store all layers' states behind a path, and
+    query: torch.Tensor | None,  # [rows, key heads, key size]; None: only store the states of all layers
     skip: torch.Tensor | None,  # [heads]: how much of its value a row adds to what it reads
     out: torch.Tensor | None,  # [rows, heads, value size]
     *,
