@@ -256,7 +256,7 @@ def bandwidth(shapes: Shapes, device: str) -> Iterator[Row]:
 
 def _all_of(multiply: Multiply, x: torch.Tensor, matrices: Sequence[Packed]) -> None:
     for matrix in matrices:
-        multiply(x, matrix, None)
+        multiply(x[:], matrix, None)  # another tensor: what one keeps of its rows is made for each product
 
 
 # Models.

@@ -89,10 +89,14 @@ def compare(
 
         InterpreterBuilder.create_dot = dot_in_order
     for name, (dtype, tolerance) in itertools.product(names, tolerances.items()):
-        file_type, inputs = "Q3_K" if name == "PLAIN" else name, 512 if FORMATS[name].step == 256 else 192
-        triton_blocks.SPAN, triton_blocks.FEW = (256 if FORMATS[name].step == 256 else 128), 32
+        file_type, inputs = (
+            "Q3_K" if name == "PLAIN" else name,
+            {64: 192, 128: 384}.get(FORMATS[name].step, 512),
+        )
+        triton_blocks.SPAN, triton_blocks.FEW = max(FORMATS[name].step, 128), 32
         raw = random_blocks(file_type, 512 if name == "PLAIN" else inputs, outputs)
         matrix = pack(file_type, raw, where, dtype)
+        assert matrix.name == name
         weights = matrix.floats().cpu().numpy() if name == "PLAIN" else dequantized(name, raw)
         torch.manual_seed(0)
         bias, x = (torch.randn(*shape).to(where, dtype) for shape in ((outputs,), (75, matrix.inputs)))
@@ -152,14 +156,25 @@ def test_the_kernel_computes_what_gguf_reads_and_rows_never_mix() -> None:
     )
 
 
+KINDS = {
+    "x": "fp16",
+    "lifts": "fp16",
+    "units": "fp32",
+    "codes": "i32",
+    "above": "i16",
+    "halves": "i16",
+    "words": "i32",
+}
+KINDS |= {"levels": "i16", "chosen": "i64", "tiles": "i32", "sums": "fp32"}
+"""What the kernel's pointers point to."""
+
+
 @pytest.mark.parametrize(("capability", "names"), [(80, ("Q4_K", "PLAIN")), (90, ("Q6_K",))])
 def test_the_kernel_compiles(capability: int, names: tuple[str, ...]) -> None:
     pytest.importorskip("triton")
     from hierchat.engine.cuda import triton_blocks
 
     for name in names:
-        fixed = {"CHOSEN": False, **triton_blocks.constants(FORMATS[name], name)}
-        kinds = {"x": "bf16", "codes": "bf16" if name == "PLAIN" else "u8", "above": "i32", "halves": "i16"}
-        kinds |= {"words": "i32", "levels": "i8", "plain": "fp32", "sums": "fp32"}
-        kinds |= {"chosen": "i64", "tiles": "i32"}
+        fixed = {"CHOSEN": False, **triton_blocks.constants(FORMATS[name], 4096)}
+        kinds = KINDS | (dict.fromkeys(("x", "codes"), "bf16") if name == "PLAIN" else {})
         assert "mma" in compiled(triton_blocks._multiply, kinds, fixed, capability)

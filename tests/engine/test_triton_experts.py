@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from hierchat.engine.cuda.packed import FORMATS, pack
-from tests.engine.test_packed import compiled, dequantized, dot_in_order, error, interpret, random_blocks
+from tests.engine.test_packed import (
+    KINDS,
+    compiled,
+    dequantized,
+    dot_in_order,
+    error,
+    interpret,
+    random_blocks,
+)
 
 EXPERTS, ACTIVE, ROWS = 6, 3, 36
 """The first expert gets more rows than a tile has, the last one none."""
@@ -76,12 +84,11 @@ def test_the_kernels_compile(capability: int) -> None:
     pytest.importorskip("triton")
     from hierchat.engine.cuda import triton_blocks
 
-    fixed = {"CHOSEN": True, **triton_blocks.constants(FORMATS["Q4_K"], "Q4_K")}
-    kinds = {"x": "bf16", "codes": "u8", "above": "i32", "halves": "i16", "words": "i32", "levels": "i8"}
-    kinds |= {"plain": "fp32", "sums": "fp32", "chosen": "i64", "tiles": "i32"}
+    fixed = {"CHOSEN": True, **triton_blocks.constants(FORMATS["Q4_K"], 4096)}
+    kinds = KINDS
     assert "mma" in compiled(triton_blocks._multiply, kinds, fixed, capability)
     fixed = {"EXPERTS": 128, "PAIRS": triton_blocks.PAIRS, "ROWS": triton_blocks.ROWS}
     assert "st.global" in compiled(triton_blocks._group, kinds, fixed, capability)
-    kinds |= {"bias": "fp32", "weights": "bf16", "out": "bf16"}
+    kinds = KINDS | {"bias": "fp32", "weights": "bf16", "out": "bf16"}
     fixed = {"BIASED": False, "WEIGHTED": True, "JOINED": triton_blocks.JOINED}
     assert "st.global" in compiled(triton_blocks._join, kinds, fixed, capability)

@@ -3,7 +3,7 @@ Parts of the blocks are separate tensors, in which rows are neighbours, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,32 +22,45 @@ HALF, LIFTED, SIX_BITS, EIGHT_BITS, IQ4, POWER, NONE = range(7)
 @dataclass(frozen=True, slots=True)
 class Format:
     """Layout of a block type on a device. A step along the rows is `step` weights in groups of `group`, which share a
-    scale. A number has `bits` in `codes`, two of four bits in a byte: one of a group and one of the next. `above` bits
-    more are in words of 32 bits. A weight is its number less `offset`, or its level, times the scale. The scales of a
-    step are `halves` numbers of 16 bits and `words` of 32."""
+    scale, and in runs of `run`. Numbers have `bits` in words of 16 bits, which hold one number each of two or four
+    runs; `above` bits more are in bytes, which hold those of several runs. A weight is its number less `offset`, or its
+    level, times the scale. The scales of a step are `halves` numbers of 16 bits and `words` of 32."""
 
     scale: int
     halves: int
     words: int = 0
     step: int = 256
     group: int = 32
+    run: int = 32
     bits: int = 4
     above: int = 0
     offset: int = 0
+    looked_up: bool = False
+    """Whether the kernel looks the levels up; those of MXFP4 are made of the numbers' bits."""
+
+    @property
+    def unit(self) -> float:
+        """Return what numbers count in the kernel, which takes bits of a number for those of a float16."""
+        return 1.0 if self.looked_up else 2.0**15 if self.scale == POWER else 2.0**24
+
+    @property
+    def shifts(self) -> tuple[int, ...]:
+        """Return where the numbers of neighbouring runs stand in a word: those of a group in one half of each byte."""
+        return (0, 8) if self.bits == 8 else (0, 8, 4, 12)
 
 
 FORMATS = {
-    "Q4_0": Format(HALF, 2, step=64, offset=8),
-    "Q4_1": Format(LIFTED, 4, step=64),
-    "Q5_0": Format(HALF, 2, step=64, above=1, offset=16),
-    "Q5_1": Format(LIFTED, 4, step=64, above=1),
-    "Q8_0": Format(HALF, 2, step=64, bits=8),
+    "Q4_0": Format(HALF, 2, step=64, run=16, offset=8),
+    "Q4_1": Format(LIFTED, 4, step=64, run=16),
+    "Q5_0": Format(HALF, 4, step=128, run=16, above=1, offset=16),
+    "Q5_1": Format(LIFTED, 8, step=128, run=16, above=1),
+    "Q8_0": Format(HALF, 2, step=64, bits=8, offset=128),
     "Q4_K": Format(SIX_BITS, 2, 3),
     "Q5_K": Format(SIX_BITS, 2, 3, above=1),
-    "Q6_K": Format(EIGHT_BITS, 1, 4, group=16, above=2, offset=32),
-    "IQ4_NL": Format(HALF, 2, step=64),
-    "IQ4_XS": Format(IQ4, 2, 1),
-    "MXFP4": Format(POWER, 1, step=64),
+    "Q6_K": Format(EIGHT_BITS, 1, 4, group=16, run=16, above=2, offset=32),
+    "IQ4_NL": Format(HALF, 2, step=64, run=16, looked_up=True),
+    "IQ4_XS": Format(IQ4, 2, 1, looked_up=True),
+    "MXFP4": Format(POWER, 1, step=64, run=16),
     "PLAIN": Format(NONE, 0, step=32, bits=16),
 }
 """Block types that the kernel computes (triton_blocks.py); PLAIN are weights of 16 bits."""
@@ -57,9 +70,9 @@ _AT_ONCE = 1 << 26
 
 @dataclass(slots=True)
 class Packed:
-    """Matrix [outputs, inputs] of the format `name` on a device. `codes` of four bits [steps * step / (2 group),
-    outputs, group], else [steps * step / group, outputs, group]; `above` [steps * step / group, outputs] int32;
-    `halves` [steps, halves, outputs] int16; `words` [steps, words, outputs] int32."""
+    """Matrix [outputs, inputs] of the format `name` on a device. `codes` [runs / runs in a word, outputs, run] int16 or
+    16-bit floats; `above` [runs / runs in a byte, outputs, run] uint8; `halves` [steps, halves, outputs] int16; `words`
+    [steps, words, outputs] int32."""
 
     name: str
     outputs: int
@@ -79,32 +92,30 @@ class Packed:
 
     @property
     def levels(self) -> torch.Tensor:
-        """Return the levels of the numbers, int8 [16]; empty if the numbers are the weights."""
-        return _levels(self.name, self.codes.device)
+        """Return the bits of the levels that the kernel looks up, int16 [16]; empty if the numbers are the weights."""
+        return _levels(self.name if self.format.looked_up else "", self.codes.device).view(torch.int16)
 
     def floats(self, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Unpack rows of the matrix, all by default: float32 [rows, inputs]. Nothing is copied to the host."""
         form, parts = self.format, [self.codes, self.above, self.halves, self.words]
         if rows is not None:
-            parts = [part.index_select(-1 if n else 1, rows) for n, part in enumerate(parts)]
+            parts = [part.index_select(-1 if n > 1 else 1, rows) for n, part in enumerate(parts)]
         codes, above, halves, words = parts
         count = codes.shape[1]
         if form.scale == NONE:
             return codes.float().transpose(0, 1).reshape(count, -1)
-        if form.bits == 4:
-            codes = torch.stack([codes & 15, codes >> 4], 1).flatten(0, 1)
+        numbers = torch.stack([codes >> by & (1 << form.bits) - 1 for by in form.shifts], 1).flatten(0, 1)
         if form.above:
-            bits = form.above * torch.arange(form.group, device=above.device)
-            codes = codes | ((above[..., None] >> bits) & (1 << form.above) - 1).to(torch.uint8) << 4
+            more = [above >> by & (1 << form.above) - 1 for by in range(0, 8, form.above)]
+            numbers = numbers | torch.stack(more, 1).flatten(0, 1).to(torch.int16) << 4
+        weights = numbers.float() - form.offset
         if self.name in LEVELS:
-            numbers = self.levels[codes.long()].float()
-        else:
-            numbers = (codes.view(torch.int8) if form.bits == 8 else codes).float() - form.offset
+            weights = _levels(self.name, codes.device)[numbers.long()].float()
         scale, lift = _scales(form, halves, words)  # [groups, rows]
-        weights = numbers * scale[..., None]
+        weights = weights.transpose(0, 1).reshape(count, -1, form.group) * scale.T[..., None]
         if lift is not None:
-            weights = weights + lift[..., None]
-        return weights.transpose(0, 1).reshape(count, -1)
+            weights = weights + lift.T[..., None]
+        return weights.reshape(count, -1)
 
 
 def pack(
@@ -124,25 +135,20 @@ def pack(
     if inputs % form.step:
         raise ValueError(f"rows of {inputs} weights, which are no multiple of {form.step}")
     made = unfilled(kind, count, inputs, device, dtype)
-    groups, codes = inputs // form.group, len(made.codes)
     for begin, rows in _slabs(raw, order, max(_AT_ONCE // inputs, 1)):
         here = slice(begin, begin + len(rows))
         if kind == "PLAIN":
             floats = torch.from_numpy(np.ascontiguousarray(floats_of(name, rows))).to(device)
-            made.codes[:, here] = floats.view(len(rows), -1, form.group).transpose(0, 1).to(dtype)
+            made.codes[:, here] = floats.view(len(rows), -1, form.run).transpose(0, 1).to(dtype)
             continue
         assert layout
         blocks = torch.from_numpy(rows).to(device).view(len(rows), -1, layout.size)
         shifts = torch.arange(8, dtype=torch.uint8, device=blocks.device)
-        numbers = numbers_of(layout, blocks, shifts, torch).reshape(len(rows), groups, form.group)
-        if form.bits == 4:
-            low = (numbers & 15).view(len(rows), codes, 2, form.group)
-            made.codes[:, here] = (low[:, :, 0] | low[:, :, 1] << 4).transpose(0, 1)
-        else:
-            made.codes[:, here] = numbers.transpose(0, 1)
+        numbers = numbers_of(layout, blocks, shifts, torch).reshape(len(rows), -1, form.run).transpose(0, 1)
+        low = numbers ^ 128 if form.bits == 8 else numbers & 15
+        made.codes[:, here] = _together(low.to(torch.int16), form.shifts)
         if form.above:
-            bits = form.above * torch.arange(form.group, device=numbers.device)
-            made.above[:, here] = ((numbers >> 4).long() << bits).sum(-1).to(torch.int32).transpose(0, 1)
+            made.above[:, here] = _together(numbers >> 4, range(0, 8, form.above))
         for wide, part in ((2, made.halves), (4, made.words)):
             fields = [one for one in layout.head if (one.size * one.count % 4 == 0) == (wide == 4)]
             if fields:
@@ -155,19 +161,23 @@ def pack(
 def unfilled(name: str, outputs: int, inputs: int, device: torch.device | str, dtype: torch.dtype) -> Packed:
     """Make room for a matrix of the format `name`."""
     form = FORMATS[name]
-    groups, steps = inputs // form.group, inputs // form.step
-    codes = groups // 2 if form.bits == 4 else groups
+    runs, steps = inputs // form.run, inputs // form.step
+    kind = torch.int16 if form.bits < 16 else dtype
     return Packed(
         name,
         outputs,
         inputs,
-        torch.empty(
-            codes, outputs, form.group, dtype=torch.uint8 if form.bits < 16 else dtype, device=device
-        ),
-        torch.empty(groups if form.above else 0, outputs, dtype=torch.int32, device=device),
+        torch.empty(runs * form.bits // 16, outputs, form.run, dtype=kind, device=device),
+        torch.empty(runs * form.above // 8, outputs, form.run, dtype=torch.uint8, device=device),
         torch.empty(steps, form.halves, outputs, dtype=torch.int16, device=device),
         torch.empty(steps, form.words, outputs, dtype=torch.int32, device=device),
     )
+
+
+def _together(numbers: torch.Tensor, shifts: Sequence[int]) -> torch.Tensor:
+    """Put numbers of neighbouring runs, [runs, rows, run], into the bits of one, the first from bit shifts[0] on."""
+    of_place = numbers.unflatten(0, (-1, len(shifts))).unbind(1)
+    return sum(one << by for one, by in zip(of_place, shifts, strict=True))
 
 
 def _slabs(
@@ -209,11 +219,11 @@ def _scales(
 
 @cache
 def _levels(name: str, device: torch.device) -> torch.Tensor:
-    return torch.tensor(LEVELS.get(name, ()), dtype=torch.int8, device=device)
+    return torch.tensor(LEVELS.get(name, ()), dtype=torch.float16, device=device)
 
 
 def multiply_plainly(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Compute in plain torch what triton_blocks.multiply computes, row by row so that rows never mix."""
     weights = matrix.floats()
-    out = torch.stack([torch.mv(weights, row) for row in x.float()])
+    out = torch.stack([torch.mv(weights, row) for row in x.float().reshape(-1, matrix.inputs)])
     return (out if bias is None else out + bias).to(x.dtype)

@@ -24,12 +24,10 @@ class PackedMatrix(nn.Module):
         self.in_features, self.out_features = matrix.inputs, matrix.outputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = x.reshape(-1, x.shape[-1])
+        product = multiply_plainly
         if x.device.type == "cuda":
-            from hierchat.engine.cuda.triton_blocks import multiply
-
-            return multiply(rows, self.matrix, self.bias).view(*x.shape[:-1], -1)
-        return multiply_plainly(rows, self.matrix, self.bias).view(*x.shape[:-1], -1)
+            from hierchat.engine.cuda.triton_blocks import multiply as product
+        return product(x, self.matrix, self.bias).view(*x.shape[:-1], -1)
 
 
 class PackedWeight(nn.Parameter):
