@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hierchat.drafting.draft_cost import WIDEST, DraftCost, Latency, LatencyCurve
 from hierchat.drafting.draft_tree import DraftTree, divided
@@ -16,6 +17,7 @@ from hierchat.drafting.proposer import DraftCoroutine, drafted
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix
 from hierchat.engine.runner import CachedSequence, Runner, TooManySequences
+from hierchat.engine.verification import Rows
 
 STALL_MS = 200.0
 """Longest step, in ms, with a chunk of a prompt while others write, unless half of it is needed without the chunk."""
@@ -69,6 +71,8 @@ class _Running:
     since: float = field(default_factory=time.perf_counter)
     steps: deque[Step] = field(default_factory=deque)
     error: Exception | None = None
+    closed: bool = False
+    """Whether nobody wants its steps any more."""
     waited_ms: float = 0.0
     """What others took since its last step."""
 
@@ -103,7 +107,8 @@ class ContinuousBatch:
         self._changed = threading.Condition()
         self._busy = False
         self._pausing = 0
-        self._steps = 0
+        self._landing: Callable[[], None] | None = None
+        """Takes the steps of the forward under way; it computes while callers look at the steps before."""
 
     def steps(
         self, reply: Generation, *, padded: bool = True, spare: bool = False
@@ -120,6 +125,7 @@ class ContinuousBatch:
                 if step.finish:
                     return
         finally:
+            request.closed = True
             with self.paused():  # no forward is under way over its sequence
                 self._running.remove(request)
 
@@ -132,6 +138,7 @@ class ContinuousBatch:
             self._pausing -= 1
             self._busy = True
         try:
+            self._land()
             yield
         finally:
             self._free()
@@ -161,8 +168,20 @@ class ContinuousBatch:
             self._busy = False
             self._changed.notify_all()
 
+    def _land(self) -> None:
+        """Take the steps of the forward under way, if any."""
+        landing, self._landing = self._landing, None
+        if landing:
+            landing()
+
     def _advance(self) -> None:
-        self._steps += 1
+        """Begin the next forward; end the one before, and this one as well if its results are already there."""
+        self._land()
+        self._begin()
+        if not self._runner.answers_later:
+            self._land()
+
+    def _begin(self) -> None:
         going = [
             one
             for one in self._running
@@ -194,11 +213,17 @@ class ContinuousBatch:
             self._write(writing, reader, chunk)
         else:
             for one in writing:
+                self._land()
                 with self._alone(one):
                     one.reply.propose()
                     segment = one.reply.segment()
                     rows = one.reply.sequence.forward(segment.tokens, segment.parents, padded=one.padded)
-                    one.put(one.reply.take(rows))
+                    self._landing = partial(self._take, one, rows)
+
+    def _take(self, request: _Running, rows: Rows) -> None:
+        if not request.closed:
+            with self._alone(request):
+                request.put(request.reply.take(rows))
 
     def _read(self, request: _Running, most: int) -> None:
         with self._alone(request):
@@ -217,7 +242,7 @@ class ContinuousBatch:
                 other.waited_ms += ms
 
     def _write(self, writing: Sequence[_Running], reader: _Running | None, most: int) -> None:
-        """Take one step of all these replies in one forward, with a chunk of a reader's prompt."""
+        """Begin a forward over all these replies, with a chunk of a reader's prompt."""
         began = time.perf_counter()
         cost, roots = self._cost, len(writing)
         cost.look(sum(one.reply.position for one in writing) // roots, roots)
@@ -236,18 +261,38 @@ class ContinuousBatch:
             for one in (*writing, *([reader] if reader else [])):
                 one.error = error
             return
+        replies, read = [one for one, _ in going], len(chunk.tokens) if chunk else 0
+        self._landing = partial(self._take_all, replies, rows, width, reader, read, began, forward)
+
+    def _take_all(
+        self,
+        writing: Sequence[_Running],
+        rows: Sequence[Rows],
+        width: int,
+        reader: _Running | None,
+        read: int,
+        began: float,
+        forward: float,
+    ) -> None:
+        """Take one step of all these replies, and what was read for the reader, from a forward over `width` rows of
+        replies. `began`, `forward`: when its drafting began, and when it began itself."""
+        cost, roots = self._cost, len(writing)
+        with writing[0].failing():
+            writing[0].reply.wait_for(rows[0])
         verify = time.perf_counter()
         forward_ms, waited = (verify - forward) * 1e3, 0.0
-        if reader and chunk:
+        if reader:
             waited = max(forward_ms - cost.step_ms(width - roots), 0.0)
             if not rows[0].recorded:
-                self._prefill.note(len(chunk.tokens), waited)
-            with reader.failing():
-                reader.put(reader.reply.take_chunk(len(chunk.tokens), rows[-1], forward_ms))
+                self._prefill.note(read, waited)
+            if not reader.closed:
+                with reader.failing():
+                    reader.put(reader.reply.take_chunk(read, rows[-1], forward_ms))
         steps: list[tuple[_Running, Step]] = []
-        for (one, _), mine in zip(going, rows[: len(segments)], strict=True):
-            with one.failing():
-                steps.append((one, one.reply.take(mine, alone=False)))
+        for one, mine in zip(writing, rows, strict=False):
+            if not one.closed:
+                with one.failing():
+                    steps.append((one, one.reply.take(mine, alone=False)))
         ended = time.perf_counter()
         cost.note(width, sum(len(step.tokens) for _, step in steps))
         for one, step in steps:

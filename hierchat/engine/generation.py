@@ -102,6 +102,8 @@ class Stopping:
 
 
 NO_DRAFTS = DraftTree()
+WAITED_S = 5e-5
+"""Seconds of a wait for a device that still computes, at least."""
 CHUNK = 128
 """Prompt tokens read between two looks at `stop`, at most."""
 
@@ -273,9 +275,14 @@ class Generation:
         rows_ms = self._step_ms[min(drafts, len(self._step_ms) - 1)] - self._step_ms[0]
         self._gate.learn(len(kept) - 1, took_ms, rows_ms)
 
+    def wait_for(self, rows: Rows) -> None:
+        """Wait until what the reply reads of rows is there."""
+        self._sampler.wait_for(rows)
+
     def take(self, rows: Rows, *, alone: bool = True) -> Step:
         """Verify the segment and commit the accepted tokens. `alone`: no other sequence was in the forward."""
-        self._sampler.wait_for(rows)
+        asked = time.perf_counter()
+        self.wait_for(rows)
         forwarded = time.perf_counter()
         drafts, drafter = self._drafts, self._drafter
         path, chosen = verify(rows, drafts, self.position, self._sampler)
@@ -292,7 +299,9 @@ class Generation:
         self.sequence.commit(nodes)
         if drafter:
             self._observe(drafter, rows, nodes, kept)
-            if self._latency and alone and not rows.recorded and self._gate.measures:
+            # Results that were there already may have been so for long
+            waited = not self.sequence.runner.answers_later or forwarded - asked > WAITED_S
+            if self._latency and alone and waited and not rows.recorded and self._gate.measures:
                 self._latency.note(1 + len(drafts), self.position, (forwarded - self._drafted) * 1e3)
         if self.finish is None and self.stop.is_set():
             self.finish = "stopped"

@@ -80,6 +80,8 @@ class Runner(ABC):
     """Whether row invariance was proved when the runner was made."""
     shares_forward: bool = False
     """Whether the segments of several sequences go through one forward; else they take turns."""
+    answers_later: bool = False
+    """Whether a forward returns while a device still computes: then a reply's last step is shown meanwhile."""
     chunk: int = 128
     """Tokens of a prompt that a forward reads, at most."""
     drafts: bool = True

@@ -18,7 +18,7 @@ from hierchat.engine.batching import LEAST_CHUNK, STALL_MS, ChunkedPrefill, Sequ
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import REGIMES
 from hierchat.engine.engine import GenerationRequest, Step
-from hierchat.engine.generation import CHUNK
+from hierchat.engine.generation import CHUNK, Generation
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Runner, TooManySequences
 from hierchat.models.formats.blocks import pack
@@ -136,6 +136,27 @@ def test_no_more_replies_than_places_and_one_that_is_stopped_frees_its_own(engin
         stop.set()
     assert [list(one)[-1].finish for one in steps] == ["stopped"] * PLACES
     assert tokens_of(engine.generate(GenerationRequest(random_tokens(3, 1), how(0, 5), user=9)))
+
+
+def test_the_next_forward_computes_while_a_step_is_looked_at(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device alone; then a measurement comes between, and whoever leaves takes no token of a forward along."""
+    prompt, begun = random_tokens(9, 5), list[int]()
+    alone = tokens_of(engine.generate(GenerationRequest(prompt, how(1, 12))))
+    begin, later = Generation.segment, engine.runner.answers_later
+    monkeypatch.setattr(Generation, "segment", lambda *given: begun.append(1) or begin(*given))
+    steps = engine.generate(GenerationRequest(prompt, how(1, 12)))
+    first = next(step for step in steps if step.tokens)
+    assert len(begun) == 1 + later == 1 + ("Cuda" in type(engine.runner).__name__)
+    engine.measure_vanilla(how(1), forwards=1)
+    assert tokens_of([first, *steps]) == alone
+    assert len(begun) == len(alone)
+    steps = engine.generate(GenerationRequest(prompt, how(1, 12)))
+    first = next(step for step in steps if step.tokens)
+    steps.close()
+    assert engine.sequence.tokens == prompt
+    assert tokens_of(engine.generate(GenerationRequest(prompt, how(1, 12)))) == alone
 
 
 def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalEngine) -> None:

@@ -120,7 +120,7 @@ class CudaRunner(Runner):
     Has pages of slots at fixed addresses for up to `sequences` texts, as many as fit into memory. `key` names the
     weights, for the self-test's result."""
 
-    shares_forward = True
+    shares_forward = answers_later = True
 
     def __init__(
         self,
