@@ -333,10 +333,11 @@ def read_folder(folder: Path) -> Facts:
 
 
 def slot_of(config: Any) -> int:
-    """Count numbers per position of the key-value cache, by transformers' configuration."""
+    """Count numbers per position of the key-value cache, by transformers' configuration. An MTP layer's are included."""
     said = of_text(config.to_dict())
     if said.get("model_type") in ARCHITECTURES:
-        return slot_size(said)
+        drafting = block_model.mtp_config(said) if said.get("mtp_num_hidden_layers") else None
+        return slot_size(said) + (slot_size(drafting) if drafting else 0)
     heads = getattr(config, "num_attention_heads", 0)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_size = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
