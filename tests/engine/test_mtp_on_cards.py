@@ -11,6 +11,8 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_cost import DraftCost, FreeRows
+from hierchat.drafting.draft_tree import DraftTree
+from hierchat.drafting.proposer import drafted
 from hierchat.engine import backends
 from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner, Graphs
 from hierchat.engine.cuda.packed_modules import PackedExperts, PackedMatrix, in_packed_blocks
@@ -41,7 +43,11 @@ from tests.testing.tiny import random_tokens, text_of, tokens_of
 from tests.testing.tiny_files import of_folder, of_gguf
 
 CONTEXT = 256
-LINES = [*((name, "blocks") for name in KINDS), ("qwen35", "safetensors")]
+LINES = [
+    *((name, "blocks", "float32") for name in KINDS),
+    ("qwen35", "safetensors", "float32"),
+    ("qwen35, heads alike", "safetensors", "bfloat16"),
+]
 
 
 @pytest.fixture
@@ -50,8 +56,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelEntry], ServedModel
 
     def loaded_for_it(entry: ModelEntry, *options: Any) -> LoadedModel:
         if entry.source.gguf:
-            return ready_to_chat(load_on_card(entry.model_copy(update={"dtype": "float32"}), "cpu"))
-        return ready_to_chat(load_torch(entry, "cpu", backend="float32"))
+            return ready_to_chat(load_on_card(entry, "cpu"))
+        return ready_to_chat(load_torch(entry, "cpu"))
 
     def graphs(loaded: LoadedModel, *options: Any) -> Selected:
         model = loaded.model
@@ -63,10 +69,13 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelEntry], ServedModel
     return lambda entry: load_served_model(entry, LoadOptions(device="cpu", places=4))
 
 
-def written(form: str, name: str, target: Any, layer: Any, folder: Path) -> ModelEntry:
+def written(
+    form: str, name: str, target: Any, layer: Any, folder: Path, dtype: Any = "float32"
+) -> ModelEntry:
     if form == "safetensors":
-        return write_folder(target, layer, folder / "model")
-    return write_file(name, target, layer, folder / "tiny.gguf", packed=True)
+        return write_folder(target, layer, folder / "model").model_copy(update={"dtype": dtype})
+    entry = write_file(name, target, layer, folder / "tiny.gguf", packed=form == "blocks")
+    return entry.model_copy(update={"dtype": dtype})
 
 
 def head_in(served: ServedModel) -> DraftHead:
@@ -74,22 +83,22 @@ def head_in(served: ServedModel) -> DraftHead:
     return served.mtp
 
 
-@pytest.mark.parametrize(("name", "form"), LINES)
+@pytest.mark.parametrize(("name", "form", "dtype"), LINES)
 def test_it_computes_what_the_model_defines_and_changes_no_word(
-    name: str, form: str, tmp_path: Path, serve: Callable[[ModelEntry], ServedModel]
+    name: str, form: str, dtype: str, tmp_path: Path, serve: Callable[[ModelEntry], ServedModel]
 ) -> None:
     """Also replayed, from texts between those of others, and from states of which some were forgotten."""
     target, layer = target_and_layer(name)
-    served = serve(written(form, name, target, layer, tmp_path))
-    head = head_in(served)
+    served = serve(written(form, name, target, layer, tmp_path, dtype))
+    head, most = head_in(served), 1e-3 if dtype == "float32" else 0.1
     runner: Any = head.runner
     assert (runner.exact, runner.most_sequences, runner.context_length) == (True, 4, CONTEXT)
     held = {type(part) for part in runner.model.modules()}
     assert (PackedMatrix in held) == (form == "blocks")
     assert (torch.nn.Linear in held) == (form == "safetensors")
-    assert (PackedExperts in held) == (name != "qwen35")
+    assert (PackedExperts in held) == (name in KINDS[1:])
     runner._graphs = Graphs(capture=pretended)
-    assert_as_defined(head, layer, 1e-3)
+    assert_as_defined(head, layer, most)
     assert "MTP" not in served.note
     assert_changes_no_word(served.local.runner, head)
 
@@ -99,7 +108,7 @@ def test_it_drafts_what_the_processors_engine_drafts(
     name: str, tmp_path: Path, serve: Callable[[ModelEntry], ServedModel]
 ) -> None:
     target, layer = target_and_layer(name)
-    entry = write_file(name, target, layer, tmp_path / "tiny.gguf", packed=False)
+    entry = written("floats", name, target, layer, tmp_path)
     heads = (head_of(entry, "float32")[1], head_in(serve(entry)))
     text, states = random_tokens(40), np.random.default_rng(3).normal(size=(40, 64)).astype(np.float32)
     drafters = [HeadDrafter(head, DraftCost(FreeRows(24))) for head in heads]
@@ -116,6 +125,23 @@ def test_it_drafts_what_the_processors_engine_drafts(
             drafter.observe(text[end : end + 2])
             drafter.see(states[end + 1 : 38], end + 1)
             drafter.observe(text[end + 2 : 39])
+
+
+def test_replies_draft_together_what_each_drafts_alone(
+    tmp_path: Path, serve: Callable[[ModelEntry], ServedModel]
+) -> None:
+    head = head_in(serve(written("blocks", "qwen35", *target_and_layer("qwen35"), tmp_path)))
+    seen, cost, trees = (9, 40, 17), DraftCost(FreeRows(24)), list[list[DraftTree]]()
+    for together in (False, True):
+        rng = np.random.default_rng(4)
+        replies = [HeadDrafter(head, cost) for _ in seen]
+        for number, (reply, count) in enumerate(zip(replies, seen, strict=True)):
+            reply.see(rng.normal(size=(count, 64)).astype(np.float32), 0)
+            reply.begin(random_tokens(count + 1, number))
+        asked = [reply.drafting(cost) for reply in replies]
+        trees.append(drafted(asked) if together else [drafted([one])[0] for one in asked])
+    assert all(len(tree) > 8 for tree in trees[0])
+    assert trees[0] == trees[1]
 
 
 def test_a_layer_that_knows_the_next_token_is_believed(

@@ -333,7 +333,7 @@ def read_folder(folder: Path) -> Facts:
 
 
 def slot_of(config: Any) -> int:
-    """Count numbers per position of the key-value cache, by transformers' configuration. An MTP layer's are included."""
+    """Count numbers per position of the key-value cache, by transformers' configuration, with those of an MTP layer."""
     said = of_text(config.to_dict())
     if said.get("model_type") in ARCHITECTURES:
         drafting = block_model.mtp_config(said) if said.get("mtp_num_hidden_layers") else None
