@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -70,11 +69,6 @@ def _unfilled(target: Any) -> tuple[Any, dict[str, tuple[int, ...]]]:
     return layer, {name: tuple(tensor.shape) for name, tensor in tensors.items() if tensor.is_meta}
 
 
-def _filled(layer: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    layer.load_state_dict(tensors, strict=False, assign=True)
-    return layer
-
-
 def _from_gguf(target: Any, gguf: Path) -> Any | None:
     head, number = read_head(gguf), target.config.num_hidden_layers
     block = f"blk.{number}."
@@ -88,7 +82,8 @@ def _from_gguf(target: Any, gguf: Path) -> Any | None:
     wanted, packed = {said: shapes[name] for said, name in names.items()}, matrices_of(layer)
     made = GgufModule(gguf, head, target.config.to_dict(), wanted, IN_BLOCKS[head.architecture])
     matrices, vectors = made.in_file({said for said, name in names.items() if name in packed}, silent)
-    _filled(layer, {names[said]: torch.tensor(one).to(layer.dtype) for said, one in vectors.items()})
+    tensors = {names[said]: torch.tensor(one).to(layer.dtype) for said, one in vectors.items()}
+    layer.load_state_dict(tensors, strict=False, assign=True)
     mapped = {names[said]: matrix for said, matrix in matrices.items()}
     return in_packed_blocks(FileModule(layer, mapped, str(target.device)))
 
@@ -103,6 +98,6 @@ def _from_folder(target: Any, folder: Path) -> Any | None:
     found = {ours: file.get_tensor(name) for ours, (file, name) in places.items()}
     wanted = {ours: shapes[name] for ours, name in names.items()}
     require_equal(wanted, {ours: tuple(tensor.shape) for ours, tensor in found.items()})
-    return _filled(
-        layer, {names[ours]: tensor.to(target.device, target.dtype) for ours, tensor in found.items()}
-    )
+    tensors = {names[ours]: tensor.to(target.device, target.dtype) for ours, tensor in found.items()}
+    layer.load_state_dict(tensors, strict=False, assign=True)
+    return layer
