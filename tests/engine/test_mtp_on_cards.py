@@ -1,6 +1,8 @@
 """Layers for multi-token prediction beside modules of transformers, with torch's processor in a card's place: computed
 as they are defined, drafting what the processor's engine drafts, and left out with a sentence if they are broken."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_cost import DraftCost, FreeRows
@@ -190,6 +193,29 @@ def test_one_that_was_cut_off_is_missed_and_one_that_never_was_is_not(
     TOKENIZER.save_pretrained(tmp_path / "folder")
     without = serve(of_folder(tmp_path / "folder"))
     assert (without.mtp, without.note) == (None, "")
+
+
+def test_it_is_read_from_a_folder_as_published_beside_pictures(
+    tmp_path: Path, serve: Callable[[ModelEntry], ServedModel]
+) -> None:
+    target, layer = target_and_layer("qwen35")
+    entry = write_folder(target, layer, tmp_path)
+    said, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
+    text = json.loads(said.read_text())
+    text.pop("architectures")
+    whole = {
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "model_type": "qwen3_5",
+        "text_config": text,
+    }
+    said.write_text(json.dumps(whole))
+    tensors = {
+        re.sub(r"^model\.", "model.language_model.", name): one for name, one in load_file(weights).items()
+    }
+    save_file({**tensors, "model.visual.patch.weight": torch.zeros(2, 2)}, weights, {"format": "pt"})
+    served = serve(entry)
+    assert served.prompts.context_length == CONTEXT
+    assert_as_defined(head_in(served), layer, 1e-3)
 
 
 def test_its_slots_are_counted(tmp_path: Path) -> None:
