@@ -159,7 +159,7 @@ def _parameters(entry: ModelEntry, model: Any) -> int | None:
 
 
 def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
-    """Make the draft head of the model's MTP layer, if possible, else say why not. Needs our own kernels."""
+    """Make the draft head of the model's MTP layer, if the CPU engine or CUDA graphs can, else say why not."""
     if not runner.drafts:
         return None, ""
     try:
@@ -174,20 +174,15 @@ def _made_head(loaded: LoadedModel, runner: Any, key: str) -> DraftHead | None:
     if isinstance(model, BlockModel):
         if reason := model.config.get("mtp_lack"):
             raise BrokenFileError(reason)
-        if not model.mtp:
-            return None
         from hierchat.engine.draft_head import MtpLayerHead
 
-        return MtpLayerHead(model, *sizes, key)
+        return MtpLayerHead(model, *sizes, key) if model.mtp else None
     from hierchat.engine.cuda.cuda_runner import CudaRunner
     from hierchat.engine.cuda.mtp_layer import mtp_layer
-
-    layer = mtp_layer(runner.model, loaded.file) if isinstance(runner, CudaRunner) and loaded.file else None
-    if layer is None:
-        return None
     from hierchat.engine.draft_head import MtpModuleHead
 
-    return MtpModuleHead(layer, *sizes, key)
+    layer = mtp_layer(runner.model, loaded.file) if isinstance(runner, CudaRunner) and loaded.file else None
+    return None if layer is None else MtpModuleHead(layer, *sizes, key)
 
 
 def require_template(name: str, tokenizer: Any) -> None:

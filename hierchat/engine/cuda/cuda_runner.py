@@ -145,7 +145,6 @@ class CudaRunner(Runner):
         self._segments: dict[int, StaticSegment] = {}
         embedding = model.get_input_embeddings()
         self._joined = embedding if isinstance(embedding, JoinedStates) else None
-        self._states_read: int = config.hidden_size if self._joined else 0
         # Behind the context there is room for a segment, and for the self-test of a short context.
         self._text_pages = -(-(self.context_length + PROMPT) // PAGE)
         page = StaticSlots(config, 1, model.dtype, torch.device("meta")).held.nbytes
@@ -217,7 +216,7 @@ class CudaRunner(Runner):
             quantum = self.quantum if count <= DEPTH else DEPTH  # few widths, each of which is a graph
             width = -(-count // quantum) * quantum if padded else count
             if width not in self._segments:
-                shape = self.most_sequences, self._text_pages, self._states_read
+                shape = self.most_sequences, self._text_pages, self._joined.hidden if self._joined else 0
                 self._segments[width] = StaticSegment(width, self.device, *shape)
             segment = self._segments[width]
             self.land()

@@ -35,6 +35,7 @@ class JoinedStates(nn.Module):
 
     def __init__(self, embedding: nn.Module, norm: nn.Module, hidden: int, dtype: torch.dtype) -> None:
         super().__init__()
+        self.hidden = hidden
         self.embedding, self.enorm, self.hnorm = embedding, deepcopy(norm), deepcopy(norm)
         self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False, dtype=dtype)
 
