@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Generator, Sequence
 from itertools import accumulate, chain
 from math import exp
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,13 +110,15 @@ class DraftHead(ABC):
             sequence.rollback(0)
             sequence.wipe()
 
-    def warm_up(self, states: int) -> bool:
-        """Compute twice after a state of zeros, since first forwards are slow; return whether results are numbers."""
+    def warm_up(self, states: int) -> None:
+        """Compute twice after a state of zeros, since first forwards are slow. Raises BrokenFileError for a layer that
+        computes no numbers."""
         sequence, nothing = self.open(), np.zeros((1, states), np.float32)
         for _ in range(2):
             (found,) = self.forward([HeadForward(self, sequence, [1], [-1], nothing, 1)])
         self.close(sequence)
-        return bool(np.isfinite(found.rows[0]).all())
+        if not np.isfinite(found.rows[0]).all():
+            raise BrokenFileError(later("it computes no numbers"))
 
     @abstractmethod
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
@@ -168,13 +170,26 @@ class MtpLayerHead(DraftHead):
         self._norms = [np.array(target.vectors[f"mtp.{name}"]) for name in ("enorm", "hnorm")]
         self._epsilon = np.float32(layer.config["rms_norm_eps"])
         self._multiply = Multiplier(self.runner.team)  # type: ignore[attr-defined]
-        if not self.warm_up(layer.config["hidden_size"]):
-            raise BrokenFileError(later("it computes no numbers"))
+        self.warm_up(layer.config["hidden_size"])
 
     def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
         parts = self._embedding(tokens), states
         both = [normed(x, weight, self._epsilon) for x, weight in zip(parts, self._norms, strict=True)]
         return self._multiply(self._joining, np.concatenate(both, axis=1))
+
+
+class MtpModuleHead(DraftHead):
+    """Draft by the layer for multi-token prediction of a transformers model, on a GPU (engine/cuda/mtp_layer.py)."""
+
+    def __init__(self, layer: Any, context_length: int, sequences: int, key: str | None) -> None:
+        """Take the layer as a module. `key`: of the self-test. Raises BrokenFileError for a layer without numbers."""
+        from hierchat.engine.cuda.cuda_runner import CudaRunner
+
+        super().__init__(CudaRunner(layer, context_length=context_length, sequences=sequences, key=key))
+        self.warm_up(layer.config.hidden_size)
+
+    def joined(self, tokens: Sequence[int], states: Floats) -> Floats:
+        return states  # the module joins them
 
 
 class HeadDrafter(Proposer):

@@ -64,7 +64,8 @@ class Segment(NamedTuple):
     hidden: bool = False
     """Whether hidden states are wanted even without logits; they come where the runner can bring them."""
     embeddings: NDArray[np.float32] | None = None
-    """[tokens, hidden]: what the rows begin with in place of the tokens' own embeddings; for draft heads."""
+    """[tokens, hidden]: for draft heads. A CpuRunner's rows begin with them in place of the tokens' own embeddings; a
+    CudaRunner's MTP layer joins them, which are states, with these."""
 
 
 class Runner(ABC):

@@ -159,20 +159,30 @@ def _parameters(entry: ModelEntry, model: Any) -> int | None:
 
 
 def _mtp_head(loaded: LoadedModel, runner: Any) -> tuple[DraftHead | None, str]:
-    """Make the draft head of the model's MTP layer, if possible, else say why not. Needs our own kernels."""
-    model = loaded.model
-    if not (runner.drafts and isinstance(model, BlockModel) and (model.mtp or "mtp_lack" in model.config)):
+    """Make the draft head of the model's MTP layer, if the CPU engine or CUDA graphs can, else say why not."""
+    if not runner.drafts:
         return None, ""
-    from hierchat.engine.draft_head import MtpLayerHead
-
     try:
-        if reason := model.config.get("mtp_lack"):
-            raise BrokenFileError(reason)
-        key = f"{loaded.model_key} mtp"
-        return MtpLayerHead(model, runner.context_length, runner.most_sequences, key), ""
-    except (ModelError, MemoryError, RuntimeError) as error:
+        return _made_head(loaded, runner, f"{loaded.model_key} mtp"), ""
+    except (ModelError, MemoryError, RuntimeError, ValueError) as error:
         name, reason = loaded.name, first_line(error)
         return None, later(f"{name} brings a layer that drafts (MTP), which cannot be used: {reason}.")
+
+
+def _made_head(loaded: LoadedModel, runner: Any, key: str) -> DraftHead | None:
+    model, sizes = loaded.model, (runner.context_length, runner.most_sequences)
+    if isinstance(model, BlockModel):
+        if reason := model.config.get("mtp_lack"):
+            raise BrokenFileError(reason)
+        from hierchat.engine.draft_head import MtpLayerHead
+
+        return MtpLayerHead(model, *sizes, key) if model.mtp else None
+    from hierchat.engine.cuda.cuda_runner import CudaRunner
+    from hierchat.engine.cuda.mtp_layer import mtp_layer
+    from hierchat.engine.draft_head import MtpModuleHead
+
+    layer = mtp_layer(runner.model, loaded.file) if isinstance(runner, CudaRunner) and loaded.file else None
+    return None if layer is None else MtpModuleHead(layer, *sizes, key)
 
 
 def require_template(name: str, tokenizer: Any) -> None:

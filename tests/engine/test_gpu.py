@@ -11,12 +11,17 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner, Graphs, Out, capture
+from hierchat.engine.cuda.mtp_layer import mtp_layer
+from hierchat.engine.cuda.packed_modules import in_packed_blocks
+from hierchat.engine.draft_head import MtpModuleHead
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.load.load_model import load_on_card
 from tests.engine.drafters import Buried, Noise
 from tests.engine.test_batching import at_once, how, knowing
+from tests.engine.test_mtp import assert_as_defined, target_and_layer, write_file
 from tests.engine.test_triton import SHAPES, compare
 from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
@@ -85,6 +90,17 @@ def test_replays_compute_what_the_modules_do() -> None:
             rows = [target.forward(tokens, parents) for target in (recorded, eager)]
             assert np.array_equal([rows[0][i] for i in range(12)], [rows[1][i] for i in range(12)])
     assert len(graphs.held) == 4
+
+
+@pytest.mark.parametrize("name", ["qwen35", "qwen35moe"])
+def test_a_layer_that_drafts_computes_what_the_model_defines(name: str, tmp_path: Path) -> None:
+    target, layer = target_and_layer(name)
+    loaded = load_on_card(write_file(name, target, layer, tmp_path / "tiny.gguf", packed=True), "cuda")
+    own = mtp_layer(in_packed_blocks(loaded.model), tmp_path / "tiny.gguf")
+    head = MtpModuleHead(own, 256, 4, None)
+    assert (head.runner.exact, head.runner.backend) == (True, "blocks")
+    for _ in range(2):
+        assert_as_defined(head, layer, 0.1)
 
 
 def test_a_full_memory_is_one_error() -> None:

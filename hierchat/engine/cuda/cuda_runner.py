@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hierchat.engine.cuda.mtp_layer import JoinedStates
 from hierchat.engine.cuda.row_attention import (
     DEPTH,
     NAME,
@@ -142,6 +143,8 @@ class CudaRunner(Runner):
         model.set_attn_implementation(NAME)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._segments: dict[int, StaticSegment] = {}
+        embedding = model.get_input_embeddings()
+        self._joined = embedding if isinstance(embedding, JoinedStates) else None
         # Behind the context there is room for a segment, and for the self-test of a short context.
         self._text_pages = -(-(self.context_length + PROMPT) // PAGE)
         page = StaticSlots(config, 1, model.dtype, torch.device("meta")).held.nbytes
@@ -213,7 +216,7 @@ class CudaRunner(Runner):
             quantum = self.quantum if count <= DEPTH else DEPTH  # few widths, each of which is a graph
             width = -(-count // quantum) * quantum if padded else count
             if width not in self._segments:
-                shape = self.most_sequences, self._text_pages
+                shape = self.most_sequences, self._text_pages, self._joined.hidden if self._joined else 0
                 self._segments[width] = StaticSegment(width, self.device, *shape)
             segment = self._segments[width]
             self.land()
@@ -249,10 +252,13 @@ class CudaRunner(Runner):
         if sequence.marks:
             sequence.marks.note(start, len(tokens), reading=not segment.logits)
         pages, number = sequence.pages, sequence.number
-        return SegmentText(tokens, segment.parents, start, pages, number, not segment.logits)
+        reading, states = not segment.logits, segment.embeddings
+        return SegmentText(tokens, segment.parents, start, pages, number, reading, states)
 
     def _compute(self, segment: StaticSegment, logits: bool) -> Out:
         self.slots.writing = segment.slots
+        if self._joined:
+            self._joined.states = segment.states
         if self.states:
             self.states.begin(segment)
         model = self.model if logits else self.model.base_model

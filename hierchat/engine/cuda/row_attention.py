@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
@@ -33,6 +34,8 @@ class SegmentText(NamedTuple):
     """Place of this text among the running states of the runner."""
     reading: bool = False
     """Whether this is a piece of a prompt, a chain that will be committed as a whole."""
+    states: NDArray[np.float32] | None = None
+    """[nodes, hidden]: the state before each node, for a draft head that reads them."""
 
 
 class StaticSegment:
@@ -42,11 +45,15 @@ class StaticSegment:
     p of its text below starts[r], and place paths[r, p - starts[r]] from there on. Place p of text t is in slot
     p % PAGE of page tables[t, p // PAGE]; `slots` are counted over all pages. Of a chain of more than DEPTH nodes every
     position is below the start. Rows behind the nodes are padding:
-    text 0, whose one position is in page 0. What running states need is in row_states.py (Walk).
+    text 0, whose one position is in page 0. What running states need is in row_states.py (Walk). `states` [width,
+    hidden] float32 are those that a draft head reads, zeros if a text brings none.
     """
 
-    def __init__(self, width: int, device: torch.device, texts: int = 1, pages: int = 1) -> None:
-        """Take `width`: rows; `texts` and `pages`: most texts of a forward, and most pages of a text."""
+    def __init__(
+        self, width: int, device: torch.device, texts: int = 1, pages: int = 1, hidden: int = 0
+    ) -> None:
+        """Take `width`: rows; `texts` and `pages`: most texts of a forward, and most pages of a text; `hidden`: size of
+        the states that are read; 0: none are."""
         self.width = width
         self.view = 0
         """No position reaches it; fixed in a graph."""
@@ -59,11 +66,14 @@ class StaticSegment:
         self.owners, self.nodes, self.steps, self.reads = walk
         self.paths, self.tables = paths.view(width, DEPTH), tables.view(1 + texts, pages)
         self._arrays = [part.numpy() for part in self._host.split(sizes)]
+        self.states = torch.zeros(width, hidden, device=device)
+        self._host_states = torch.zeros(width, hidden, pin_memory=device.type == "cuda")
 
     def fill(self, texts: Sequence[SegmentText], begin: int = 0) -> int:
         """Write the nodes of these texts, one text after the other, from number `begin` on, and return the highest
         position. The last copy must have arrived. Raises ValueError if a tree has more than DEPTH nodes."""
         self._host.zero_()
+        self._host_states.zero_()
         self._arrays[8].fill(1)
         first = -begin
         """Row of the present text's node 0."""
@@ -73,6 +83,7 @@ class StaticSegment:
                 self._write(number, text, here, slice(first + here.start, first + here.stop))
             first += len(text.tokens)
         self._device.copy_(self._host, non_blocking=True)
+        self.states.copy_(self._host_states, non_blocking=True)
         return int(self._arrays[1].max())
 
     def _write(self, number: int, text: SegmentText, nodes: slice, rows: slice) -> None:
@@ -85,6 +96,8 @@ class StaticSegment:
         pages = np.array(text.pages)
         tables.reshape(self.tables.shape)[number, : len(pages)] = pages
         ids[rows], texts[rows] = text.tokens[nodes], number
+        if text.states is not None:
+            self._host_states.numpy()[rows] = text.states[nodes]
         starts[rows] = text.start + count * (count > DEPTH)
         places = text.start + np.arange(count)
         slots[rows] = (pages[places // PAGE] * PAGE + places % PAGE)[nodes]

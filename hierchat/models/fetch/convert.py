@@ -329,14 +329,16 @@ def read_folder(folder: Path) -> Facts:
         size = Size(parameters=sum(numels.values()), embeddings=sum(unquantised), slot=slot_of(config))
     except NONSENSE as error:
         raise BrokenFileError(f"{folder} does not say what model it is. Fetch or copy it again.") from error
-    return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity_of(folder))
+    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None) or 2048
+    return Facts(size, positions, identity_of(folder))
 
 
 def slot_of(config: Any) -> int:
-    """Count numbers per position of the key-value cache, by transformers' configuration."""
+    """Count numbers per position of the key-value cache, by transformers' configuration, with those of an MTP layer."""
     said = of_text(config.to_dict())
     if said.get("model_type") in ARCHITECTURES:
-        return slot_size(said)
+        drafting = block_model.mtp_config(said) if said.get("mtp_num_hidden_layers") else None
+        return slot_size(said) + (slot_size(drafting) if drafting else 0)
     heads = getattr(config, "num_attention_heads", 0)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_size = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
@@ -355,6 +357,7 @@ def causal_config(folder: Path, name: str) -> Any:
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
 
     said = read_config(folder)
     kind, architectures = said.get("model_type"), said.get("architectures") or []
@@ -373,6 +376,7 @@ def causal_config(folder: Path, name: str) -> Any:
             f"{name}: transformers does not know the architecture {kind!r}. Choose another model."
         ) from error
     known = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
+    known.add(SEEING.get(kind, ""))  # transformers loads its text model alone
     if kind not in CAUSAL or getattr(config, "is_encoder_decoder", False) or (set(architectures) - known):
         raise UnsupportedError(
             f"{name} is no causal language model ({kind}, made for another task), so it cannot chat."

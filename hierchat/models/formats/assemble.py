@@ -207,7 +207,8 @@ _MTP_PARTS = {
 """Parts around the layer by their names in safetensors, and by ours."""
 
 
-def _mtp_name(name: str) -> str | None:
+def mtp_name(name: str) -> str | None:
+    """Return the name as layer 0 of a tensor of the layer for multi-token prediction in safetensors, else None."""
     if not (found := _MTP.match(name)):
         return None
     stem, _, kind = name[found.end() :].rpartition(".")
@@ -363,7 +364,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         tied=config.get("tie_word_embeddings", families.HEAD.transformers not in places),
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
-    own = {known: at for name, at in places.items() if (known := _mtp_name(name))}
+    own = {known: at for name, at in places.items() if (known := mtp_name(name))}
     if not own or config["model_type"] not in WITH_MTP:
         return model
     places = own

@@ -169,19 +169,20 @@ def require_sizes(model: BlockModel) -> None:
         require_sizes(guessing)
         around = {f"{_MTP}{name}": (hidden,) for name in _AROUND}
         others = model.vectors.keys() - own_vectors.keys() - {f"{_MTP}{name}" for name in guessing.vectors}
-        _require_equal(around, {name: model.vectors[name].shape for name in others})
+        require_equal(around, {name: model.vectors[name].shape for name in others})
         wanted |= {f"{_MTP}eh_proj": (hidden, 2 * hidden)}
         wanted |= {f"{_MTP}{name}": matrix.shape for name, matrix in guessing.layers[0].items()}
-    _require_equal(wanted, {name: matrix.shape for name, matrix in found.items()})
+    require_equal(wanted, {name: matrix.shape for name, matrix in found.items()})
     if odd := next((name for name, matrix in found.items() if not matrix.is_whole), None):
         raise ValueError(f"the matrix {odd} is not whole")
     shapes = {name: vector.shape for name, vector in own_vectors.items()}
     if factors := shapes.pop("rope_factors", ()):
-        _require_equal({"rope_factors": rotary_layouts(config)[0][:1]}, {"rope_factors": factors})
-    _require_equal(vector_shapes(config), shapes)
+        require_equal({"rope_factors": rotary_layouts(config)[0][:1]}, {"rope_factors": factors})
+    require_equal(vector_shapes(config), shapes)
 
 
-def _require_equal(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
+def require_equal(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
+    """Compare shapes by name. Raises ValueError, naming one that differs or is missing."""
     for name in sorted(wanted.keys() | found.keys()):
         if found.get(name) != wanted.get(name):
             shapes = (list(one[name]) if name in one else "missing" for one in (found, wanted))

@@ -45,7 +45,7 @@ class LoadedModel:
     `model_key` is a SHA-256 that names the tokens and the weights before quantisation and rounding: history written
     under it may draft for any precision of the same model. `end_ids` are the tokens that end a reply. `note`: why the
     CPU engine does not compute it, or that it was not made to chat. `activations`: what the CPU engine should multiply
-    by; it reports what it really does."""
+    by; it reports what it really does. `file`: GGUF file or folder that a transformers module was read from."""
 
     name: str
     model: Any
@@ -58,6 +58,7 @@ class LoadedModel:
     end_ids: frozenset[int]
     note: str = ""
     activations: Activations = "int16"
+    file: Path | None = None
 
 
 def model_key(tokenizer: Any, identity: str) -> str:
@@ -260,6 +261,7 @@ def load_torch(
         context_length=context_length,
         model_key=model_key(tokenizer, facts.identity),
         end_ids=end_ids(model.generation_config.eos_token_id, tokenizer),
+        file=folder,
     )
 
 
@@ -353,4 +355,5 @@ def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> L
         context_length=context_length,
         model_key=model_key(tokenizer, f"gguf:{known_sha256_of(shards(gguf))}"),
         end_ids=end_ids(generation.get("eos_token_id"), tokenizer),
+        file=gguf,
     )
