@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Generator, Sequence
 from itertools import accumulate, chain
-from math import exp
+from math import exp, isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from hierchat.drafting.proposer import PROMPT_STATES, Blend, DraftCoroutine, Pay
 from hierchat.engine.cpu.forward import Multiplier
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
-from hierchat.engine.sampling.sampler import Counts, adjusted, processed, top_tokens
+from hierchat.engine.sampling.sampler import Counts, adjusted, processed
 from hierchat.engine.verification import Rows
 from hierchat.language import later
 from hierchat.models.formats.block_model import BlockModel
@@ -272,7 +272,7 @@ class HeadDrafter(Proposer):
         assert self._sequence
         cells, root = len(self._sequence.tokens), len(rows) - 1
         grown = _Growth(most)
-        self._branch(grown, -1, rows[root], rows.hidden([root]))
+        self._branch(grown, -1, rows, root)
         while grown.depth < DEEPEST and not self._head.broken:
             chosen = self._worth_a_forward(grown, cost)
             if not chosen:
@@ -314,13 +314,14 @@ class HeadDrafter(Proposer):
                 self._sequence.commit(range(count))
         return found.rows
 
-    def _branch(self, grown: _Growth, node: int, logits: Floats, state: Floats | None) -> None:
-        """Add the likeliest tokens behind a node, -1 at the root; `state` [1, hidden] is the head's own there."""
+    def _branch(self, grown: _Growth, node: int, rows: Rows, cell: int) -> None:
+        """Add the likeliest tokens behind a node, -1 at the root, of which `cell` has the row."""
         head = self._head
-        places = top_tokens(logits, CANDIDATES)
-        places = places[places >= 0]
-        row = adjusted(logits, self._settings, self._counts)[places].astype(np.float64)
-        if not np.isfinite(row).all():
+        places, logits, whole = rows.shares(cell, CANDIDATES)
+        if self._counts:
+            logits = adjusted(rows[cell], self._settings, self._counts)[places].astype(np.float32)
+        row = logits.astype(np.float64)
+        if not (np.isfinite(row).all() and isfinite(whole)):
             head.broken = True
             logger.warning("The draft head computed no numbers, and drafts no more.")
             return
@@ -329,12 +330,12 @@ class HeadDrafter(Proposer):
             row = processed(row, self._settings) + gumbel.gumbel(key, places.astype(np.int64))
             rest = 0.0
         else:
-            rest = float(np.exp(logits - logits.max()).sum()) - float(np.exp(row - logits.max()).sum())
+            rest = float(np.exp(whole - row.max()) - np.exp(row - row.max()).sum())
         weights = np.exp(row - row.max())
         weights /= weights.sum() + max(rest, 0.0)
         best = np.argsort(-weights, kind="stable")
         self._likely[node] = dict(zip(places[best].tolist(), weights[best].tolist(), strict=True))
-        grown.states[node] = state
+        grown.states[node] = rows.hidden([cell])
         for token, probability in list(self._likely[node].items())[:CHILDREN]:
             grown.add(node, token, head.chance(probability))
 
@@ -364,7 +365,7 @@ class HeadDrafter(Proposer):
         began = time.perf_counter()
         grown.level, grown.depth = [], grown.depth + 1
         for cell, node in enumerate(chosen, len(rows) - len(chosen)):
-            self._branch(grown, node, rows[cell], rows.hidden([cell]))
+            self._branch(grown, node, rows, cell)
         if len(grown.cell_tokens) == 1:  # a chain so far: what follows need not compute it again
             self._sequence.commit([0])
             grown.forget_cells()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,14 @@ class Rows:
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
         """Return the likeliest tokens in order, as top_tokens does: [nodes, count]."""
         return np.array([top_tokens(self[node], count) for node in nodes])
+
+    def shares(self, node: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32], float]:
+        """Return a node's likeliest tokens in order, at most `count`, their logits, and the logarithm of the sum of the
+        exponentials of all logits."""
+        row = self[node]
+        tokens = top_tokens(row, min(count, len(row)))
+        best = row[tokens[0]]
+        return tokens, row[tokens], float(best) + math.log(np.exp(row - best).sum())
 
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
         """Return the hidden state behind the last norm: [nodes, hidden], valid until the runner's next forward. None

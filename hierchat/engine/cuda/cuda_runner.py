@@ -326,6 +326,7 @@ class ForwardResult:
         self.asked: set[str | int] = set()
         self._runner, self._expected = runner, expected
         self._logits, self._likeliest, self._hidden = out
+        self.vocabulary = runner.vocabulary
         self.fetched: dict[str | int, NDArray[np.int32]] = {}
         """[rows, n] by kind."""
         self._expired = False
@@ -356,6 +357,10 @@ class ForwardResult:
             return self._runner.top(self._logits, kind)
         if kind == "best":
             return self._likeliest[:, None].to(torch.int32)
+        if kind.startswith("shares"):
+            rows, places = self._logits.float(), self._runner.top(self._logits, int(kind.split()[1]))
+            parts = rows.gather(1, places.long()), rows.logsumexp(1, keepdim=True)
+            return torch.cat([places, *(part.view(torch.int32) for part in parts)], 1)
         return (self._logits if kind == "logits" else self._hidden).float().contiguous().view(torch.int32)
 
 
@@ -383,6 +388,11 @@ class DeviceRows(Rows):
             self._result.asked.add(count)
             return super().likeliest(nodes, count)
         return self._of(count, nodes)
+
+    def shares(self, node: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32], float]:
+        found = self._result.fetch(f"shares {min(count, self._result.vocabulary)}")[self._first + node]
+        numbers = found.view(np.float32)
+        return found[: len(found) // 2], numbers[len(found) // 2 : -1], float(numbers[-1])
 
     def wait(self, *, best: bool) -> None:
         self.best(0) if best else self[0]
