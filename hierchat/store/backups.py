@@ -153,14 +153,12 @@ def _number(database: Path, copy: Path) -> int:
 
 _BUSY_SECONDS = 2.0
 
-HealthState = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
-
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """Result of examining a file; `schema`: last step of the schema, `detail`: a word of SQLite or the system."""
 
-    state: HealthState
+    state: Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
     size: int = 0
     schema: str = ""
     chats: int = 0
