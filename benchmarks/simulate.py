@@ -107,7 +107,7 @@ def stack(
     are there: tokens per forward over so many positions."""
     count = range(len(costs))
     acceptance = [
-        [TokenAcceptance.of(min(max(pairs.get((low, high), 0.0) + shift, 0.02), 0.98)) for high in count]
+        [TokenAcceptance(*[min(max(pairs.get((low, high), 0.0) + shift, 0.02), 0.98)] * 4) for high in count]
         for low in count[:-1]
     ]
     if retrieved is None:

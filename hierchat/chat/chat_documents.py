@@ -11,12 +11,13 @@ from hierchat import logs
 from hierchat.drafting.draft_tree import DOCUMENTS
 from hierchat.drafting.growing.kernel_arrays import PROMPTS
 from hierchat.drafting.source import Source
+from hierchat.models.cache import size_of
 from hierchat.store import Connection
 from hierchat.store.change_events import ALL_CHATS
 from hierchat.store.documents import Documents
 from hierchat.store.records import Attachment, Document, Message, Passage
 from hierchat.texts.passages import cut, fitting
-from hierchat.texts.text_files import CorpusError, TextReader, find, kind, size_of
+from hierchat.texts.text_files import CorpusError, TextReader, find, kind
 
 MOST_DRAFTED = 200
 """Passages that draft a reply, beside those that its prompt holds."""

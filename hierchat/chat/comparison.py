@@ -156,14 +156,14 @@ class Comparing:
         drafting = served.levels.sequences if served.levels else ()
         replies = {arm: record.reply for arm, record in records.items()}
         prompt, user = next((reply.prompt_ids, reply.options.user_id) for reply in replies.values())
-        shared = engine.shared(prompt, user) if engine else 0
+        shared = engine.pool.shared(prompt, user) if engine else 0
         read = [common_prefix(sequence.tokens, prompt) for sequence in drafting]
         for arm, record in records.items():
             if stop.is_set():
                 break
             # Neither side profits from the other's reading.
             if engine:
-                engine.forget(prompt, shared)
+                engine.pool.forget(prompt, shared)
             for sequence, kept in zip(drafting, read, strict=True):
                 sequence.rollback(min(kept, len(sequence.tokens)))
             written = record.frames if arm == "second" else record.frames_alone

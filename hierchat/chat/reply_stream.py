@@ -128,7 +128,7 @@ class ReplyStream:
                 if step.batch_size > 1:  # the baseline is for one reply at a time
                     baseline = statistics.vanilla_ms = None
                 if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
-                    plain.append(baseline.measure_vanilla(options.settings, forwards=1))
+                    plain.append(baseline.measure_vanilla(options.settings))
                     self._compare(plain)
                 now = time.monotonic()
                 if step.finish is None and now - shown >= FRAME_SECONDS:
@@ -140,7 +140,7 @@ class ReplyStream:
             and len(statistics.tokens) >= DESERVED_TOKENS
             and not options.stop.is_set()
         ):
-            plain.append(baseline.measure_vanilla(options.settings, forwards=1))
+            plain.append(baseline.measure_vanilla(options.settings))
             self._compare(plain)
         yield self.frame("done")
 

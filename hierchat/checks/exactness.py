@@ -205,7 +205,7 @@ def check(
     ) -> tuple[int, list[list[int]]]:
         engine = served.local
         if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
-            engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
+            engine.pool.forget(turns[0].prompt, len(turns[0].prompt) - 1)
         forwards, replies = 0, []
         for plain in turns:
             reply: list[int] = []

@@ -54,7 +54,7 @@ class Proof:
 
 
 def chosen(name: str | None, catalogue: Catalogue) -> str:
-    """Return the named model, else the default, else any that is here. Raises MissingError, UnknownModelError."""
+    """Return the named model, else the default, else any that is here. Raises ModelError."""
 
     def here(entry: ModelEntry) -> bool:
         return not entry.engine and is_fetched(entry, best_device())

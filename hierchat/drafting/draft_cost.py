@@ -71,7 +71,7 @@ class CostEstimate:
         self._prior = np.diag([0.0] * count + [slope**2 for slope in slopes])
         common, steps = np.outer(more, more), np.minimum.outer(more, more)
         self._prior[:count, :count] = ROW_SD**2 * common + STEP_SD**2 * steps
-        self._covariance = self._prior + self._speed()
+        self._covariance = self._prior + np.outer(SPEED_SD**2 * self._mean, self._mean)
         self._scale = 0.0
         """Milliseconds that are 1 within; 0: nothing was measured."""
         self._table: list[float] = []
@@ -91,9 +91,6 @@ class CostEstimate:
         self._changes = 0
         return np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS).tolist()
 
-    def _speed(self) -> NDArray[np.float64]:
-        return np.outer(SPEED_SD**2 * self._mean, self._mean)
-
 
 @kernel
 def _observe(mean, covariance, prior, at, value, noise, clip):  # type: ignore[no-untyped-def]
@@ -103,7 +100,7 @@ def _observe(mean, covariance, prior, at, value, noise, clip):  # type: ignore[n
     for i in range(size):
         expected += at[i] * mean[i]
         for j in range(size):
-            known = prior[i, j] + SPEED_SD**2 * mean[i] * mean[j]  # as _speed() does
+            known = prior[i, j] + SPEED_SD**2 * mean[i] * mean[j]  # as at the beginning
             covariance[i, j] += FORGET * (known - covariance[i, j])
             weight[i] += covariance[i, j] * at[j]
         variance += at[i] * weight[i]

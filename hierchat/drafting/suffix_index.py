@@ -102,7 +102,9 @@ class SuffixIndex:
             start = self._length
             self._add(np.concatenate(parts))
             self._publish()
-        self._wake()
+            if self._worker is None and not self._closed and self._work() is not None:
+                self._worker = threading.Thread(target=self._run, name="suffix-index", daemon=True)
+                self._worker.start()
         ends = np.cumsum([len(text) + 1 for text in parts[::2]]) + start
         return [start, *ends[:-1].tolist()]
 
@@ -173,12 +175,6 @@ class SuffixIndex:
 
     # The thread. It takes work under the lock, computes without, and puts the result in place under the lock again,
     # unless what it started from has changed: then it begins anew.
-
-    def _wake(self) -> None:
-        with self.lock:
-            if self._worker is None and not self._closed and self._work() is not None:
-                self._worker = threading.Thread(target=self._run, name="suffix-index", daemon=True)
-                self._worker.start()
 
     def _work(self) -> tuple[SortedRun, ...] | None:
         """Choose a run to be sorted, or two to be merged; None: nothing is to do."""

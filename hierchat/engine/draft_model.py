@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,13 +23,14 @@ NEW_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class DraftedReply:
-    """Settings of the reply that draft models write for, what stops it, and its user. `users`: by draft model, whose
-    text its slots hold; another user's text is not reused."""
+    """Settings of the reply that draft models write for, what stops or ends it, and its user. `users`: by draft model,
+    whose text its slots hold; another user's text is not reused."""
 
     settings: GenerationSettings
     stop: threading.Event
     user: int | None = None
     users: dict[str, int | None] = field(default_factory=dict)
+    end_ids: Collection[int] = ()
 
 
 @dataclass(eq=False)

@@ -105,14 +105,6 @@ class LocalEngine:
                 rows = sequence.forward(segment.tokens, segment.parents)
                 yield rows, reply.take(rows)
 
-    def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
-        """Count the tokens of a prompt that need not be read for this user, since slots hold them."""
-        return self.pool.shared(prompt_ids, user)
-
-    def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        """Keep no more than the first `kept` tokens of this prompt in the slots."""
-        self.pool.forget(prompt_ids, kept)
-
     def clear(self) -> None:
         self.pool.clear()
 
@@ -126,10 +118,9 @@ class LocalEngine:
         return self._batch.paused()
 
     @clear_memory_errors()
-    def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Measure a step of the fastest plain decoding of one reply, in ms: median of `forwards`. Commits nothing."""
-        times = []
-        for _ in range(forwards + 1):
+    def measure_vanilla(self, settings: GenerationSettings) -> float:
+        """Measure a step of the fastest plain decoding of one reply, in ms. Commits nothing."""
+        for _ in range(2):
             with self._batch.paused():
                 writing = self._batch.writing
                 sequence = writing[0].sequence if writing else self.sequence
@@ -139,10 +130,8 @@ class LocalEngine:
                 Sampler(settings).choose(rows, 0, len(sequence.tokens) + 1)
                 took = (time.perf_counter() - began) * 1e3
             if not rows.recorded:
-                times.append(took)
-            if len(times) == forwards:
                 break
-        return sorted(times or [took])[len(times) // 2]
+        return took
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
         """Return the difference of two tokens' raw logits after `context`."""

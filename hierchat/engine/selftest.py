@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from llvmlite import binding
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
@@ -168,13 +168,7 @@ def _path(node: int) -> list[int]:
 
 @cache
 def _processor() -> str:
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        wanted = ("model name", "flags", "Features")
-        found = {line.split(":")[0].strip(): line for line in reversed(lines) if line.startswith(wanted)}
-        if found:
-            return "\n".join(found[name] for name in sorted(found))
-    return f"{platform.machine()} {platform.processor()}"
+    return f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
 
 
 def _version(package: str) -> str | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from threading import Event
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +13,10 @@ from hierchat.drafting.draft_cost import DraftCost
 from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match, with_branches
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.draft_model import CachedDraftModel
+from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.hierarchy.plan import Found, Plan, Provenance
 from hierchat.hierarchy.planner import Hierarchy
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Conditions that end a draft early: a token that ends the reply, or the user who stops it."""
-
-    end_ids: Collection[int]
-    stop: Event
 
 
 @dataclass(eq=False)
@@ -39,7 +30,7 @@ class Level(Proposer):
     number: int
     above: int
     _hierarchy: Hierarchy
-    _ending: Ending
+    _reply: DraftedReply
     context: int = 0
     """Tokens of the text before this step, by which the hierarchy tells contexts apart."""
 
@@ -62,7 +53,7 @@ class Level(Proposer):
         self._start, self._draft, self._kinds = self.model.length, [], []
         self._sources, self._matches = [], []
         most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
-        while len(self._draft) < min(self.least, most) and not self._ending.stop.is_set():
+        while len(self._draft) < min(self.least, most) and not self._reply.stop.is_set():
             began, read = time.perf_counter(), self.model.read_ms
             drafts = self.below.propose(most - len(self._draft) - 1) if self.below else DraftTree()
             try:
@@ -79,7 +70,7 @@ class Level(Proposer):
             if isinstance(self.below, Drafter):
                 learned = self._hierarchy.retrieval_estimate(self.number, self.context)
                 learned.note(len(tokens) - 1, bonus, ms)
-            if any(token in self._ending.end_ids for token in tokens):
+            if any(token in self._reply.end_ids for token in tokens):
                 break
         chain = self._draft
         return DraftTree(
@@ -121,14 +112,15 @@ class Level(Proposer):
 
 class HierarchicalDrafter(Proposer):
     """Proposes drafts by a stack of draft models and databases. `retrieval` drafts for the target, `stacked` [level]
-    has each draft model and its databases. `plan` fixes what `hierarchy` would choose."""
+    has each draft model and its databases. `reply`: its end tokens and its Stop end drafts early. `plan` fixes what
+    `hierarchy` would choose."""
 
     def __init__(
         self,
         hierarchy: Hierarchy,
         retrieval: Drafter | None,
         stacked: Sequence[tuple[CachedDraftModel, Drafter]],
-        ending: Ending,
+        reply: DraftedReply,
         plan: Plan | None = None,
     ) -> None:
         self.hierarchy = hierarchy
@@ -136,7 +128,7 @@ class HierarchicalDrafter(Proposer):
         self.top = retrieval.top if retrieval else 0
         self._models = [model for model, _ in stacked]
         self._retrieval_levels = [drafter for _, drafter in stacked]
-        self._ending = ending
+        self._reply = reply
         self.fixed = plan
         self.plan: Plan | None = None
         """The plan that was last followed."""
@@ -168,7 +160,7 @@ class HierarchicalDrafter(Proposer):
         self._began, self._read_ms = time.perf_counter(), self._models_read_ms
         expected = self._follow_plan()
         self._tree, tree = None, self._retrieved(limit, expected)
-        if self._highest is None or self._ending.stop.is_set():
+        if self._highest is None or self._reply.stop.is_set():
             return tree
         assert self.plan
         if self._tree and not self.fixed:
@@ -249,7 +241,7 @@ class HierarchicalDrafter(Proposer):
         for at, (level, length) in enumerate(zip(plan.levels, plan.lengths, strict=False)):
             below = self._retrieval_levels[level] if plan.retrieval and at == 0 else self._highest
             model, above = self._models[level], plan.levels[at + 1]
-            self._highest = Level(model, below, length, level, above, self.hierarchy, self._ending)
+            self._highest = Level(model, below, length, level, above, self.hierarchy, self._reply)
             self._levels.append(self._highest)
 
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:

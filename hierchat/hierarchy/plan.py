@@ -39,10 +39,6 @@ class TokenAcceptance:
     """Rate of tokens behind a draft that was right to its end, or behind none."""
     overall: float
 
-    @classmethod
-    def of(cls, overall: float) -> TokenAcceptance:
-        return cls(overall, overall, overall, overall)
-
 
 @dataclass(frozen=True, slots=True)
 class Yield:

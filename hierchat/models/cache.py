@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from hierchat.config import cache_dir
 from hierchat.language import number
-from hierchat.models.progress import BrokenFileError, DiskFullError, LoadPhase, Progress, Report
+from hierchat.models.progress import BrokenFileError, LoadPhase, ModelError, Progress, Report
 
 
 @contextmanager
@@ -34,23 +34,23 @@ def locked(target: Path, report: Report, phase: LoadPhase) -> Iterator[None]:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turn the system's 'no space left on device' into a DiskFullError."""
+    """Turn the system's 'no space left on device' into a ModelError."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(
+            raise ModelError(
                 f"The disk that holds {cache_dir()} is full. Free some space, or move the cache by HIERCHAT_CACHE."
             ) from error
         raise
 
 
 def require_space(needed: int) -> None:
-    """Raise DiskFullError unless `needed` bytes, and a little more, are free where the cache lies."""
+    """Raise ModelError unless `needed` bytes, and a little more, are free where the cache lies."""
     cache_dir().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_dir()).free
     if needed + 64 * 2**20 > free:
-        raise DiskFullError(
+        raise ModelError(
             f"{gigabytes(needed)} are needed in {cache_dir()} and {gigabytes(free)} are free. "
             "Free some space, or move the cache by HIERCHAT_CACHE."
         )

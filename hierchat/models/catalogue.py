@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validat
 
 from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.language import later
-from hierchat.models.progress import CatalogueError, UnknownModelError
+from hierchat.models.progress import CatalogueError, ModelError
 
 Where = tuple[str | int, ...]
 """The way to a value: keys and list positions from the top."""
@@ -56,7 +56,6 @@ def _parsed(path: Path, changed: tuple[int, int, int]) -> Any:
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Repo = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantisation = Literal["none", "nf4"]
 Activations = Literal["int8", "int16"]
 Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4"]
@@ -251,7 +250,7 @@ class ModelEntry(_Strict):
     source: ModelSource = NOWHERE
     engine: EngineElsewhere | None = None
     cpu: ModelSource | None = None
-    dtype: Dtype = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantisation: Quantisation = "none"
     blocks: Literal[4, 8] | None = None
     activations: Activations = "int8"
@@ -295,11 +294,11 @@ class Catalogue(_Strict):
     default: str
 
     def entry(self, name: str | None = None) -> ModelEntry:
-        """Return the model of that name, or the default. Raises UnknownModelError with the nearest names."""
+        """Return the model of that name, or the default. Raises ModelError with the nearest names."""
         name = name or self.default
         if name in self.models:
             return self.models[name]
-        raise UnknownModelError(f"No model is called {name!r}. {nearest(name, self.models)}")
+        raise ModelError(f"No model is called {name!r}. {nearest(name, self.models)}")
 
     def name_of(self, source: ModelSource) -> str:
         """Return the name of the model that comes from this place, with a GPU or without; empty where none does."""

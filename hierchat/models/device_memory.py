@@ -14,7 +14,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelEntry, Size
 from hierchat.models.progress import DeviceError, DoesNotFitError
 
-log = logging.getLogger(__name__)
+_warn = cache(logging.getLogger(__name__).warning)
 DEVICE = "HIERCHAT_DEVICE"
 """The environment variable that names a device."""
 _SPARE = 1.15  # activations, fragments, the tokenizer
@@ -36,7 +36,7 @@ def best_device() -> str:
         raise DeviceError(
             f"{DEVICE} is set to {asked}, which is not there ({why}). Unset it, or set it to cpu."
         )
-    _warn(why)
+    _warn("There is a driver for NVIDIA's GPUs, but the processor computes: %s.", why)
     return "cpu"
 
 
@@ -56,11 +56,6 @@ def why_no_cuda() -> str:
 
 _CUDA = "CUDA initialization: "
 """How PyTorch's warnings begin that say why it cannot use a GPU."""
-
-
-@cache
-def _warn(why: str) -> None:
-    log.warning("There is a driver for NVIDIA's GPUs, but the processor computes: %s.", why)
 
 
 def cuda_driver() -> bool:

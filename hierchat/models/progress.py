@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
-LoadPhase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting", "training"]
+LoadPhase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,6 @@ class CatalogueError(ModelError):
     """models.yaml is wrong; the text names file, model and field."""
 
 
-class UnknownModelError(ModelError):
-    """No model of that name is in the catalogue."""
-
-
 class FetchError(ModelError):
     """A model could not be fetched, for a reason that none of the classes below names."""
 
@@ -96,10 +92,6 @@ class MissingError(FetchError):
 
 class OfflineError(FetchError):
     """The registry or the hub cannot be reached, or answers that it is out of order (5xx)."""
-
-
-class DiskFullError(ModelError):
-    """Not enough space is left on the device."""
 
 
 class BrokenFileError(ModelError):

@@ -35,11 +35,6 @@ def _sum(words: Any) -> Any:
     return total
 
 
-def fastest_gigabytes_per_second(threads: int, size: int, passes: int) -> float:
-    """Measure the rate of the fastest eighth of reads, which other programs seldom disturb. Raises MemoryError."""
-    return max(reading_rates(threads, size, passes, threads))
-
-
 def reading_rates(threads: int, size: int, passes: int, at_once: int) -> list[float]:
     """Measure GB a second of each of so many reads, in turn, after one that is not counted. Raises MemoryError."""
     pieces = np.array_split(np.ones(size // 8, np.int64), threads * PIECES)
@@ -77,7 +72,8 @@ def measure_bandwidth(alone: Callable[[], AbstractContextManager[object]]) -> No
     found = 0.0
     for _ in range(LOOKS):
         with alone():
-            found = max(found, 1e9 * fastest_gigabytes_per_second(cores(), BYTES, PASSES))
+            # Of its reads the fastest eighth, which other programs seldom disturb
+            found = max(found, *(1e9 * rate for rate in reading_rates(cores(), BYTES, PASSES, cores())))
     with suppress(OSError):  # measured again next time
         write_whole(_file(), json.dumps({"cores": cores(), "bytes_per_second": found}).encode())
 

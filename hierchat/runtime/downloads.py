@@ -21,7 +21,6 @@ from hierchat.store.records import ModelSpeed
 DownloadPhase = Literal[
     "waiting", "checking", "downloading", "converting", "stopping", "stopped", "failed", "done"
 ]
-UNDER_WAY = ("waiting", "checking", "downloading", "converting", "stopping")
 
 Bring = Callable[[ModelEntry, Report], None]
 
@@ -40,7 +39,7 @@ class Download:
 
     @property
     def under_way(self) -> bool:
-        return self.phase in UNDER_WAY
+        return self.phase not in ("stopped", "failed", "done")
 
 
 class _Stopped(Exception):

@@ -25,7 +25,7 @@ from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.local import LocalEngine, measure
 from hierchat.engine.runner import CachedSequence
-from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
@@ -209,7 +209,7 @@ def with_models(
 ) -> HierarchicalDrafter:
     """Make the hierarchy of `levels` for one reply; `plan` fixes what is otherwise chosen."""
     sources = all_sources(served, memory) if retrieval else []
-    reply = DraftedReply(settings, stop, memory.user, levels.users)
+    reply = DraftedReply(settings, stop, memory.user, levels.users, served.end_ids)
     stacked, vocabulary = [], served.local.runner.vocabulary
     for one in levels.models:
         model = CachedDraftModel(one.name, one.sequence, one.latency, reply, vocabulary, one.original)
@@ -218,7 +218,7 @@ def with_models(
         below = Drafter(sources, acceptance, one.latency, None, memory.learned.successors, settings, control)
         stacked.append((model, below))
     above = default_drafter(served, memory, settings=settings) if retrieval else None
-    return HierarchicalDrafter(levels.hierarchy, above, stacked, Ending(served.end_ids, stop), plan)
+    return HierarchicalDrafter(levels.hierarchy, above, stacked, reply, plan)
 
 
 def all_sources(served: ServedModel, memory: Memory) -> list[Source]:

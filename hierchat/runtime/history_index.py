@@ -14,8 +14,7 @@ from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.store import Mark, Store, StoreError, TextKind
 from hierchat.store.records import Origin
-
-_TOKEN = np.dtype("<i4")
+from hierchat.store.replies import TOKEN
 
 _log = logging.getLogger("hierchat.history")
 
@@ -63,7 +62,7 @@ class IndexedTexts:
 
     def _add_new(self) -> None:
         texts, self._mark = self._store.history.texts(*self._key, self._mark)
-        found = {text.id: np.frombuffer(text.tokens, _TOKEN) for text in texts}
+        found = {text.id: np.frombuffer(text.tokens, TOKEN) for text in texts}
         self._leads |= {text.id: text.lead for text in texts}
         new = {id: ids for id, ids in found.items() if self._places.get(id, (0, -1))[1] != ids.size}
         if grown := self._places.keys() & new.keys():  # a reply that was continued
@@ -110,7 +109,8 @@ class UserHistory:
     def follow(self, tokenize: TokenizeText | None, before: int | None = None) -> None:
         """Remove what was deleted, add what is new. Long work is left to a thread."""
         with self._lock:
-            more = tokenize is not None and not self._tokenising and self._tokenise(tokenize, before, AT_ONCE)
+            busy = self._thread is not None and self._thread.is_alive()
+            more = tokenize is not None and not busy and self._tokenise(tokenize, before, AT_ONCE)
             for texts in self._all:
                 texts.follow()
             if more:
@@ -133,10 +133,6 @@ class UserHistory:
             texts.index.close()
         if self._thread:
             self._thread.join(CLOSE_SECONDS)
-
-    @property
-    def _tokenising(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def _tokenise_rest(self, tokenize: TokenizeText, before: int | None) -> None:
         try:

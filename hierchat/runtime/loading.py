@@ -112,7 +112,7 @@ def load_served_model(
             min(places, runner.most_sequences),
             Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
         )
-        engine.measure_vanilla(entry.sampling, forwards=1)  # raises BrokenLogits if weights are damaged
+        engine.measure_vanilla(entry.sampling)  # raises BrokenLogits if weights are damaged
         measure(engine.latency, engine.sequence)
         levels = None
         if options.catalogue and runner.drafts:

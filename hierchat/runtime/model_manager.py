@@ -11,17 +11,8 @@ from hierchat.models import device_memory
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.fetch import bring
 from hierchat.models.fetch.bring import absent_bytes, fetched_size, is_fetched
+from hierchat.models.load import check
 from hierchat.models.load.add import Described, add, add_described, own_names, remove_model
-from hierchat.models.load.check import (
-    FLOAT_BYTES,
-    Fit,
-    by_engine,
-    expected_step,
-    fit,
-    fits_every_day,
-    on_card,
-    refusal,
-)
 from hierchat.models.progress import CatalogueError, ModelError
 from hierchat.models.runnable import ComputePath
 from hierchat.runtime.costs import expected_speed, kept_bandwidth, measure_bandwidth
@@ -57,7 +48,7 @@ class ModelRow:
     size: int | None
     have: int
     state: Presence
-    fit: Fit
+    fit: check.Fit
     speed: ModelSpeed | None
     drafts: tuple[str, ...] = ()
     """Names of the draft models that models.yaml gives it."""
@@ -144,7 +135,7 @@ class ModelManager:
             partly = have and not entry.source_on(self._device).folder
             weights = (have or None) if here else absent_bytes(entry, self._device)
             found = self._fit(entry, have, weights, free)
-            step = expected_step(entry, self._device, self._slot.backend)
+            step = check.expected_step(entry, self._device, self._slot.backend)
             expected = expected_speed(entry, self._device, bandwidth, step, self._slot.backend, weights)
             place = entry.source.hub or entry.source.gguf
             row = ModelRow(
@@ -307,11 +298,13 @@ class ModelManager:
     def _judged(self, described: Described) -> Judged:
         entry, backend = described.entry, self._slot.backend
         weights = described.weights
-        in_blocks = by_engine(entry, self._device, backend) or on_card(entry, self._device, backend)
+        in_blocks = check.by_engine(entry, self._device, backend) or check.on_card(
+            entry, self._device, backend
+        )
         if weights and entry.size and not in_blocks:
-            weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
+            weights = check.FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
         return Judged(
-            fit(entry, self._device, backend, self._free, weights),
+            check.fit(entry, self._device, backend, self._free, weights),
             expected_speed(entry, self._device, kept_bandwidth(), described.step, backend, weights),
         )
 
@@ -321,21 +314,21 @@ class ModelManager:
         held = device_memory.held_memory(self._device) if self._slot.model else 0
         return device_memory.free_memory(self._device) + held
 
-    def _fit(self, entry: ModelEntry, have: int, weights: int | None, free: int) -> Fit:
+    def _fit(self, entry: ModelEntry, have: int, weights: int | None, free: int) -> check.Fit:
         known = self._refused.get(entry.name)
         if known is None or known[:2] != (entry, have):
-            refused = refusal(entry, self._device, self._slot.backend)
+            refused = check.refusal(entry, self._device, self._slot.backend)
             known = self._refused[entry.name] = (entry, have, refused)
         if why := known[2]:
-            return Fit("no", why)
-        return fit(entry, self._device, self._slot.backend, free, weights)
+            return check.Fit("no", why)
+        return check.fit(entry, self._device, self._slot.backend, free, weights)
 
     def _merit(
-        self, entry: ModelEntry, found: Fit, expected: ModelSpeed | None, weights: int | None
+        self, entry: ModelEntry, found: check.Fit, expected: ModelSpeed | None, weights: int | None
     ) -> Merit | None:
         """Return a model's merit on this machine, None if unsuitable; independent of load and measured speeds."""
         size, files = entry.size, weights or 0
-        if entry.draft_only or not size or not fits_every_day(found, self._device):
+        if entry.draft_only or not size or not check.fits_every_day(found, self._device):
             return None
         on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast
         if not on_gpu and (not expected or expected.per_second < FAST or files > ORDINARY):

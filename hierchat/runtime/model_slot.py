@@ -99,7 +99,7 @@ class ModelSlot:
 
     def start(self, name: str) -> None:
         """Load a model in the background; the present one stays until the new one can run. Gives up an earlier
-        download. Raises UnknownModelError."""
+        download. Raises ModelError."""
         self.catalogue.entry(name)
         with self._asking:
             self._asked += 1

@@ -1,7 +1,7 @@
 """Build prompt tokens from a conversation: by the chat template, of the turns that fit the context window."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -13,6 +13,7 @@ from hierchat.config import Reasoning
 from hierchat.language import later
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.template import ChatMessages, ChatTemplate, PromptError, TemplateRefused, ThinkingFormat
+from hierchat.texts.text_files import pieces
 
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
@@ -87,13 +88,13 @@ class PromptBuilder:
 
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a text alone, for drafting; a long one is tokenised in pieces."""
-        return [token for piece in _pieces(text) for token in self._plain(piece)]
+        return [token for piece in pieces(text, PIECE) for token in self._plain(piece)]
 
     def count(self, texts: Iterable[str], most: int | None = None) -> int:
         """Count the tokens of texts, each alone. Stops where there are more than `most`: the rest is not looked at."""
         total = 0
         for text in texts:
-            for piece in _pieces(text):
+            for piece in pieces(text, PIECE):
                 total += len(self._plain(piece))
                 if most is not None and total > most:
                     return total
@@ -365,13 +366,3 @@ def _longer(ids: list[int] | None, limit: int) -> bool:
 
 def _size(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
-
-
-def _pieces(text: str) -> Iterator[str]:
-    at = 0
-    while len(text) - at > PIECE:
-        space = max(text.rfind(one, at + PIECE // 2, at + PIECE) for one in "\n ")
-        end = at + PIECE if space < 0 else space
-        yield text[at:end]
-        at = end
-    yield text[at:]

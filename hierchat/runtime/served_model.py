@@ -18,6 +18,7 @@ from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.planner import Hierarchy
+from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store, StoreError
 from hierchat.texts.build import Statistics
@@ -114,16 +115,12 @@ class ServedModel:
 
     @property
     def local(self) -> LocalEngine:
-        """Return the engine on this machine, for what only that can do. Raises NotLocal."""
+        """Return the engine on this machine, for what only that can do. Raises ModelError where there is none."""
         if not isinstance(self.engine, LocalEngine):
-            raise NotLocal(
+            raise ModelError(
                 f"{self.name} is computed elsewhere: only a model on this machine can be measured so."
             )
         return self.engine
-
-
-class NotLocal(ValueError):
-    """Only the engine on this machine can do this, and the model is computed elsewhere."""
 
 
 SAVE_SECONDS = 30.0

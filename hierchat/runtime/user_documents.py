@@ -19,7 +19,6 @@ from hierchat.texts.build import Recipe
 from hierchat.texts.text_files import CorpusError, TextReader, find, named_path
 
 DocumentPhase = Literal["reading", "sorting", "stopping", "done", "failed"]
-UNDER_WAY = ("reading", "sorting", "stopping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Addition:
 
     @property
     def under_way(self) -> bool:
-        return self.phase in UNDER_WAY
+        return self.phase not in ("done", "failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,26 +47,23 @@ class Backups:
     def make(self, before: str = "") -> Path | None:
         """Make a copy, delete old ones; None if the disk is nearly full. `before`: schema step. Raises StoreError."""
         with self._lock:
-            return self._make(before)
-
-    def _make(self, before: str) -> Path | None:
-        there, path = self.all(), self._connection.path
-        number = _number(path, there[0]) + 1 if there else 1
-        name = f"{path.stem}-{number:05d}-{time.strftime('%Y-%m-%d')}{before and f'-before-{before}'}.db"
-        copy = self.folder / name
-        with translated(copy):
-            self.folder.mkdir(exist_ok=True, mode=0o700)
-            part, disk = copy.with_name(f"{name}.part"), shutil.disk_usage(self.folder)
-            if part.exists() and time.time() - part.stat().st_mtime < STALE_SECONDS:
-                return None  # another process is at it
-            size = sum(file.stat().st_size for file in (path, log_of(path)) if file.exists())
-        if disk.free - size < max(SPARE_BYTES, SPARE_SHARE * disk.total):
-            _log.warning("No backup was made: the disk is nearly full.")
-            return None
-        self._connection.backup(copy)
-        for old in self.all()[KEPT:]:
-            old.unlink(missing_ok=True)
-        return copy
+            there, path = self.all(), self._connection.path
+            number = _number(path, there[0]) + 1 if there else 1
+            name = f"{path.stem}-{number:05d}-{time.strftime('%Y-%m-%d')}{before and f'-before-{before}'}.db"
+            copy = self.folder / name
+            with translated(copy):
+                self.folder.mkdir(exist_ok=True, mode=0o700)
+                part, disk = copy.with_name(f"{name}.part"), shutil.disk_usage(self.folder)
+                if part.exists() and time.time() - part.stat().st_mtime < STALE_SECONDS:
+                    return None  # another process is at it
+                size = sum(file.stat().st_size for file in (path, log_of(path)) if file.exists())
+            if disk.free - size < max(SPARE_BYTES, SPARE_SHARE * disk.total):
+                _log.warning("No backup was made: the disk is nearly full.")
+                return None
+            self._connection.backup(copy)
+            for old in self.all()[KEPT:]:
+                old.unlink(missing_ok=True)
+            return copy
 
     def forget(self, user: str) -> bool:
         """Delete a user from all automatic copies; False if one could not be written. Those made by hand are kept."""
@@ -156,14 +153,12 @@ def _number(database: Path, copy: Path) -> int:
 
 _BUSY_SECONDS = 2.0
 
-HealthState = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
-
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """Result of examining a file; `schema`: last step of the schema, `detail`: a word of SQLite or the system."""
 
-    state: HealthState
+    state: Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
     size: int = 0
     schema: str = ""
     chats: int = 0

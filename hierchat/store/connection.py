@@ -14,14 +14,7 @@ from sqlite_utils import Database, Migrations
 
 from hierchat.config import shipped
 from hierchat.store.change_events import ChangeEvents
-from hierchat.store.errors import (
-    DatabaseLocked,
-    DatabaseNewer,
-    DatabaseUnwritable,
-    StoreError,
-    corrupt,
-    translated,
-)
+from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, StoreError, corrupt, translated
 
 SYNCHRONOUS = "NORMAL"
 """A crash loses nothing acknowledged, a power cut at most the last seconds; no fsync delays a reply."""
@@ -336,7 +329,7 @@ def _check(path: Path, busy_seconds: float) -> None:
     with closing(connect(path, "rw" if died else "ro", busy_seconds)) as db:
         state = state_of(path, db)
     if state == "newer":
-        raise DatabaseNewer(
+        raise StoreError(
             f"{path} was written by a newer hierchat and was left as it is. Update hierchat, or choose another file "
             "with --db."
         )

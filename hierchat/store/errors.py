@@ -26,10 +26,6 @@ class NotFound(StoreError):
     """Raised if a conversation or message does not exist, or belongs to another user."""
 
 
-class DatabaseNewer(StoreError):
-    """Raised if a newer hierchat wrote this file. It was not touched."""
-
-
 class DatabaseLocked(StoreError):
     """Raised if another program held the file for longer than the busy timeout."""
 

@@ -234,14 +234,9 @@ class PrefixFolders:
         with suppress(OSError, StoreError):  # the next sweep finds what is left
             with self._connection.read() as db:
                 kept = {(str(user), str(chat)) for user, chat in db.execute(_KEPT)}
-            users = {user for user, _ in kept}
-            for folder in self.path.iterdir():
-                if folder.name not in users:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    continue
-                for chat in folder.iterdir():
-                    if (folder.name, chat.name) not in kept:
-                        shutil.rmtree(chat, ignore_errors=True)
+            for chat in list(self.path.glob("*/*")):
+                if (chat.parent.name, chat.name) not in kept:
+                    shutil.rmtree(chat, ignore_errors=True)
 
     def drop(self, user_id: int) -> None:
         shutil.rmtree(self.path / str(user_id), ignore_errors=True)

@@ -10,7 +10,6 @@ Role = Literal["system", "user", "assistant"]
 FinalState = Literal["complete", "stopped", "interrupted"]
 """How a message ended: by itself, by the user's Stop, or by a crash or an error."""
 MessageState = Literal["complete", "stopped", "interrupted", "writing"]
-Baseline = Literal["measured", "estimated"]
 DraftsFrom = Literal["all", "chat", "none"]
 """All that is stored of this user and all corpora; the chat itself alone, and draft models; nothing."""
 
@@ -205,7 +204,7 @@ class Measured:
     forwards: int = 0
     tokens_per_forward: float | None = None
     baseline_tokens_per_second: float | None = None
-    baseline: Baseline | None = None
+    baseline: Literal["measured", "estimated"] | None = None
     """measured: plain forwards were timed in this turn; estimated: the load-time measurement stands in."""
     speedup: float | None = None
     """Against the fastest plain decoding of the same backend."""

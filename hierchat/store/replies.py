@@ -8,18 +8,10 @@ from typing import Any
 import numpy as np
 from sqlite_utils import Database
 
-from hierchat.store import records
+from hierchat.store import records, repository
 from hierchat.store.connection import Connection, interrupt
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.messages import Messages
-from hierchat.store.repository import (
-    Repository,
-    is_running,
-    owned_conversation,
-    owned_message,
-    storable,
-    this_process,
-)
 
 # Runs of a reply's tokens that came from one source, and from one place of it.
 _ORIGIN = [field.name for field in fields(records.Origin)]
@@ -69,7 +61,7 @@ _WRITTEN = """
 """
 
 
-class Replies(Repository):
+class Replies(repository.Repository):
     """Stores replies: written in pieces, then read with their figures."""
 
     def __init__(self, connection: Connection) -> None:
@@ -90,7 +82,7 @@ class Replies(Repository):
         with self._connection.write() as db:
             reply = records.NewMessage(parent_id, "", "assistant")
             message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
-            pid, started = this_process()
+            pid, started = repository.this_process()
             db.table("turns").insert(
                 _columns(turn)
                 | {"message_id": message_id, "writer_pid": pid, "writer_started": started}
@@ -107,9 +99,9 @@ class Replies(Repository):
         """Reopen a reply that had ended, without its figures. Raises NotFound, StoreError."""
         cleared = ", ".join(f"{field.name} = NULL" for field in fields(records.TurnFigures))
         with self._connection.write() as db:
-            if owned_message(db, user_id, message_id)["state"] == "writing":
+            if repository.owned_message(db, user_id, message_id)["state"] == "writing":
                 raise StoreError("This reply is still being written.")
-            pid, started = this_process()
+            pid, started = repository.this_process()
             db.execute(
                 f"UPDATE turns SET writer_pid = ?, writer_started = ?, {cleared} WHERE message_id = ?",
                 [pid, started, message_id],
@@ -171,16 +163,14 @@ class Replies(Repository):
             raise
         self._writing.discard(message_id)
 
-    def recover(self) -> int:
-        """Mark replies as interrupted whose process no longer runs; return how many there were."""
+    def recover(self) -> None:
+        """Mark replies as interrupted whose process no longer runs."""
         with self._connection.write() as db:
             writing = db.execute(
                 "SELECT id, writer_pid, writer_started FROM messages JOIN turns ON message_id = id"
                 " WHERE state = 'writing'"
             ).fetchall()
-            lost = [id for id, *writer in writing if not is_running(*writer)]
-            interrupt(db, lost)
-        return len(lost)
+            interrupt(db, [id for id, *writer in writing if not repository.is_running(*writer)])
 
     def end(self) -> None:
         """Mark this store's unfinished replies as interrupted."""
@@ -193,7 +183,7 @@ class Replies(Repository):
             message_id in self._writing
             and db.execute(
                 "UPDATE messages SET text = ?, state = ? WHERE id = ?",
-                [storable(text), state, message_id],
+                [repository.storable(text), state, message_id],
             ).rowcount
         )
         if not changed:
@@ -205,7 +195,7 @@ class Replies(Repository):
     def turn(self, user_id: int, message_id: int) -> records.Turn | None:
         """Return the record of a reply; None for a message that no model wrote here. Raises NotFound."""
         with self._connection.read() as db:
-            owned_message(db, user_id, message_id)
+            repository.owned_message(db, user_id, message_id)
             for row in db.query("SELECT * FROM turns WHERE message_id = ?", [message_id]):
                 row |= {"settings": json.loads(row["settings"]), "drafted": bool(row["drafted"])}
                 figures = None
@@ -226,20 +216,20 @@ class Replies(Repository):
     def spans(self, user_id: int, message_id: int) -> list[records.SourceSpan]:
         """Return the sources of a reply's tokens, in order and without gaps. Raises NotFound."""
         with self._connection.read() as db:
-            owned_message(db, user_id, message_id)
+            repository.owned_message(db, user_id, message_id)
             rows = db.query(f"{SPANS} WHERE message_id = ? ORDER BY start", [message_id])
             return [span_of(row) for row in rows]
 
     def tokens(self, user_id: int, message_id: int) -> list[int]:
         """Return the token ids of a reply; none for a message that no model wrote here. Raises NotFound."""
         with self._connection.read() as db:
-            owned_message(db, user_id, message_id)
+            repository.owned_message(db, user_id, message_id)
             return _tokens(db, message_id).tolist()
 
     def tokens_by(self, user_id: int, conversation_id: int, model_key: str) -> dict[int, list[int]]:
         """Return the token ids of every reply that this model wrote in a conversation, by message. Raises NotFound."""
         with self._connection.read() as db:
-            owned_conversation(db, user_id, conversation_id)
+            repository.owned_conversation(db, user_id, conversation_id)
             rows = db.execute(_WRITTEN, [conversation_id, model_key])
             return {id: np.frombuffer(ids, dtype=TOKEN).tolist() for id, ids in rows}
 

@@ -50,12 +50,6 @@ class Users(Repository):
         """Return whether a user decides about models and users: an owner's account, or local use without a login."""
         return any(owns for (owns,) in self._rows(_OWNER, [LOCAL_USER, user_id]))
 
-    def is_guest(self, user_id: int) -> bool:
-        """Return whether a user is a guest, of whom nothing stays when the login ends."""
-        return bool(
-            self._rows("SELECT 1 FROM users WHERE id = ? AND name IN (SELECT name FROM guests)", [user_id])
-        )
-
     def counts(self, user_id: int) -> tuple[int, int]:
         (counts,) = self._rows(
             "SELECT count(DISTINCT conversations.id), count(messages.id)"
@@ -267,9 +261,7 @@ class Keys(Repository):
         self._access = access
 
     def access(self) -> Access:
-        if self._access:
-            return self._access
-        return self._rows("SELECT access FROM endpoint")[0][0]
+        return self._access or self._rows("SELECT access FROM endpoint")[0][0]
 
     def set_access(self, access: Access) -> None:
         self._access = None

@@ -14,7 +14,7 @@ import psutil
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from hierchat.drafting.suffix_index import BREAK
+from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.models import cache
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import Progress, Report
@@ -65,18 +65,8 @@ class Damaged(Exception):
     """Raised if a stored corpus cannot be used, for the reason that the text gives."""
 
 
-def write(
-    target: Path,
-    name: str,
-    tokens: Tokens,
-    texts: int,
-    tokenizer: str,
-    model: str,
-    sources: Sequence[str],
-) -> Statistics:
-    """Sort the suffixes and write the corpus. Raises CorpusError."""
-    from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
-
+def write(target: Path, tokens: Tokens, **about: Any) -> Statistics:
+    """Sort the suffixes and write the corpus. `about`: further fields of Meta. Raises CorpusError."""
     part = target.with_name(f"{target.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -88,17 +78,8 @@ def write(
             file: File(size=(part / file).stat().st_size, sha256=cache.sha256(part / file))
             for file in (_TOKENS, _ORDER)
         }
-        meta = Meta(
-            form=FORM,
-            name=name,
-            tokenizer=tokenizer,
-            model=model,
-            texts=texts,
-            tokens=order.size,
-            sources=tuple(sources),
-            made=datetime.now().astimezone(),
-            files=files,
-        )
+        made = datetime.now().astimezone()
+        meta = Meta(form=FORM, tokens=order.size, made=made, files=files, **about)
         (part / _META).write_text(meta.model_dump_json(indent=1), encoding="utf-8")
         cache.publish(part, target)
         return read(target)
@@ -187,7 +168,9 @@ def build(target: Path, recipe: Recipe, report: Report) -> Statistics:
         )
     report(Progress("sorting", 0, None, f"{len(tokens) - texts:,} tokens"))
     log, key = np.frombuffer(tokens, np.int32), tokens_sha256(tokenizer)
-    return write(target, name, log, texts, key, recipe.model, tuple(recipe.sources))
+    return write(
+        target, log, name=name, texts=texts, tokenizer=key, model=recipe.model, sources=recipe.sources
+    )
 
 
 def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:

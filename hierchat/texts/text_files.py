@@ -9,12 +9,14 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from charset_normalizer import from_bytes
+from charset_normalizer.utils import identify_sig_or_bom
 
+from hierchat.models.cache import size_of
 from hierchat.texts.pdf import KINDS, PAGE, PdfError, text_of
 
 
@@ -47,13 +49,6 @@ _TELLING = 20
 _GARBLED = 10
 """Bytes per control character up to which a file is binary."""
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
-_BOMS = (  # UTF-32's begins like UTF-16's
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _CHARSETS = [
     "cp1252", "cp1250", "cp1251", "cp1253", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr",
 ]  # fmt: skip
@@ -149,9 +144,8 @@ def charset_of(stream: BinaryIO, most: int | None = None) -> tuple[str, bool]:
     """Return the charset of a stream, all of which is read, and whether it is that but for a few bytes. Raises
     SkippedFile if it is binary, or has more than `most` bytes."""
     beginning = stream.read(_CHUNK)
-    for bom, charset in _BOMS:
-        if beginning.startswith(bom):
-            return charset, False
+    if marked := identify_sig_or_bom(beginning)[0]:
+        return "utf-8-sig" if marked == "utf_8" else marked.replace("_", "-"), False
     control = len(beginning) - len(beginning.translate(None, _CONTROL))
     if control * _GARBLED > len(beginning):
         raise SkippedFile("binary")
@@ -282,16 +276,17 @@ class TextReader:
     def __iter__(self) -> Iterator[str]:
         before = 0
         for file in self.files:
+            size = size_of(file)
             try:
                 with file.open("rb") as raw:
                     for text in self._texts(file, raw):
-                        self.done = before + min(raw.tell(), size_of(file))
-                        yield from _pieces(text)
+                        self.done = before + min(raw.tell(), size)
+                        yield from (piece for piece in pieces(text) if not piece.isspace())
             except SkippedFile as reason:
                 self.passed_over.append(f"{file}: {reason}")
             except OSError as error:
                 self.passed_over.append(f"{file}: {error.strerror or error}")
-            before += size_of(file)
+            before += size
             self.done = before
 
     def _texts(self, file: Path, raw: BinaryIO) -> Iterator[str]:
@@ -323,21 +318,15 @@ class TextReader:
             self.passed_over.append(f"{file}: {bad} line{'s' * (bad > 1)} not JSON")
 
 
-def size_of(file: Path) -> int:
-    with suppress(OSError):
-        return file.stat().st_size
-    return 0
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Cut a text into pieces that the tokenizer can take, between lines or words if it has any."""
+def pieces(text: str, most: int = PIECE) -> Iterator[str]:
+    """Cut a text into pieces of at most `most` characters for the tokenizer, between lines or words if it has any."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")  # JSON may hold halves of surrogate pairs
-    while len(text) > PIECE:
-        end = text.rfind("\n", PIECE // 2, PIECE) + 1 or text.rfind(" ", PIECE // 2, PIECE) + 1 or PIECE
+    while len(text) > most:
+        end = text.rfind("\n", most // 2, most) + 1 or text.rfind(" ", most // 2, most) + 1 or most
         yield text[:end]
         text = text[end:]
-    if text and not text.isspace():
+    if text:
         yield text
 
 

@@ -41,7 +41,9 @@ def test_only_the_chat_itself_leaves_out_texts_that_ship_or_were_added(
 ) -> None:
     first = talk.send("hello")
     written = np.array([*talk.tokens(first), BREAK], np.int32)
-    texts = write(tmp_path / "texts" / "mine", "mine", written, 1, "", "tiny", ())
+    texts = write(
+        tmp_path / "texts" / "mine", written, name="mine", texts=1, tokenizer="", model="tiny", sources=()
+    )
     talk.service.slot.model = replace(talk.model, statistics=(texts,))
     for owner in ("bob", "carol"):  # added texts draft for owners alone
         talk.store.accounts.add(owner, "no password", owner=True)

@@ -572,7 +572,7 @@ def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, times: list[float], limit: int, kind: str | None
 ) -> None:
     left = list(times)
-    monkeypatch.setattr(talk.model.engine, "measure_vanilla", lambda settings, forwards=3: left.pop(0))
+    monkeypatch.setattr(talk.model.engine, "measure_vanilla", lambda settings: left.pop(0))
     frames = list(talk.sending("hello", max_new_tokens=limit))
     figures = frames[-1].figures
     assert figures.baseline == kind

@@ -157,7 +157,7 @@ def test_it_is_written_in_slots_of_its_own(store: Store, places: int) -> None:
     talk.send("Where does it end?", max_new_tokens=12)
     held = list(talk.sequence.tokens)
     talk.service.titles.wait()
-    assert engine.shared(held, talk.user) == len(held)
+    assert engine.pool.shared(held, talk.user) == len(held)
     assert bool(store.chats.untitled(made.model_key, 0.0)) is (places == 1)
 
 

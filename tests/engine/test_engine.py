@@ -139,7 +139,7 @@ def test_what_steps_say(drafter: Drafter | None, temperature: float) -> None:
 
 def test_logit_gap() -> None:
     engine = tiny_engine()
-    assert engine.measure_vanilla(GenerationSettings(temperature=0.8), forwards=1) > 0
+    assert engine.measure_vanilla(GenerationSettings(temperature=0.8)) > 0
     assert engine.sequence.tokens == []  # measured over empty slots
     gap = engine.logit_gap(PROMPT, 3, 8)
     engine.sequence.rollback(len(PROMPT) - 1)

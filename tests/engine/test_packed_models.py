@@ -21,7 +21,7 @@ from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import bring
 from hierchat.models.formats.gguf_families import IN_BLOCKS
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.check import memory_needed, on_card, require_runnable_head
+from hierchat.models.load.check import fit, on_card, require_runnable_head
 from hierchat.models.load.load_model import LoadedModel, load, load_on_card
 from hierchat.models.progress import DoesNotFitError, UnsupportedError
 from tests.engine.drafters import Buried
@@ -175,7 +175,7 @@ def test_a_card_needs_the_files_size_and_one_that_is_too_small_says_what_fits(tm
     assert not on_card(entry, "cpu", None)
     size = {"parameters": 8_000_000_000, "embeddings": 500_000_000, "slot": 65536}
     entry = entry.model_copy(update={"size": ModelEntry(name="x", source=entry.source, size=size).size})
-    needed = memory_needed(entry, "cuda", weights=4_900_000_000)
+    needed = fit(entry, "cuda", free=0, weights=4_900_000_000).needed
     assert needed is not None
     assert needed < 6_500_000_000
     needs = device_memory.needs_on_card(4_900_000_000, 65536)

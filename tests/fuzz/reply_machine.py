@@ -160,7 +160,7 @@ class ReplyMachine(Machine):
     @rule(pick=pick)
     def measure(self, pick: int) -> None:
         """The baseline, between two steps: nothing is committed by it."""
-        assert self.engine.measure_vanilla(how(False), forwards=1) >= 0
+        assert self.engine.measure_vanilla(how(False)) >= 0
 
     def advance(self, one: Asked) -> bool:
         """Take a step of a reply if it is its turn."""

@@ -16,7 +16,7 @@ from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
-from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from tests.testing.tiny import CONTEXT, block_model, tiny_model
@@ -73,7 +73,7 @@ def drafter(
     """A hierarchy of the draft models above, with databases or without."""
     known = known or hierarchy(levels, retrieval=retrieval)
     stop = stop or Event()
-    reply = DraftedReply(settings, stop)
+    reply = DraftedReply(settings, stop, end_ids=end_ids)
     sources = [Source.of(history)] if history else []
     latencies = [Costs(1.0 + level) for level in range(levels)]
     targets = [draft_target(NOISE[level]) for level in range(levels)]
@@ -84,4 +84,4 @@ def drafter(
     retrieval_levels = [Drafter(sources, Acceptance(), latency) for latency in latencies]
     above = Drafter(sources, Acceptance(), Costs(20.0)) if retrieval else None
     stacked = list(zip(models, retrieval_levels, strict=True))
-    return HierarchicalDrafter(known, above, stacked, Ending(end_ids, stop), plan)
+    return HierarchicalDrafter(known, above, stacked, reply, plan)

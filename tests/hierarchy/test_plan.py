@@ -19,10 +19,14 @@ from hierchat.hierarchy.plan import (
 )
 
 
+def overall_only(rate: float) -> TokenAcceptance:
+    return TokenAcceptance(rate, rate, rate, rate)
+
+
 def flat(costs: list[float], between: list[float]) -> LevelStack:
     """Forwards that cost the same over any number of positions; `between`: acceptance of each level by the next."""
     levels = len(costs)
-    acceptance = [[TokenAcceptance.of(between[below]) for _ in range(levels)] for below in range(levels - 1)]
+    acceptance = [[overall_only(between[below]) for _ in range(levels)] for below in range(levels - 1)]
     return LevelStack([[cost, cost] for cost in costs], acceptance)
 
 
@@ -37,7 +41,7 @@ def random_stack(
     def some() -> TokenAcceptance:
         overall = float(rng.uniform(0.2, 0.97))
         if not provenance:
-            return TokenAcceptance.of(overall)
+            return overall_only(overall)
         kept, corrected, bonus = np.clip(overall + rng.uniform(-0.2, 0.2, 3), 0.05, 0.98)
         return TokenAcceptance(float(kept), float(corrected), float(bonus), overall)
 
@@ -126,7 +130,7 @@ def test_agrees_with_monte_carlo(seed: int) -> None:
 
 
 def test_beyond_the_last_known_width_rows_cost_on() -> None:
-    stack = LevelStack([[1.0], [4.0, 5.0]], [[TokenAcceptance.of(0.5)] * 2])
+    stack = LevelStack([[1.0], [4.0, 5.0]], [[overall_only(0.5)] * 2])
     assert [stack.cost(1, positions) for positions in (1, 2, 3, 5)] == [4.0, 5.0, 6.0, 8.0]
     assert stack.cost(0, 3) == 3.0
     with pytest.raises(ValueError, match="No database"):
@@ -169,5 +173,5 @@ def test_it_is_never_worse_than_plain_decoding_and_has_no_useless_level() -> Non
         stack = random_stack(rng, 4, provenance=True)
         assert best_plan(stack).ms <= stack.cost(3, 1)
         useless = [list(row) for row in stack.acceptance]
-        useless[1] = [TokenAcceptance.of(0.0)] * 4
+        useless[1] = [overall_only(0.0)] * 4
         assert 1 not in best_plan(replace(stack, acceptance=useless)).plan.levels

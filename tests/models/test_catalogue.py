@@ -5,7 +5,7 @@ import pytest
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.fetch.bring import fetched_size, get, is_fetched, removable, weight_bytes
 from hierchat.models.load.check import expected_step, fit, refusal
-from hierchat.models.progress import CatalogueError, UnknownModelError, UnsupportedError
+from hierchat.models.progress import CatalogueError, ModelError, UnsupportedError
 
 GOOD = """\
 models:
@@ -124,9 +124,9 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
 
 
 def test_unknown_name_offers_near_ones() -> None:
-    with pytest.raises(UnknownModelError, match=r"Did you mean .*qwen3-0\.6b"):
+    with pytest.raises(ModelError, match=r"Did you mean .*qwen3-0\.6b"):
         read_catalogue().entry("Qwen3-0.6")
-    with pytest.raises(UnknownModelError, match="There are smollm2-135m, "):
+    with pytest.raises(ModelError, match="There are smollm2-135m, "):
         read_catalogue().entry("zzzzzz")
 
 

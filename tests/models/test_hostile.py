@@ -187,7 +187,7 @@ def test_a_number_that_cannot_be_is_refused_and_named(tmp_path: Path) -> None:
         for value in (2**40, -1, float("inf"), "two"):
             raw = gguf_of(list((values | {f"llama.{key}": value}).items()), tensors)
             path = write(tmp_path / "hostile.gguf", raw, size)
-            with pytest.raises(BrokenFileError, match=r"say all of what it is \(its .* is .*\)\. Choose"):
+            with pytest.raises(BrokenFileError, match=r"say what model it is \(its .* is .*\)\. Fetch"):
                 of_head("hostile", read_head(path))
 
 

@@ -210,7 +210,7 @@ def test_what_transformers_computes_is_expected_slower_until_own_kernels_do(
 
 def test_the_fastest_look_counts_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = iter([1.0, 2.0, *[1.5] * (costs.LOOKS - 2)])
-    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", lambda *asked: next(rates))
+    monkeypatch.setattr("hierchat.runtime.costs.reading_rates", lambda *asked: [0.5, next(rates)])
     manager, kept = manager_of(on_hub("tiny")), []
     for _ in range(2):
         manager.measure()
@@ -222,11 +222,11 @@ def test_the_fastest_look_counts_and_stays(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     written, alone = True, []
 
-    def look(*asked: object) -> float:
+    def look(*asked: object) -> list[float]:
         alone.append(not written)
-        return 1.0
+        return [1.0]
 
-    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", look)
+    monkeypatch.setattr("hierchat.runtime.costs.reading_rates", look)
     manager = manager_of(on_hub("tiny"))
     with manager._slot.scheduler.turn():
         manager.measure()

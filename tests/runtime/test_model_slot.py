@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.models.progress import FetchError, Progress, Report, UnknownModelError, UnsupportedError
+from hierchat.models.progress import FetchError, ModelError, Progress, Report, UnsupportedError
 from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
@@ -37,7 +37,7 @@ def test_a_model_is_loaded_beside_and_stays_where_another_fails(slot: ModelSlot,
     assert start(slot, "tiny") == SlotStatus("tiny", "ready")
     assert slot.status.exact is True
     assert slot.model.name == "tiny"
-    with pytest.raises(UnknownModelError, match="Did you mean tiny"):
+    with pytest.raises(ModelError, match="Did you mean tiny"):
         slot.start("tinny")
     assert slot.status == SlotStatus("tiny", "ready")
     status = start(slot, "broken")

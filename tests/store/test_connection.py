@@ -21,13 +21,7 @@ from hierchat.config import shipped
 from hierchat.store import Store, StoreError, connection, repository
 from hierchat.store.backups import backups_of
 from hierchat.store.connection import IDLE, migrations
-from hierchat.store.errors import (
-    DatabaseCorrupt,
-    DatabaseLocked,
-    DatabaseNewer,
-    DatabaseUnwritable,
-    translated,
-)
+from hierchat.store.errors import DatabaseCorrupt, DatabaseLocked, DatabaseUnwritable, translated
 from hierchat.store.records import NewMessage, TurnFigures
 from tests.testing.stores import child, drafting, killed, new_store, replied
 
@@ -63,7 +57,7 @@ def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
     [
         (
             "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('hierchat', 'm9999_future', '')",
-            DatabaseNewer,
+            StoreError,
             "Update hierchat",
         ),
         ("DROP TABLE _sqlite_migrations", DatabaseCorrupt, "another program's"),

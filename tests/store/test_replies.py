@@ -193,10 +193,10 @@ def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path, acknow
             writer.said.readline()
         with Store.open(path) as store:  # it still runs, and keeps its reply
             user = store.users.ensure("ann")
+            store.replies.recover()
             assert store.messages.get(user, reply).state == "writing"
-            assert store.replies.recover() == 0
             acknowledged += len(writer.kill())
-            assert store.replies.recover() == 1
+            store.replies.recover()
             message = store.messages.get(user, reply)
             tokens = store.replies.tokens(user, reply)
             assert message.state == "interrupted"
@@ -209,7 +209,6 @@ def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path, acknow
             (found,) = store.chats.find(user, "count")
             assert reply in [one.id for one in store.messages.path(user, found.id)]
             assert store.chats.find(user, "0")[0].id == message.conversation_id
-            assert store.replies.recover() == 0
 
 
 ROOT = Path(__file__).parents[2]

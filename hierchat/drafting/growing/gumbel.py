@@ -72,10 +72,11 @@ def stream(seed: int, position: int) -> np.uint64:
 
 def gumbel(key: np.uint64, tokens: Ids) -> Doubles:
     """Draw the standard Gumbel noise of each of `tokens`."""
-    bits = _hashes(key, np.array((2 * _block(tokens), 2 * tokens + 1)).view(np.uint64))
+    blocks, rows = tokens >> 15 << 9 | tokens & 511, (tokens >> 9 & _MEMBER).view(np.uint64)
+    bits = _hashes(key, np.array((2 * blocks, 2 * tokens + 1)).view(np.uint64))
     logs = _logs(bits)
     arrivals = logs[0] * (-1 / MEMBERS)
-    arrivals -= np.where(bits[0] & _MEMBER == _row(tokens).view(np.uint64), 0.0, logs[1])
+    arrivals -= np.where(bits[0] & _MEMBER == rows, 0.0, logs[1])
     return _minus_log(arrivals)
 
 
@@ -89,14 +90,6 @@ def earliest(key: np.uint64, blocks: Ids) -> tuple[Doubles, Ids]:
 def members(blocks: Ids) -> Ids:
     """List the tokens of each block, [blocks, 64]; the last may lie beyond the vocabulary."""
     return _first_member(blocks)[:, None] + _ROWS
-
-
-def _block(tokens: Ids) -> Ids:
-    return tokens >> 15 << 9 | tokens & 511
-
-
-def _row(tokens: Ids) -> Ids:
-    return tokens >> 9 & _MEMBER
 
 
 def _first_member(blocks: Ids) -> Ids:

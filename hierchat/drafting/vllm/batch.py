@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from hierchat.drafting.draft_cost import DraftCost, RowCosts
-from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, best_chain, divided
+from hierchat.drafting.draft_tree import DraftTree, best_chain, divided
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.drafting.payoff import Payoff
@@ -21,8 +21,6 @@ NODES = 16
 """Nodes of the tree that a chain is chosen from. More found no better ones (docs/log.md)."""
 NO_DRAFTS = DraftTree()
 
-RequestState = Literal["writing", "ended", "aborted", "forgotten"]
-
 
 class TrackedReply:
     """Track a reply of vLLM from its first token to its last, with what was drafted for it."""
@@ -32,7 +30,7 @@ class TrackedReply:
     ) -> None:
         """Begin a reply. `longest`: tokens of prompt and reply together."""
         self.asked, self.user, self.drafter = asked, user, drafter
-        self.state: RequestState = "writing"
+        self.state: Literal["writing", "ended", "aborted", "forgotten"] = "writing"
         self.steps: list[dict[str, Any]] = []
         """Each forward that brought tokens, as the channel reports it, with fields as in engine/engine.py."""
         self.draft = NO_DRAFTS
@@ -81,14 +79,10 @@ class TrackedReply:
         while right < min(len(kept), len(new) - 1, len(chain)) and chain.tokens[right] == kept[right]:
             right += 1
         own = len(kept) - right
-        chances = [chain.chance(node) for node in range(right)]
-        matches = [*(chain.match(node) for node in range(right)), *[NO_MATCH] * own]
         self.steps.append(
             {
                 "tokens": kept,
                 "sources": [*chain.sources[:right], *[TARGET] * own],
-                "chances": [*(None if one is None else round(one, 4) for one in chances), *[None] * own],
-                "matches": [[match.slot, match.length] for match in matches],
                 "proposed": Counter(chain.sources),
                 "width": 1 + len(chain),
                 "draft_ms": round(draft_ms, 3),

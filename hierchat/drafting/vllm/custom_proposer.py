@@ -144,7 +144,7 @@ class HierchatProposer:
     """Draft for one vLLM engine. Of several tensor parallel workers one drafts."""
 
     def __init__(self, vllm_config: Any) -> None:
-        """Start as vLLM asks. Raises WrongVersion, DrafterSettingsError or UserStateFileError."""
+        """Start as vLLM asks. Raises RuntimeError, DrafterSettingsError or UserStateFileError."""
         import vllm
 
         drafter_settings.require(vllm.__version__)
@@ -289,7 +289,7 @@ class HierchatProposer:
         elif reply.state == "forgotten":
             self._remembered.pop((what.user, what.reply), None)
         if what.user:
-            self._users.end(reply.user)
+            reply.user.writing -= 1
 
     def _hello(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return {

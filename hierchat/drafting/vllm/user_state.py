@@ -223,7 +223,7 @@ class UserStates:
         return len(self._users)
 
     def begin(self, name: str) -> UserState:
-        """Begin a reply of this user; call `end` behind it."""
+        """Begin a reply of this user; count it no more in `writing` when it has ended."""
         user = self._users.get(name)
         # An index of which most is what was removed is read anew, which makes it smaller.
         worn = user and len(user.index) > 2 * (user.tokens + len(user.places)) + 65_536
@@ -234,10 +234,6 @@ class UserStates:
         self._users.move_to_end(name)
         user.writing += 1
         return user
-
-    def end(self, user: UserState) -> None:
-        """End a reply, whatever became of it."""
-        user.writing -= 1
 
     def keep(self, user: UserState, reply: str, tokens: Sequence[int]) -> None:
         """Keep a reply that ended by itself: it drafts for its user from now on."""

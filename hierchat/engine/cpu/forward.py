@@ -325,7 +325,10 @@ class Multiplier:
         counters = np.zeros(2 * phases.COUNTER, np.int64)
         entry = np.array(record(matrix), np.int64)
         with self._alone:
-            read, threads = self._with_room(places, matrix.columns), self._team.threads
+            groups = places * -(-matrix.columns // GROUP)
+            if self._read.plain.size < places * matrix.columns or self._read.scales.size < groups:
+                self._read = memory.product_input(2 * places, matrix.columns)
+            read, threads = self._read, self._team.threads
 
             def job(rank: int) -> None:
                 run = phases.ForwardRun(counters.ctypes.data, threads, rank)
@@ -333,12 +336,6 @@ class Multiplier:
 
             self._team.run(job)
         return out[:rows]
-
-    def _with_room(self, places: int, columns: int) -> memory.ProductInput:
-        groups = places * -(-columns // GROUP)
-        if self._read.plain.size < places * columns or self._read.scales.size < groups:
-            self._read = memory.product_input(2 * places, columns)
-        return self._read
 
 
 @kernel

@@ -13,26 +13,13 @@ from numpy.typing import NDArray
 from hierchat.engine.cpu import memory
 from hierchat.engine.cpu.attention import lay_out
 from hierchat.engine.cpu.forward import Team, forward
-from hierchat.engine.cpu.memory import (
-    CHUNK,
-    PLACES,
-    DenseMlp,
-    Inputs,
-    Running,
-    Shape,
-    StateShape,
-    StateTexts,
-    StateWeights,
-    Texts,
-    Weights,
-)
 from hierchat.engine.cpu.phases import COUNTER, PHASES, ForwardRun
 from hierchat.engine.cpu.rows import ROWS, record
-from hierchat.engine.cpu.sequence import CpuSequence, PagedRunner
+from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.cpu.states import lay_paths
 from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.pages import Pages, texts_that_fit
-from hierchat.engine.runner import Segment, TooManySequences
+from hierchat.engine.runner import Runner, Segment, TooManySequences
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
@@ -50,7 +37,7 @@ ATTENDED = 32 * 2**20
 """Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
 
 
-class CpuRunner(PagedRunner):
+class CpuRunner(Runner):
     """Runs a BlockModel on the CPU, exact for every width, tree and chunking, whatever other sequences share the
     forward. Has slots for up to `sequences` texts, as many as SHARE of the free memory holds."""
 
@@ -87,14 +74,14 @@ class CpuRunner(PagedRunner):
         self.activations: Activations = "int8" if eight else "int16"
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
-        chunks = -(-self.positions // CHUNK)
+        chunks = -(-self.positions // memory.CHUNK)
         self.state_shape = state_shape_of(model)
         # Of one sequence: keys and values of 2 bytes, and their scales; and its states
         slot = sum(shape.slot_layers * shape.kv_heads * (4 * shape.head_dim + 8) for shape in self.shapes)
-        each = chunks * CHUNK * slot + self.state_bytes
+        each = chunks * memory.CHUNK * slot + self.state_bytes
         sequences = texts_that_fit(sequences, each, "cpu")
         self.slots = tuple(memory.make_key_values(shape, sequences * chunks) for shape in self.shapes)
-        self.pages = Pages(sequences * chunks, CHUNK)
+        self.pages = Pages(sequences * chunks, memory.CHUNK)
         self.most_sequences = sequences
         gated = bool(self.weights.matrices[:, memory.Q_GATE, memory.MATRIX_ROWS].any())
         widest = self.state_shape.width_out if self.state_shape else 0
@@ -105,17 +92,19 @@ class CpuRunner(PagedRunner):
             self._state_weights = _state_weights(model, self.weights)
             self._state_work = memory.make_state_work(self.state_shape, self._work, self.team.threads)
         self.numbers = list(reversed(range(sequences)))
+        """Numbers of sequences that may still be opened."""
         self._inputs = _inputs(model, self.shape)
         self._dense = _dense_mlp(model, self.shape)
         # Floats of the attention of one row over one chunk, at most
         self._attended = max(shape.heads * (shape.head_dim + 2) for shape in self.shapes)
-        self._identity = np.arange(CHUNK, dtype=np.int32)
+        self._identity = np.arange(memory.CHUNK, dtype=np.int32)
         name = f"{self.backend} {INSTRUCTIONS} {self.activations}"
         sequence = self.open()
         self.identity = f"{cache_key(key, name)} {context_length}" if key else ""
         """All that the bits of keys and values depend on; empty if the model has no key."""
         proof = remembered(
-            key and cache_key(key, name), lambda: SelfTestResult(exact=invariant(sequence, border=CHUNK))
+            key and cache_key(key, name),
+            lambda: SelfTestResult(exact=invariant(sequence, border=memory.CHUNK)),
         )
         self.exact = proof.exact
         sequence.close()
@@ -147,11 +136,14 @@ class CpuRunner(PagedRunner):
         return found
 
     def rows_that_fit(self, start: int, wanted: int) -> int:
-        chunks = (start + wanted) // CHUNK + 1
+        """Return how many of the next `wanted` positions of a prompt one forward can read, after `start` others."""
+        chunks = (start + wanted) // memory.CHUNK + 1
         return max(1, min(MOST_ROWS, ATTENDED // (self._attended * chunks)))
 
     @clear_memory_errors()
     def run(self, blocks: Sequence[Segment]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Compute one forward: logits [nodes that want them, vocabulary], and hidden states after the last norm
+        [nodes that want logits or states, hidden], valid until the next forward."""
         scored = sum(len(block.tokens) for block in blocks if block.logits)
         wanted = sum(len(block.tokens) for block in blocks if block.logits or block.hidden)
         sequences = [cast(CpuSequence, block.sequence) for block in blocks]
@@ -170,13 +162,13 @@ class CpuRunner(PagedRunner):
             sequence.begin(block)
             sequence.make_room(start, start + width)
         needed = max(len(sequence.pages) for sequence in sequences)
-        texts = Texts(
+        texts = memory.Texts(
             np.array([len(sequence.tokens) for sequence in sequences], np.int64),
             np.cumsum([0, *(len(block.tokens) for block in blocks)]),
             np.zeros((len(sequences), needed), np.int64),
         )
         work = self._work
-        strides = [shape.slot_layers * shape.kv_heads * CHUNK for shape in self.shapes]
+        strides = [shape.slot_layers * shape.kv_heads * memory.CHUNK for shape in self.shapes]
         for text, (sequence, block) in enumerate(zip(sequences, blocks, strict=True)):
             mine = slice(texts.rows[text], texts.rows[text + 1])
             work.texts[mine] = text
@@ -222,8 +214,8 @@ class CpuRunner(PagedRunner):
         return out[:scored], work.input.plain[: wanted * size].reshape(wanted, size)
 
     def _running(
-        self, texts: Texts, sequences: Sequence[CpuSequence], blocks: Sequence[Segment]
-    ) -> Running | None:
+        self, texts: memory.Texts, sequences: Sequence[CpuSequence], blocks: Sequence[Segment]
+    ) -> memory.Running | None:
         if not self.state_shape or not self.states:
             return None
         numbers, folded, reading = (
@@ -234,8 +226,8 @@ class CpuRunner(PagedRunner):
                 [not block.logits for block in blocks],
             )
         )
-        own = StateTexts(texts.starts, texts.rows, numbers, folded, reading)
-        return Running(self.state_shape, self._state_weights, self.states, self._state_work, own)
+        own = memory.StateTexts(texts.starts, texts.rows, numbers, folded, reading)
+        return memory.Running(self.state_shape, self._state_weights, self.states, self._state_work, own)
 
 
 _BY_LAYER = (
@@ -251,17 +243,17 @@ _OF_STATES = ("conv", "conv_biases", "decays", "step_biases", "skips", "state_no
 
 def _weights(
     model: BlockModel, kinds: Sequence[int], context_length: int, activations: Activations
-) -> Weights:
+) -> memory.Weights:
     config, positions = model.config, context_length + MOST_ROWS
     none = np.zeros((0, 0), np.float32)
     no_vectors = np.zeros((len(model.layers), 0), np.float32)
     no_biases = np.zeros((len(model.layers), 0, 0), np.float32)
     # Of one kind, whether they come from a file that is mapped or not: for each kind all would be compiled anew
     vectors = {name: np.array(vector) for name, vector in model.vectors.items()}
-    matrices = np.zeros((len(model.layers) + 1, len(PLACES), len(memory.FIELDS)), np.int64)
+    matrices = np.zeros((len(model.layers) + 1, len(memory.PLACES), len(memory.FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
         for name, matrix in layer.items():
-            matrices[number, PLACES.index(name)] = record(matrix, activations)
+            matrices[number, memory.PLACES.index(name)] = record(matrix, activations)
     matrices[-1, memory.Q] = record(model.head, activations)
     if model.layer_projection:
         matrices[-1, memory.K] = record(model.layer_projection, activations)
@@ -274,7 +266,7 @@ def _weights(
     sizes = [size if value_norm else 0 for _, _, size in model_config.layer_heads(config)]
     factors = vectors.get("rope_factors")
     cosines, sines = rope_tables(config, positions, factors, context_length)
-    return Weights(
+    return memory.Weights(
         matrices=matrices,
         **{name: vectors.get(name, no_vectors) for name in _BY_LAYER},
         **_routing(model, vectors),
@@ -308,7 +300,7 @@ def mixers_of(model: BlockModel) -> list[int]:
     ]
 
 
-def state_shape_of(model: BlockModel) -> StateShape | None:
+def state_shape_of(model: BlockModel) -> memory.StateShape | None:
     """Return the Shape of layers with a running state; None if the model has none."""
     config, kinds = model.config, mixers_of(model)
     if memory.STATE not in kinds:
@@ -329,7 +321,7 @@ def state_shape_of(model: BlockModel) -> StateShape | None:
     begins = (0, keys, 2 * keys) if kind == memory.DELTA else (inner + keys, inner, 0)
     fades = sizes.channels + keys + inner
     grouped = kind == memory.MAMBA or bool(config.get("value_heads_grouped"))
-    return StateShape(
+    return memory.StateShape(
         kind, kinds.count(memory.STATE), sizes.keys, heads, sizes.key_size, value_size, grouped,
         sizes.channels, sizes.width, *begins,
         keys=sizes.channels, changes=sizes.channels + keys, fades=fades,
@@ -352,15 +344,15 @@ def _routing(model: BlockModel, vectors: Mapping[str, NDArray[np.float32]]) -> d
     return {"router_biases": biases, "expert_scales": scales}
 
 
-def _state_weights(model: BlockModel, weights: Weights) -> StateWeights:
+def _state_weights(model: BlockModel, weights: memory.Weights) -> memory.StateWeights:
     own = weights.mixers == memory.STATE
     none = np.zeros((int(own.sum()), 0), np.float32)
     found = {name: np.array(model.vectors[name][own]) for name in _OF_STATES if name in model.vectors}
     found["conv"] = np.ascontiguousarray(found["conv"].swapaxes(1, 2))
-    return StateWeights(**{name: found.get(name, none) for name in StateWeights._fields})
+    return memory.StateWeights(**{name: found.get(name, none) for name in memory.StateWeights._fields})
 
 
-def shapes_of(model: BlockModel) -> tuple[tuple[Shape, ...], list[int]]:
+def shapes_of(model: BlockModel) -> tuple[tuple[memory.Shape, ...], list[int]]:
     """Return the different Shapes of a model's layers, and for each layer the number of its Shape."""
     config, architecture = model.config, architecture_of(model.config)
     experts, active = model_config.experts_of(config) if architecture.experts else (0, 0)
@@ -379,7 +371,7 @@ def shapes_of(model: BlockModel) -> tuple[tuple[Shape, ...], list[int]]:
     attends = [keeps and mixer == memory.ATTENTION for keeps, mixer in zip(kept, has, strict=True)]
     inner = model_config.expert_width(config) if experts else max(widths)
     shapes = tuple(
-        Shape(
+        memory.Shape(
             layers=config["num_hidden_layers"],
             hidden=config["hidden_size"],
             heads=heads,
@@ -409,22 +401,24 @@ def shapes_of(model: BlockModel) -> tuple[tuple[Shape, ...], list[int]]:
     return shapes, [found.index(one) for one in each]
 
 
-def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
+def _inputs(model: BlockModel, shape: memory.Shape) -> memory.Inputs | None:
     if not model.layer_projection:
         return None
     norm = model.vectors["layer_norm"] * np.float32(sqrt(0.5))
     room = (memory.padded_rows(MOST_ROWS), shape.layers, len(norm))
     # The embedding's part is divided by the root of `hidden` before its norm, which but for epsilon undoes that
-    return Inputs(np.zeros(room, np.float32), np.zeros(room, np.float32), norm, shape.epsilon * shape.hidden)
+    return memory.Inputs(
+        np.zeros(room, np.float32), np.zeros(room, np.float32), norm, shape.epsilon * shape.hidden
+    )
 
 
-def _dense_mlp(model: BlockModel, shape: Shape) -> DenseMlp | None:
+def _dense_mlp(model: BlockModel, shape: memory.Shape) -> memory.DenseMlp | None:
     """Return norms and a buffer of layers that have a dense MLP beside their experts, if the model has such."""
     if not any("dense_up" in layer for layer in model.layers):
         return None
     none, padded = np.zeros((shape.layers, 0), np.float32), memory.padded_rows(MOST_ROWS)
-    names = [name for name in DenseMlp._fields if name not in ("held", "gates")]
-    return DenseMlp(
+    names = [name for name in memory.DenseMlp._fields if name not in ("held", "gates")]
+    return memory.DenseMlp(
         **{name: np.array(model.vectors.get(name, none)) for name in names},
         held=np.zeros((MOST_ROWS, shape.hidden), np.float32),
         gates=np.zeros((padded, 1), np.float32),

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.cpu.memory import (
-    CHUNK,
-    MOST_NODES,
-    SLOTS,
-    STATES,
-    STEP,
-    KeyValues,
-    Shape,
-    StateShape,
-    StateSlots,
-)
-from hierchat.engine.pages import PagedSequence, Pages
-from hierchat.engine.runner import CachedSequence, Runner, Segment
+from hierchat.engine.cpu.memory import CHUNK, MOST_NODES, SLOTS, STATES, STEP, KeyValues
+from hierchat.engine.pages import PagedSequence
+from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.verification import Rows
 
 PageSlot = tuple[int, int]
@@ -38,15 +27,6 @@ def copy_slots(
         b.key_scales[target, ..., taken] = a.key_scales[page, ..., given]
         b.values[target, ..., taken, :] = a.values[page, ..., given, :]
         b.value_scales[target, ..., taken] = a.value_scales[page, ..., given]
-
-
-def wipe_slots(slots: Sequence[KeyValues], page: int, first: int) -> None:
-    """Overwrite keys and values of a page from its slot `first` on, in every layer."""
-    for layers in slots:
-        layers.keys[page, ..., first:] = 0
-        layers.key_scales[page, ..., first:] = 0
-        layers.values[page, ..., first:, :] = 0
-        layers.value_scales[page, ..., first:] = 0
 
 
 SNAPSHOTS = 6
@@ -70,34 +50,14 @@ def _state_behind(length: int) -> int:
     return max(length // STEP - 1, 0)
 
 
-class PagedRunner(Runner):
-    """Runner whose texts are CpuSequences: what these need of it."""
-
-    pages: Pages
-    slots: tuple[KeyValues, ...]
-    shapes: tuple[Shape, ...]
-    states: StateSlots | None
-    state_shape: StateShape | None
-    numbers: list[int]
-    """Numbers of sequences that may still be opened."""
-
-    @abstractmethod
-    def rows_that_fit(self, start: int, wanted: int) -> int:
-        """Return how many of the next `wanted` positions of a prompt one forward can read, after `start` others."""
-
-    @abstractmethod
-    def run(self, blocks: Sequence[Segment]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Compute one forward: logits [nodes that want them, vocabulary], and hidden states after the last norm
-        [nodes that want logits or states, hidden], valid until the next forward."""
-
-
 class CpuSequence(PagedSequence):
     """One text of a CpuRunner. `number`: its place among the runner's running states, if any.
     It can go back by STEP tokens and more; to go further back it keeps snapshots, because states cannot be cut."""
 
-    runner: PagedRunner
+    runner: Any
+    """A CpuRunner, whose module stands on this one."""
 
-    def __init__(self, runner: PagedRunner, number: int = 0) -> None:
+    def __init__(self, runner: Any, number: int = 0) -> None:
         super().__init__(runner, runner.pages)
         self.number = number
         self.block: Sequence[int] = ()
@@ -119,7 +79,11 @@ class CpuSequence(PagedSequence):
         copy_slots(self.runner.slots, self.runner.slots, (source, 0), (goal, 0), count)
 
     def wipe_page(self, page: int, first: int = 0) -> None:
-        wipe_slots(self.runner.slots, page, first)
+        for layers in self.runner.slots:
+            layers.keys[page, ..., first:] = 0
+            layers.key_scales[page, ..., first:] = 0
+            layers.values[page, ..., first:, :] = 0
+            layers.value_scales[page, ..., first:] = 0
 
     def wipe(self) -> None:
         super().wipe()
@@ -140,7 +104,7 @@ class CpuSequence(PagedSequence):
             raise ValueError(
                 f"A tree of {len(block.tokens)} rows: models with running states take {MOST_NODES}."
             )
-        if length and (reading != self._reading or (reading and self._due())):
+        if length and (reading != self._reading or (reading and length - self.last_prompt >= SNAPSHOT_EVERY)):
             self._snapshots = [one for one in self._snapshots if one.length != length]
             self._snapshots = [*self._snapshots, self._snapshot(length)][-SNAPSHOTS:]
         self._reading = reading
@@ -153,12 +117,7 @@ class CpuSequence(PagedSequence):
             self.folded = (start if block.logits else end - 1) // STEP
             self._newest, self._written = max(self._newest, self.folded), max(self._written, end)
 
-    def _due(self) -> bool:
-        last = max((one.length for one in self._snapshots), default=0)
-        return len(self.tokens) - last >= SNAPSHOT_EVERY
-
     def _snapshot(self, length: int) -> Snapshot:
-        assert self.runner.states is not None
         base = min(self.folded, _state_behind(length))
         state = self.runner.states.running[self.number, :, :, base % STATES].copy()
         slots = np.arange(base * STEP, length) % SLOTS
@@ -184,7 +143,6 @@ class CpuSequence(PagedSequence):
         return length
 
     def _load(self, snapshot: Snapshot) -> int:
-        assert self.runner.states is not None
         self.folded = self._newest = snapshot.folded
         self._written = snapshot.length
         if not snapshot.length:

@@ -32,8 +32,6 @@ class Isa:
     """Whether the processor turns float16 into float32 by itself."""
     fused: bool
     """Whether it multiplies and adds in one rounding."""
-    exact_model: bool = False
-    """Plain LLVM in place of the instructions: for tests on a processor that lacks them."""
 
     @property
     def most(self) -> int:
@@ -47,7 +45,7 @@ class Isa:
     @property
     def lookup(self) -> str | None:
         """Return the instruction that looks bytes up in a table of 16, for each 16 of them; None: it takes several."""
-        if self.exact_model or self.pairs not in ("vnni", "madd"):
+        if self.pairs not in ("vnni", "madd"):
             return None
         return {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b"}[self.lanes]
 
@@ -60,16 +58,15 @@ class Isa:
 
     def dot(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
         """Emit total + the products of pairs of int16, one pair in each int32 of `one` and `other`."""
-        pairs = "plain" if self.exact_model and self.pairs in ("vnni", "madd") else self.pairs
         whole, short = vector(I32, self.lanes), vector(I16, 2 * self.lanes)
-        if pairs == "vnni":
+        if self.pairs == "vnni":
             total = ir.Constant(whole, [0] * self.lanes) if total is None else total
             name = f"llvm.x86.avx512.vpdpwssd.{32 * self.lanes}"
             return call(b, name, whole, total, b.bitcast(one, short), b.bitcast(other, short))
-        if pairs == "madd":
+        if self.pairs == "madd":
             name = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}[self.lanes]
             products = call(b, name, whole, b.bitcast(one, short), b.bitcast(other, short))
-        elif pairs == "plain":  # LLVM knows this for the instruction where there is one
+        elif self.pairs == "plain":  # LLVM knows this for the instruction where there is one
             wide = vector(I32, 2 * self.lanes)
             both = b.mul(b.sext(b.bitcast(one, short), wide), b.sext(b.bitcast(other, short), wide))
             even, odd = (ir.Constant(whole, list(range(at, 2 * self.lanes, 2))) for at in (0, 1))
@@ -93,28 +90,17 @@ class Isa:
         lanes = self.lanes
         octets = vector(I8, 4 * lanes)
         one, other = b.bitcast(one, octets), b.bitcast(other, octets)
-        group = 2 if self.octets == "pmaddubsw" else 4
-        kind = vector(I32, lanes) if group == 4 else vector(I16, 2 * lanes)
-        if not self.exact_model and group == 4:
-            total = ir.Constant(kind, [0] * lanes) if total is None else total
-            if self.octets == "vpdpbusd":
-                return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, one, other)
-            name = f"llvm.aarch64.neon.{self.octets}.v4i32.v16i8"
-            given = zip(*(llvm.halves(b, value) for value in (total, one, other)), strict=True)
-            return llvm.joined(b, *(call(b, name, vector(I32, 4), *half) for half in given))
-        if not self.exact_model:
+        if self.octets == "pmaddubsw":
             name = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}[lanes]
-            products = call(b, name, kind, one, other)
+            products = call(b, name, vector(I16, 2 * lanes), one, other)
             return products if total is None else b.add(total, products)
-        wide = vector(kind.element, 4 * lanes)
-        both = b.mul(b.zext(one, wide), b.sext(other, wide))
-        none = ir.Constant(wide, ir.Undefined)
-        for first in range(group):
-            part = b.shuffle_vector(
-                both, none, ir.Constant(vector(I32, kind.count), list(range(first, 4 * lanes, group)))
-            )
-            total = part if total is None else b.add(total, part)
-        return total
+        kind = vector(I32, lanes)
+        total = ir.Constant(kind, [0] * lanes) if total is None else total
+        if self.octets == "vpdpbusd":
+            return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, one, other)
+        name = f"llvm.aarch64.neon.{self.octets}.v4i32.v16i8"
+        given = zip(*(llvm.halves(b, value) for value in (total, one, other)), strict=True)
+        return llvm.joined(b, *(call(b, name, vector(I32, 4), *half) for half in given))
 
 
 _SMALL = (1, 2, 3, 4, 6, 8)

@@ -21,7 +21,7 @@ from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, r
 from hierchat.models.catalogue import Size
 from hierchat.models.device_memory import require_free
 from hierchat.models.formats import block_model
-from hierchat.models.formats.assemble import read_gguf
+from hierchat.models.formats.assemble import pack_safetensors, read_gguf
 from hierchat.models.formats.blocks import widening
 from hierchat.models.formats.gguf_config import (
     completed,
@@ -102,7 +102,7 @@ def source_sha256(folder: Path) -> str | None:
 
 def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
     """Make the folder with weights as float32 safetensors, configuration and tokenizer.
-    Raises BrokenFileError, UnsupportedError or DiskFullError."""
+    Raises BrokenFileError, UnsupportedError, or ModelError where the disk is full."""
     return _made(converted_folder(gguf_sha256), gguf_sha256, report, lambda part: _write(gguf, part, report))
 
 
@@ -119,7 +119,6 @@ def convert_description(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
     """Make the folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
-    from hierchat.models.formats.assemble import pack_safetensors
 
     def write_packed(part: Path) -> None:
         for file in folder.iterdir():
@@ -325,10 +324,8 @@ def read_folder(folder: Path) -> Facts:
     config = causal_config(folder, folder.name)
     numels = {name: numel for shard in _shards(folder) for name, numel in _tensors(shard).items()}
     unquantised = [n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name]
-    try:
+    with making_sense(str(folder)):
         size = Size(parameters=sum(numels.values()), embeddings=sum(unquantised), slot=slot_of(config))
-    except NONSENSE as error:
-        raise BrokenFileError(f"{folder} does not say what model it is. Fetch or copy it again.") from error
     positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None) or 2048
     return Facts(size, positions, identity_of(folder))
 

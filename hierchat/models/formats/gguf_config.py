@@ -10,7 +10,7 @@ from hierchat.models.architectures.model_config import FULL, SLIDING, Expected, 
 from hierchat.models.formats.blocks import TYPES, UnknownBlockType
 from hierchat.models.formats.gguf_families import FAMILIES, GRANITE
 from hierchat.models.formats.gguf_head import Head, Tensor, partial_rotary, scaling_of
-from hierchat.models.progress import NONSENSE, BrokenFileError, UnsupportedError
+from hierchat.models.progress import BrokenFileError, UnsupportedError, making_sense
 
 MODEL_TYPES = {
     **{name: architecture.model_type for name, architecture in families.GGUF_ARCHITECTURES.items()},
@@ -43,17 +43,12 @@ _WINDOW_OF_GEMMA_2, _PERIOD_OF_GEMMA_4 = 4096, 6
 def gguf_config(head: Head) -> dict[str, Any]:
     """Read a GGUF file's configuration in transformers' terms, as far as we need it; for FAMILIES all of it.
     Raises BrokenFileError for missing or impossible numbers."""
-    try:
+    with making_sense(head.architecture):
         layers = head.of_architecture("block_count")
         require_plausible({"num_hidden_layers": layers})  # others are made from it
         family = FAMILIES.get(head.architecture)
         config = family.config(head) if family else _config(head)
         require_plausible(config)
-    except NONSENSE as error:
-        why = f" ({error})" if type(error) is ValueError else ""
-        raise BrokenFileError(
-            f"A GGUF file of {head.architecture} does not say all of what it is{why}. Choose another file."
-        ) from error
     return config
 
 

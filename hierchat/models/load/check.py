@@ -40,16 +40,13 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
         return False
     if backend == "blocks":
         return True
-    if not device.startswith("cpu") or not has_blocks(entry):
+    computes = backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
+    if not computes or not device.startswith("cpu") or not has_blocks(entry):
         return False
     if entry.kind:
-        possible = runnable.step_of_kind(entry.kind, own=True) == "kernels"
-    else:
-        gguf = gguf_file(entry.source_on("cpu"))
-        possible = not gguf or _by_kernels(gguf)
-    if not possible:
-        return False
-    return backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
+        return runnable.step_of_kind(entry.kind, own=True) == "kernels"
+    gguf = gguf_file(entry.source_on("cpu"))
+    return not gguf or _by_kernels(gguf)
 
 
 def _by_kernels(gguf: Path) -> bool:
@@ -192,8 +189,6 @@ def remote_head(gguf: Gguf) -> Head:
 
 
 # Whether a model fits this machine, as a word and a reason, without fetching anything.
-FitVerdict = Literal["yes", "tight", "full", "no", "unknown"]
-"""full: the machine has enough memory, but other programs use it now."""
 EASY = 0.75
 """Fraction of the free memory above which a model is a tight fit."""
 ROOMY = 0.5
@@ -206,7 +201,8 @@ ROOMY_GPU = 0.85
 class Fit:
     """Result of a check of memory. `why`: a sentence for the page. `needed`: bytes, None if unknown."""
 
-    verdict: FitVerdict
+    verdict: Literal["yes", "tight", "full", "no", "unknown"]
+    """full: the machine has enough memory, but other programs use it now."""
     why: str
     needed: int | None = None
 
@@ -222,9 +218,9 @@ def fit(
     bytes of an absent GGUF file."""
     if entry.engine:
         return Fit("yes", later(f"Runs at {entry.engine.openai.url} and takes no memory here."), 0)
-    needed = memory_needed(entry, device, backend, weights)
-    if needed is None:
+    if not (needs := _needs(entry, device, backend, weights)):
         return Fit("unknown", later("How much memory it needs is known once it is here."))
+    needed = needs.total(entry.context_length or CONTEXT)
     free = device_memory.free_memory(device) if free is None else free
     total = device_memory.total_memory(device)
     if needed > total:
@@ -248,17 +244,10 @@ def fits_every_day(found: Fit, device: str) -> bool:
     )
 
 
-def memory_needed(
-    entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
-) -> int | None:
-    """Return the bytes of a model's weights and whole context; None if neither files nor catalogue tell."""
-    needs = _needs(entry, device, backend, weights)
-    return needs.total(entry.context_length or CONTEXT) if needs else None
-
-
 def _needs(
     entry: ModelEntry, device: str, backend: Backend | None, weights: int | None = None
 ) -> device_memory.MemoryNeeds | None:
+    """Return what a model's weights and positions need; None if neither files nor catalogue tell."""
     size = entry.size
     slot = size.slot if size else 0
     if on_card(entry, device, backend) and (found := weights or weight_bytes(entry, device)):

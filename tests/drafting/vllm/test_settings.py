@@ -61,7 +61,7 @@ def test_what_is_wrong_is_named(variables: dict[str, str], sentence: str) -> Non
 
 def make_corpus(folder: Path, name: str = "mine", token: int = 9) -> Path:
     tokens = np.array([*POEM, END, BREAK, 7, token, BREAK], np.int32)
-    write(folder, name, tokens, 2, "tokenizer", "tiny", ["test"])
+    write(folder, tokens, name=name, texts=2, tokenizer="tokenizer", model="tiny", sources=["test"])
     return folder
 
 

@@ -37,7 +37,7 @@ def write(books: UserStates, name: str, *replies: tuple[str, list[int]]) -> User
     user = books.begin(name)
     for reply, tokens in replies:
         books.keep(user, reply, tokens)
-    books.end(user)
+    user.writing -= 1
     books.wait()
     return user
 

@@ -5,13 +5,14 @@ import ctypes
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llvmlite import ir
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.dot import (
@@ -25,7 +26,7 @@ from hierchat.engine.cpu.dot import (
     takes_int8,
     target_machine,
 )
-from hierchat.engine.cpu.llvm import kernel
+from hierchat.engine.cpu.llvm import I8, I16, I32, kernel, vector
 from hierchat.engine.cpu.memory import FORM, INT8, INT16, Shape, Work, make_work
 from hierchat.engine.cpu.rows import ORDER, product, quantise, record
 from hierchat.engine.cpu.unpacking import ISAS, POWERS, Isa
@@ -34,8 +35,33 @@ from hierchat.models.catalogue import Activations
 from hierchat.models.formats.blocks import Blocks, from_file
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN, WIDE, interleave
 
+
+class InPlainLlvm(Isa):
+    """A set of instructions in plain LLVM, for a processor that lacks them."""
+
+    @property
+    def lookup(self) -> None:
+        return None
+
+    def dot(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
+        pairs = "lanes" if self.pairs == "lanes" else "plain"
+        return replace(ISAS[self.name], pairs=pairs).dot(b, total, one, other)
+
+    def dot_bytes(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
+        lanes, group = self.lanes, 2 if self.octets == "pmaddubsw" else 4
+        kind = vector(I32, lanes) if group == 4 else vector(I16, 2 * lanes)
+        octets, wide = vector(I8, 4 * lanes), vector(kind.element, 4 * lanes)
+        both = b.mul(b.zext(b.bitcast(one, octets), wide), b.sext(b.bitcast(other, octets), wide))
+        none = ir.Constant(wide, ir.Undefined)
+        for first in range(group):
+            places = ir.Constant(vector(I32, kind.count), list(range(first, 4 * lanes, group)))
+            part = b.shuffle_vector(both, none, places)
+            total = part if total is None else b.add(total, part)
+        return total
+
+
 HERE = supported()
-EVERY = [isa if isa.name in HERE else replace(isa, exact_model=True) for isa in ISAS.values()]
+EVERY = [isa if isa.name in HERE else InPlainLlvm(*astuple(isa)) for isa in ISAS.values()]
 """Sets that this processor lacks with plain LLVM for their instructions: the same sums in the same order."""
 ALIKE = ("Q3_K", *WIDE)
 """Read as Q2_K, Q6_K and IQ4_XS are, which stand for them on other processors, and by day on this one."""

@@ -15,8 +15,6 @@ def step(ids: list[int], sources: list[str], proposed: dict[str, int] | None = N
     return {
         "tokens": ids,
         "sources": sources,
-        "chances": [None] * len(ids),
-        "matches": [[-1, 0]] * len(ids),
         "proposed": proposed or {},
         "width": 1 + sum((proposed or {}).values()),
         "draft_ms": 0.5,

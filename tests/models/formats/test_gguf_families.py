@@ -192,9 +192,9 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"ssm.state_size": None}, "does not say all of what it is"),
-        ({"embedding_length": None}, "does not say all of what it is"),
-        ({"ssm.group_count": 4}, "does not say all of what it is"),
+        ({"ssm.state_size": None}, "do not say what model it is"),
+        ({"embedding_length": None}, "do not say what model it is"),
+        ({"ssm.group_count": 4}, "do not say what model it is"),
         ({"feed_forward_length": 64}, "does not fit what it says of the model"),
     ],
 )

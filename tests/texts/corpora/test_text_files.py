@@ -114,7 +114,7 @@ def test_a_json_list_is_read_element_by_element(
 ) -> None:
     monkeypatch.setattr(text_files, "PIECE", chunk)
     texts = [f"[{n}] " + "x" * (n * 7 % 5) for n in range(200)]
-    monkeypatch.setattr(text_files, "_pieces", lambda text: [text])
+    monkeypatch.setattr(text_files, "pieces", lambda text: [text])
     found, reader = read(tmp_path / "a.json", json.dumps([{"text": text} for text in texts], indent=indent))
     assert found == texts
     assert reader.passed_over == []
