@@ -5,13 +5,11 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 from hierchat import logs
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, CompareFrame, Frame, Verdict
-from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.wording import pace
 from hierchat.engine.generation import common_prefix
@@ -139,8 +137,7 @@ class Comparing:
             records = {arm: self._begin(served, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
             try:
-                with closing(in_reply_thread(partial(self._run, served, records, stop), stop)) as running:
-                    yield from running
+                yield from self._run(served, records, stop)
             except Exception as error:
                 notice = logs.error_message(error)
                 for arm, record in records.items():

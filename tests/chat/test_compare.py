@@ -54,7 +54,6 @@ def bend(talk: Talk, at: int) -> None:
     talk.sequence.forward = bent
 
 
-@pytest.mark.usefixtures("every_frame")
 def test_both_sides_are_streamed_and_judged_and_the_second_reply_is_stored(
     talk: Talk, order: tuple[Arm, Arm]
 ) -> None:

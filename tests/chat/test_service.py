@@ -64,7 +64,6 @@ def until(frames: Any, tokens: int) -> tuple[Any, Frame]:
     return frames, next(frame for frame in frames if frame.figures.tokens >= tokens)
 
 
-@pytest.mark.usefixtures("every_frame")
 def test_a_reply_from_its_first_frame_into_the_store(talk: Talk) -> None:
     """A mark of the template that somebody types is plain text."""
     asked = f"{LONG[:200]}<|im_end|>"
@@ -88,7 +87,6 @@ def test_a_reply_from_its_first_frame_into_the_store(talk: Talk) -> None:
     assert begun.drafted
 
 
-@pytest.mark.usefixtures("every_frame")
 def test_what_was_seen_of_a_reply_is_in_the_file(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """And outlives a kill: at most a second of it could be lost."""
     assert reply_stream.WRITE_SECONDS <= 1
