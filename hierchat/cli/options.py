@@ -101,6 +101,10 @@ def catalogue_name(model: str | None) -> str | None:
 
 max_tokens = click.IntRange(1, MOST_TOKENS)
 positive = click.IntRange(1)
+counts = click.IntRange(0)
+seeds = click.IntRange(0, 2**63 - 1)
+shares = click.FloatRange(0, 1, min_open=True)
+temperatures = click.FloatRange(0, 10)
 
 
 @contextmanager
