@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 from hierchat import logs
 from hierchat.chat.completions import ModelTurn, NoModel, failed
@@ -34,11 +33,6 @@ class Configuration:
     def name(self) -> str:
         drafts = "" if self.drafts and self.model else _(WITH if self.drafts else WITHOUT)
         return ", ".join(filter(None, (self.model, drafts)))
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """Read a configuration from a form; missing values are the defaults."""
-        return cls(str(given.get("model") or ""), bool(given.get("drafts", True)))
 
 
 Pair = Mapping[Arm, Configuration]

@@ -192,7 +192,10 @@ class PageHandlers(HandlerGroup):
         """Set the pair for the next comparison of this page."""
         given = parsed(event.text, dict)
         sides = {arm: of_type(given.get(arm), dict) for arm in comparison.ARMS}
-        pair = {arm: comparison.Configuration.of(side) for arm, side in sides.items()}
+        pair = {
+            arm: comparison.Configuration(str(side.get("model") or ""), bool(side.get("drafts", True)))
+            for arm, side in sides.items()
+        }
         event.session.show(pair=pair)
         return {self._parts.setup: conversation.pair_line(pair)}
 

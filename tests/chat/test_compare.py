@@ -136,7 +136,7 @@ def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm:
 
 
 def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[Arm, Configuration]:
-    return {"first": Configuration.of(first), "second": Configuration.of(second)}
+    return {"first": Configuration(**first), "second": Configuration(**second)}
 
 
 def compared(talk: Talk, pair: dict[Arm, Configuration], **settings: Any) -> list[CompareFrame]:
