@@ -161,16 +161,14 @@ class InProgress:
     def take_out(self, user_id: int, number: int) -> ReplyInProgress | None:
         """Remove a message from those that wait, and return it; None if it does not wait any longer."""
         with self._lock:
-            for (user, _), many in self._waiting.items():
-                found = [reply for reply in many if user == user_id and reply.number == number]
-                if found:
-                    many.remove(found[0])
-                    break
-            else:
+            queues = [many for (user, _), many in self._waiting.items() if user == user_id]
+            found = next((reply for many in queues for reply in many if reply.number == number), None)
+            if found is None:
                 return None
-        self._drop(found[0])
+            self._waiting[user_id, found.conversation_id].remove(found)
+        self._drop(found)
         self._changes.notify(user_id)
-        return found[0]
+        return found
 
     def end(self, user_id: int, conversation_id: int | None = None) -> None:
         """Stop the reply in a conversation, or all of a user's, and wait some seconds. Waiting messages are dropped."""

@@ -50,12 +50,6 @@ def upward(caption: str, highest: float, unit: str) -> Axis:
     return Axis(caption, 0.0, count * step, ticks)
 
 
-def line(points: Sequence[tuple[float, float]], across: Axis, up: Axis, said: str, guide: float) -> Markup:
-    """Draw a line over two axes, and a dashed one at the height `guide`."""
-    places = [(across.at(x), 100 - up.at(y)) for x, y in points]
-    return _charts.line(places, across, up, said, 100 - up.at(guide))
-
-
 def columns(stacks: Sequence[Sequence[tuple[Style, float]]], across: Axis, up: Axis, said: str) -> Markup:
     """Draw a chart of stacked columns, parts from below; each part has its own line on top."""
     width = 100 / len(stacks)
@@ -99,7 +93,8 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
         (sidebar.day(day), against_plain(one.speedup or 1.0), written(one.compared))
         for day, one in known.items()
     ]
-    drawn = line(points, across, up, said, guide=1.0)
+    places = [(across.at(x), 100 - up.at(y)) for x, y in points]
+    drawn = _charts.line(places, across, up, said, 100 - up.at(1.0))
     explained = _(
         "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
     )
