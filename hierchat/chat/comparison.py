@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from hierchat import logs
-from hierchat.chat.completions import ModelTurn, NoModel, failed
+from hierchat.chat.completions import ModelTurn, NoModel, NotBegun, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, CompareFrame, Frame, Verdict
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.wording import pace
@@ -49,10 +49,6 @@ def names(pair: Pair) -> dict[Arm, str]:
     if first == second:
         return {"first": f"{first} (1)", "second": f"{second} (2)"}
     return {"first": first, "second": second}
-
-
-class CannotCompare(ValueError):
-    """Raised when the engine cannot draft as a side of a comparison asks. The message is for the page."""
 
 
 @dataclass(eq=False)
@@ -124,9 +120,14 @@ class Comparing:
                 return
             if served.name != name and self._replies:
                 raise NoModel(f"{name} was replaced before it could answer. Compare once more.")
-            for arm in arms:
-                _require_drafting(served, self._pair[arm])
-            if isinstance(served.engine, DraftedEngine) and self._pair["first"].drafts:
+            drafted = isinstance(served.engine, DraftedEngine)
+            if not (served.is_local or drafted or all(self._pair[arm].drafts for arm in arms)):
+                said = _(
+                    "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two "
+                    "models can be compared: under “Change”, choose drafts for both sides."
+                )
+                raise NotBegun(said.format(name=served.name))
+            if drafted and self._pair["first"].drafts:
                 arms = sorted(arms)  # else the server would draft the first reply from the second
             records = {arm: self._begin(served, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
@@ -181,16 +182,6 @@ class Comparing:
 
     def _frame(self, running: Arm | None) -> CompareFrame:
         return CompareFrame(dict(self._frames), running)
-
-
-def _require_drafting(served: ServedModel, chosen: Configuration) -> None:
-    if not (served.is_local or chosen.drafts or isinstance(served.engine, DraftedEngine)):
-        raise CannotCompare(
-            _(
-                "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two models "
-                "can be compared: under “Change”, choose drafts for both sides."
-            ).format(name=served.name)
-        )
 
 
 def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str]) -> Verdict:

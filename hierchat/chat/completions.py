@@ -37,6 +37,10 @@ class NoModel(Exception):
     """Raised when no model can answer. The message is for the page."""
 
 
+class NotBegun(Exception):
+    """Raised when a reply cannot be continued, repeated or compared. The message is for the page."""
+
+
 class ModelTurn:
     """Context manager of a reply's turn at the model; its end lets the next reply begin. Raises QueueFull."""
 

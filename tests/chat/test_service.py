@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from hierchat.chat import reply_stream
-from hierchat.chat.completions import NoModel
+from hierchat.chat.completions import NoModel, NotBegun
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import NewQuestion
-from hierchat.chat.service import NotBegun
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import LEAD
 from hierchat.engine.engine import GenerationRequest
