@@ -65,14 +65,6 @@ def columns(stacks: Sequence[Sequence[tuple[Style, float]]], across: Axis, up: A
     return _charts.columns(drawn, across, up, said)
 
 
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return _("{n:.0f} s").format(n=seconds)
-    if seconds < 5400:
-        return _("{n:.0f} min").format(n=seconds / 60)
-    return _("{n:.1f} h").format(n=seconds / 3600)
-
-
 def replies_page(found: OverTimeFigures, today: date) -> Markup:
     """Draw the tiles for the last DAYS days, and a card for each of which there is something to draw."""
     return tiles(found.whole) + _drawn.grid([speed_card(found, today), shares_card(found, today)])
@@ -135,14 +127,7 @@ def _shares(day: DraftingFigures) -> dict[str, float]:
     return {name: count.accepted / day.tokens for name, count in day.sources.items()}
 
 
-_drawn = Macros(
-    "insights.html",
-    DASH=DASH,
-    duration=duration,
-    written=written,
-    pace_of=pace,
-    percent=percent,
-)
+_drawn = Macros("insights.html", DASH=DASH, written=written, pace_of=pace, percent=percent)
 tiles = _drawn.tiles
 
 
