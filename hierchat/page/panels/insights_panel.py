@@ -71,7 +71,6 @@ def replies_page(found: OverTimeFigures, today: date) -> Markup:
 
 
 def speed_card(found: OverTimeFigures, today: date) -> Markup:
-    title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
         return Markup()
@@ -86,15 +85,10 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
         for day, one in known.items()
     ]
     places = [(across.at(x), 100 - up.at(y)) for x, y in points]
-    drawn = _charts.line(places, across, up, said, 100 - up.at(1.0))
-    explained = _(
-        "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
-    )
-    return _charts.charted(title, drawn + _charts.note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
+    return _charts.speed(_charts.line(places, across, up, said, 100 - up.at(1.0)), rows)
 
 
 def shares_card(found: OverTimeFigures, today: date) -> Markup:
-    title = _("Where the words came from")
     if not found.days:
         return Markup()
     across = _days(today)
@@ -107,14 +101,12 @@ def shares_card(found: OverTimeFigures, today: date) -> Markup:
     said = _("Share of the tokens by source; {share} came from drafts. A table follows.")
     up = Axis(_("of the tokens"), 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
     drawn = columns(stacks, places, up, said.format(share=percent(drafted)))
-    drawn += _charts.key(map(style_of, names))
     rows = [
         (sidebar.day(begin), *(percent(shares.get(name, 0.0)) for name in names))
         for begin, shares in periods.items()
         if shares
     ]
-    head = (_("Day"), *(style_of(name).label for name in names))
-    return _charts.charted(title, drawn + _charts.note(_("The rest the model wrote by itself.")), head, rows)
+    return _charts.shares(drawn, [style_of(name) for name in names], rows)
 
 
 def _days(today: date) -> Axis:
