@@ -260,8 +260,7 @@ class Views:
         if screen.conversation is not None or (project := self.project(session)) is None:
             return ""
         inside = self._service.chats.find(session.user, "", screen.listed, unfolded=project.id).inside
-        chats = [(chat, sidebar.moment(chat.updated_at)) for chat in inside]
-        return _DOCUMENTS.of_project(project, documents, chats, now, screen.said_of_documents)
+        return _DOCUMENTS.of_project(project, documents, inside, now, screen.said_of_documents)
 
     def settings(self, session: Session) -> Update:
         """Draw the open conversation's settings if the panel shows others, or else what other pages changed."""
