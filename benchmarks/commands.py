@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 
@@ -49,7 +49,7 @@ from hierchat.checks.runs import (
 from hierchat.cli.options import terminal_progress
 from hierchat.drafting.source import Source
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.catalogue import Backend, ModelEntry, nearest, read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import control_tokens
@@ -67,9 +67,13 @@ def run(args: argparse.Namespace) -> int:
         return session.run(
             args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
         )
-    return answered(
-        lambda: _KINDS[args.kind](args), getattr(args, "backend", None), getattr(args, "json", None)
-    )
+    return answered(lambda: _measured(args), getattr(args, "json", None))
+
+
+def _measured(args: argparse.Namespace) -> int:
+    if (backend := getattr(args, "backend", None)) and backend not in get_args(Backend):
+        raise RequestError(f"No backend is called {backend!r}. {nearest(backend, get_args(Backend))}")
+    return _KINDS[args.kind](args)
 
 
 def _decode(args: argparse.Namespace) -> int:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import ValidationError
+
 from benchmarks.arguments import LONG_CONTEXT
 from benchmarks.workloads import QuestionSet, question_set
-from hierchat.checks.runs import RequestError, machine, read_questions, say, settings_of, unreadable
+from hierchat.checks.runs import RequestError, machine, read_questions, say, unreadable
 from hierchat.cli.options import terminal_progress
+from hierchat.config import GenerationSettings
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.runtime.loading import LoadOptions, load_served_model
@@ -45,6 +48,15 @@ class RunOptions:
     def of(cls, flags: Mapping[str, Any]) -> Self:
         """Take the flags of a command that are options of a run."""
         return cls(**{one.name: flags[one.name] for one in fields(cls) if one.name in flags})
+
+
+def settings_of(**flags: Any) -> GenerationSettings:
+    """Build generation settings from flags. Raises RequestError, naming the flag that is wrong."""
+    try:
+        return GenerationSettings(**flags)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise RequestError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
 
 
 class MeasuredRun:

@@ -17,11 +17,13 @@ from typing import Any
 
 import psutil
 
+from benchmarks.measured_run import settings_of
+from hierchat.chat.completions import NotBegun
 from hierchat.chat.frames import CompareFrame, Verdict
 from hierchat.chat.in_progress import NewQuestion
-from hierchat.chat.service import ChatService, NotBegun
+from hierchat.chat.service import ChatService
 from hierchat.checks import runs
-from hierchat.checks.runs import RequestError, machine, read_questions, settings_of
+from hierchat.checks.runs import RequestError, machine, read_questions
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import ModelError

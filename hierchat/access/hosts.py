@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
@@ -75,18 +76,19 @@ class AllowedHosts:
         served = self.served(scope)
         if served is None or not self._is_ours(served[0]):
             return WRONG_ADDRESS
-        origins = _headers(scope, b"origin")
+        headers = Headers(scope=scope)
+        origins = headers.getlist("origin")
         if len(origins) > 1 or (origins and not self._is_own_page(origins[0], served)):
             return WRONG_PAGE
         # For requests that carry no Origin, such as those for images. Another port of this machine is "same-site".
-        if not set(_headers(scope, b"sec-fetch-site")) <= {"same-origin", "none"}:
-            navigates = _headers(scope, b"sec-fetch-mode") == ["navigate"]
+        if not set(headers.getlist("sec-fetch-site")) <= {"same-origin", "none"}:
+            navigates = headers.getlist("sec-fetch-mode") == ["navigate"]
             return None if navigates and scope["method"] in ("GET", "HEAD") else WRONG_PAGE
         return None
 
     def served(self, scope: Scope) -> Authority | None:
         """Return host and port to which the request was addressed; None if that is not clear."""
-        hosts = _headers(scope, b"host")
+        hosts = Headers(scope=scope).getlist("host")
         return parse_authority(hosts[0]) if len(hosts) == 1 else None
 
     def is_public(self, scope: Scope) -> bool:
@@ -138,10 +140,6 @@ class SameOriginMiddleware:
             await PlainTextResponse(why, 403, {"Cache-Control": "no-store"})(scope, receive, send)
         else:
             await WebSocketClose(1008)(scope, receive, send)
-
-
-def _headers(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

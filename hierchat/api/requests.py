@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
 from hierchat.chat.frames import Frame
+from hierchat.chat.in_progress import writes
 from hierchat.chat.reply_stream import ReplyOptions, ReplyRecorder, ReplyStream
 from hierchat.chat.service import ChatService
 from hierchat.config import MOST_TOKENS, GenerationSettings
@@ -274,8 +275,9 @@ class RunningReply:
         try:
             self._load_seconds = load(self._service, self._request.model, self._stop)
             try:
-                for frame in self._service.completions.answer(self._begin, self._stop):
-                    tell(frame)
+                with writes(self._stop):
+                    for frame in self._service.completions.answer(self._begin, self._stop):
+                        tell(frame)
             finally:
                 if self._caller.key:
                     with suppress(StoreError):  # the reply is whole without its count

@@ -5,13 +5,10 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Self
 
 from hierchat import logs
-from hierchat.chat.completions import ModelTurn, NoModel, failed
+from hierchat.chat.completions import ModelTurn, NoModel, NotBegun, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, CompareFrame, Frame, Verdict
-from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.wording import pace
 from hierchat.engine.generation import common_prefix
@@ -37,11 +34,6 @@ class Configuration:
         drafts = "" if self.drafts and self.model else _(WITH if self.drafts else WITHOUT)
         return ", ".join(filter(None, (self.model, drafts)))
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """Read a configuration from a form; missing values are the defaults."""
-        return cls(str(given.get("model") or ""), bool(given.get("drafts", True)))
-
 
 Pair = Mapping[Arm, Configuration]
 USUAL: Pair = {
@@ -57,10 +49,6 @@ def names(pair: Pair) -> dict[Arm, str]:
     if first == second:
         return {"first": f"{first} (1)", "second": f"{second} (2)"}
     return {"first": first, "second": second}
-
-
-class CannotCompare(ValueError):
-    """Raised when the engine cannot draft as a side of a comparison asks. The message is for the page."""
 
 
 @dataclass(eq=False)
@@ -132,15 +120,19 @@ class Comparing:
                 return
             if served.name != name and self._replies:
                 raise NoModel(f"{name} was replaced before it could answer. Compare once more.")
-            for arm in arms:
-                _require_drafting(served, self._pair[arm])
-            if isinstance(served.engine, DraftedEngine) and self._pair["first"].drafts:
+            drafted = isinstance(served.engine, DraftedEngine)
+            if not (served.is_local or drafted or all(self._pair[arm].drafts for arm in arms)):
+                said = _(
+                    "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two "
+                    "models can be compared: under “Change”, choose drafts for both sides."
+                )
+                raise NotBegun(said.format(name=served.name))
+            if drafted and self._pair["first"].drafts:
                 arms = sorted(arms)  # else the server would draft the first reply from the second
             records = {arm: self._begin(served, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
             try:
-                with closing(in_reply_thread(partial(self._run, served, records, stop), stop)) as running:
-                    yield from running
+                yield from self._run(served, records, stop)
             except Exception as error:
                 notice = logs.error_message(error)
                 for arm, record in records.items():
@@ -190,16 +182,6 @@ class Comparing:
 
     def _frame(self, running: Arm | None) -> CompareFrame:
         return CompareFrame(dict(self._frames), running)
-
-
-def _require_drafting(served: ServedModel, chosen: Configuration) -> None:
-    if not (served.is_local or chosen.drafts or isinstance(served.engine, DraftedEngine)):
-        raise CannotCompare(
-            _(
-                "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two models "
-                "can be compared: under “Change”, choose drafts for both sides."
-            ).format(name=served.name)
-        )
 
 
 def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str]) -> Verdict:

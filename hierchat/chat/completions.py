@@ -4,14 +4,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 from hierchat import logs
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyOptions, ReplyRecorder, ReplyStream
 from hierchat.chat.spare_time import PrefixKeeper
 from hierchat.chat.statistics import ReplyStatistics
@@ -36,6 +35,10 @@ from hierchat.runtime.template import PromptError
 # The store counts turns too: a turn is one model reply there. This is the same reply, seen from the model.
 class NoModel(Exception):
     """Raised when no model can answer. The message is for the page."""
+
+
+class NotBegun(Exception):
+    """Raised when a reply cannot be continued, repeated or compared. The message is for the page."""
 
 
 class ModelTurn:
@@ -116,8 +119,7 @@ class Completions:
             for phase, seconds in turn.loading.items():
                 reply.statistics.loading_ms[phase] += seconds * 1e3
             try:
-                with closing(in_reply_thread(partial(writing.frames, measure=True), stop)) as frames:
-                    yield from frames
+                yield from writing.frames(measure=True)
             except Exception as error:
                 message = writing.message_id if isinstance(writing, ReplyRecorder) else None
                 yield failed(logs.error_message(error), reply, message)

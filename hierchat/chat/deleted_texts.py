@@ -31,6 +31,8 @@ REST = 4.0
 BUSY_SECONDS = 2.0
 """Seconds after which a time that is not the first is tried again, if a reply is being written: it needs the
 processor."""
+LOOK_SECONDS = 0.1
+"""Between two looks whether it is time to overwrite."""
 FORGET_SECONDS = 1.0
 """Between two looks for what engines elsewhere have to forget."""
 _log = logging.getLogger(__name__)
@@ -48,13 +50,12 @@ class DeletedTexts:
         self.overwrites: list[Callable[[], object]] = [overwrite_freed_memory]
         """Functions that overwrite freed memory; the page adds its own."""
         self._lock = threading.Condition()
-        """Protects the fields below. Threads in `wait` are woken after each overwriting."""
+        """Protects `_due`. Threads in `wait` are woken after each overwriting."""
         self._due: list[tuple[float, int, int]] = []
         """Times at which to overwrite, by time.monotonic; each with its number after a deletion, and whose that was."""
         self._rested = 0.0
         """Time before which it is not to begin again."""
-        self._timer: threading.Timer | None = None
-        self._overwriting = self._closed = False
+        self._thread = SpareTimeThread("deletions", LOOK_SECONDS, self._look)
 
     def clear(self, user_id: int, chats: Collection[int | None] | None = None) -> None:
         """Clear the texts of these chats of a user, or of all, except replies in progress; overwrite freed memory."""
@@ -69,51 +70,32 @@ class DeletedTexts:
             after = accumulate((OVERWRITE_SECONDS, *OVERWRITE_AGAIN))
             times = [(time.monotonic() + seconds, number, user_id) for number, seconds in enumerate(after)]
             # The later times of earlier deletions are among these
-            self._due = sorted([*(one for one in self._due if one[1] < EMPTIED), *times])
-            self._set_timer()
+            self._due = [*(one for one in self._due if one[1] < EMPTIED), *times]
+        self._thread.wake()
 
     def wait(self, times: int) -> None:
         """Wait until freed memory was overwritten so often after the newest deletion, or the program ends."""
         with self._lock:
             self._lock.wait_for(
-                lambda: (
-                    self._closed
-                    or not (self._overwriting or any(number < times for _, number, _ in self._due))
-                )
+                lambda: self._thread.closed.is_set() or all(number >= times for _, number, _ in self._due)
             )
 
     def close(self) -> None:
+        self._thread.closed.set()
         with self._lock:
-            self._closed = True
-            self._set_timer()
             self._lock.notify_all()
 
-    def _set_timer(self) -> None:
-        """Wait for the next time, unless it overwrites now; to be called with the lock."""
-        if self._overwriting:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._due and not self._closed:
-            seconds = max(self._due[0][0], self._rested) - time.monotonic()
-            self._timer = threading.Timer(max(seconds, 0.0), self._overwrite)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _overwrite(self) -> None:
+    def _look(self) -> bool:
+        """Overwrite freed memory if it is time; return whether it will be once more."""
+        began = time.monotonic()
         with self._lock:
-            if self._closed or threading.current_thread() is not self._timer:
-                return
-            began = time.monotonic()
             due = [one for one in self._due if one[0] <= began]
-            first = min((number for _, number, _ in due), default=0)
-            users = {user for _, number, user in due if number < EMPTIED}
-            if first and not self._slot.scheduler.idle_seconds:
-                self._rested = began + BUSY_SECONDS
-                self._set_timer()
-                return
-            self._due = [one for one in self._due if one[0] > began]
-            self._overwriting = True
+        if not due or began < self._rested:
+            return bool(self._due)
+        if all(number for _, number, _ in due) and not self._slot.scheduler.idle_seconds:
+            self._rested = began + BUSY_SECONDS
+            return True
+        users = {user for _, number, user in due if number < EMPTIED}
         try:
             for forget in self.screens if users else ():
                 forget(users)
@@ -121,10 +103,11 @@ class DeletedTexts:
                 act()
         finally:
             with self._lock:
-                self._overwriting, now = False, time.monotonic()
+                self._due, now = [one for one in self._due if one not in due], time.monotonic()
                 self._rested = now + REST * (now - began)
-                self._set_timer()
                 self._lock.notify_all()
+            self._thread.wake()  # an error ends it
+        return bool(self._due)
 
 
 def forget_deleted(store: Store, engine: DraftedEngine) -> bool:

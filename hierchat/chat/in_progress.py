@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from typing import TypeVar
 
 from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
@@ -163,16 +161,14 @@ class InProgress:
     def take_out(self, user_id: int, number: int) -> ReplyInProgress | None:
         """Remove a message from those that wait, and return it; None if it does not wait any longer."""
         with self._lock:
-            for (user, _), many in self._waiting.items():
-                found = [reply for reply in many if user == user_id and reply.number == number]
-                if found:
-                    many.remove(found[0])
-                    break
-            else:
+            queues = [many for (user, _), many in self._waiting.items() if user == user_id]
+            found = next((reply for many in queues for reply in many if reply.number == number), None)
+            if found is None:
                 return None
-        self._drop(found[0])
+            self._waiting[user_id, found.conversation_id].remove(found)
+        self._drop(found)
         self._changes.notify(user_id)
-        return found[0]
+        return found
 
     def end(self, user_id: int, conversation_id: int | None = None) -> None:
         """Stop the reply in a conversation, or all of a user's, and wait some seconds. Waiting messages are dropped."""
@@ -203,13 +199,9 @@ class InProgress:
 
     def _write(self, reply: ReplyInProgress) -> None:
         following: ReplyInProgress | None = reply
-        thread = threading.current_thread()
-        try:
-            while following is not None:
-                _running[thread] = following.stop
+        while following is not None:
+            with writes(following.stop):
                 following = self._one(following)
-        finally:
-            _running.pop(thread, None)
 
     def _one(self, reply: ReplyInProgress) -> ReplyInProgress | None:
         """Write one reply; return the one that follows it and takes its place, or None."""
@@ -277,55 +269,19 @@ class InProgress:
                 self._store.messages.add(*place, NewMessage(below, text, files=files), held)
 
 
-# Runs a reply in a thread of its own, ahead of its reader. So decoding does not wait for the page, and all
-# of a reply's forwards come from one thread. torch keeps a team of helper threads for each thread that
-# calls it, and two teams would share the same cores.
-T = TypeVar("T")
 _running: dict[threading.Thread, threading.Event] = {}
 """The threads that write replies, and what stops each."""
 
 
-def in_reply_thread(
-    make: Callable[[], Generator[T, None, None]], stop: threading.Event
-) -> Generator[T, None, None]:
-    """Run `make()` in a thread and yield its values; a slow reader gets only the latest. A reader that leaves sets
-    `stop`, and waits. Exceptions pass through. In a thread that already writes a reply, it runs there."""
-    if threading.current_thread() in _running:
-        with closing(make()) as values:
-            yield from values
-        return
-    items: SimpleQueue[T | None] = SimpleQueue()  # None: the thread ends
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            with closing(make()) as values:
-                for value in values:
-                    items.put(value)
-        except BaseException as error:  # raised again in the reader's thread
-            failed.append(error)
-        items.put(None)
-
-    thread = threading.Thread(target=here(work), name="reply", daemon=True)
+@contextmanager
+def writes(stop: threading.Event) -> Iterator[None]:
+    """Note that this thread writes a reply in the block, and that `stop` ends it, for `none_outlives`."""
+    thread = threading.current_thread()
     _running[thread] = stop
-    thread.start()
-    latest: T | None = None
     try:
-        while (item := items.get()) is not None:
-            latest = item
-            if items.empty():
-                yield latest
-                latest = None
-    except BaseException:
-        stop.set()
-        raise
+        yield
     finally:
-        thread.join()
-        _running.pop(thread, None)
-    if latest is not None:
-        yield latest
-    for error in failed:
-        raise error
+        del _running[thread]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from functools import partial
 from hierchat.chat import statistics
 from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
 from hierchat.chat.comparison import USUAL, Comparing, Pair
-from hierchat.chat.completions import Completions
+from hierchat.chat.completions import Completions, NotBegun
 from hierchat.chat.conversations import Conversations, reply_settings
 from hierchat.chat.deleted_texts import DeletedTexts, Forgetting
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
@@ -41,10 +41,6 @@ from hierchat.texts.passages import BUDGET
 Begin = Callable[[ReplyOptions, ServedModel], ReplyRecorder]
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
-
-
-class NotBegun(Exception):
-    """Raised when a reply cannot be continued or repeated. The message is for the page."""
 
 
 class ChatService:

@@ -15,13 +15,8 @@ from hierchat.reasoning import OPENS as THOUGHT_OPENS
 # The part of a growing text that stands: what may yet turn out to be a mark is held back.
 def held_back(text: str, marks: Sequence[str]) -> int:
     """Count the characters at the end of `text` that may be the beginning of one of `marks`."""
-    longest = 0
-    for mark in marks:
-        for length in range(min(len(mark) - 1, len(text)), longest, -1):
-            if text.endswith(mark[:length]):
-                longest = length
-                break
-    return longest
+    beginnings = (mark[:length] for mark in marks for length in range(1, len(mark)))
+    return max((len(beginning) for beginning in beginnings if text.endswith(beginning)), default=0)
 
 
 class HoldBack:

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +21,8 @@ FILES = "maps", "mem", "pagemap"
 """Files of a process below /proc by which its memory is read."""
 _PIECE = 1 << 14
 """Pages that are read at a time."""
+_WRITTEN = re.compile(rb"[\x40-\xff]+")
+"""Pages in memory or swap, by the highest byte of each in `pagemap`."""
 _MASK = bytes(range(255, -1, -1))
 
 
@@ -98,9 +101,9 @@ def pieces(maps: Iterable[bytes], memory: int, there: int) -> Iterator[bytes]:
         begin, end = (int(edge, 16) // page for edge in edges.split(b"-"))
         for first in range(begin, end, _PIECE):
             flags = os.pread(there, 8 * min(_PIECE + 1, end - first), 8 * first)[7::8]
-            for at, size in _runs(flags):
+            for run in _WRITTEN.finditer(flags):
                 with suppress(OSError):  # given back meanwhile
-                    yield os.pread(memory, size * page, (first + at) * page)
+                    yield os.pread(memory, len(run[0]) * page, (first + run.start()) * page)
 
 
 def pieces_of(pid: int) -> Iterator[bytes]:
@@ -108,17 +111,6 @@ def pieces_of(pid: int) -> Iterator[bytes]:
     with ExitStack() as stack:
         maps, *others = (stack.enter_context(open(f"/proc/{pid}/{name}", "rb", 0)) for name in FILES)
         yield from pieces(maps.read().splitlines(), *(file.fileno() for file in others))
-
-
-def _runs(flags: bytes) -> Iterator[tuple[int, int]]:
-    begin = None
-    for at in range(len(flags) + 1):
-        present = at < len(flags) and flags[at] & 0xC0
-        if present and begin is None:
-            begin = at
-        elif not present and begin is not None:
-            yield begin, at - begin
-            begin = None
 
 
 def _count(memory: Iterable[bytes], texts: Iterable[bytes]) -> int:

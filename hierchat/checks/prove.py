@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from hierchat import __version__, logs
 from hierchat.checks.proofs import NAMES, Line
 from hierchat.config import process_environment
@@ -46,11 +48,9 @@ class Proof:
     def as_dict(self) -> dict[str, Any]:
         return {"kept": self.kept, **asdict(self)}
 
-    @classmethod
-    def of(cls, record: dict[str, Any]) -> "Proof":
-        """Read what `as_dict` returned."""
-        lines = tuple(Line(**line) for line in record["lines"])
-        return cls(**{name: value for name, value in record.items() if name != "kept"} | {"lines": lines})
+
+PROOF = TypeAdapter(Proof)
+"""Reads what `as_dict` returned."""
 
 
 def chosen(name: str | None, catalogue: Catalogue) -> str:
@@ -119,8 +119,8 @@ class Proving:
     @property
     def last(self) -> Proof | None:
         """Return the last result; None if there is none yet."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return Proof.of(json.loads(self._file.read_text(encoding="utf-8")))
+        with suppress(OSError, ValueError):
+            return PROOF.validate_json(self._file.read_bytes())
         return None
 
     def start(self, model: str) -> None:

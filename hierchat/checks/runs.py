@@ -11,18 +11,15 @@ from importlib.metadata import version
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import psutil
-from pydantic import ValidationError
 
 from hierchat import __version__
-from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.cache import write_whole
-from hierchat.models.catalogue import Backend, nearest
 from hierchat.models.progress import ModelError
 from hierchat.runtime.costs import processor
 from hierchat.runtime.prompt import PromptMessage
@@ -186,20 +183,9 @@ ERRORS = (RequestError, CorpusError, ModelError, BrokenLogits, OutOfMemory, Memo
 """What the user can do something about; anything else is a fault of the program."""
 
 
-def settings_of(**flags: Any) -> GenerationSettings:
-    """Build generation settings from flags. Raises RequestError, naming the flag that is wrong."""
-    try:
-        return GenerationSettings(**flags)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise RequestError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
-
-
-def answered(act: Callable[[], int], backend: str | None = None, out: Path | None = None) -> int:
+def answered(act: Callable[[], int], out: Path | None = None) -> int:
     """Run a command, or say why it cannot run; return `act`'s exit code, 2 for an error, 130 for Ctrl-C."""
     try:
-        if backend and backend not in get_args(Backend):
-            raise RequestError(f"No backend is called {backend!r}. {nearest(backend, get_args(Backend))}")
         if out:
             require_writable(out)
         return act()

@@ -5,16 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hierchat.cli.options import (
-    FILE,
-    Command,
-    catalogue_name,
-    database_option,
-    model_option,
-    positive,
-    table,
-    terminal_progress,
-)
+from hierchat.cli import options
+from hierchat.cli.options import FILE, Command, counts, max_tokens, positive, seeds, shares, temperatures
+from hierchat.config import GenerationSettings
 from hierchat.language import error_words
 
 if TYPE_CHECKING:
@@ -57,13 +50,13 @@ def _drafters(text: str) -> list[str]:
     "--users", type=positive, default=1, metavar="N", help="so many ask at once, and share forwards (1)"
 )
 @click.option("--limit", type=positive, metavar="N", help="questions, evenly over the groups")
-@click.option("--max-new-tokens", type=int, default=256, metavar="N", help="per reply (256)")
-@click.option("--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy")
-@click.option("--top-p", type=float, default=1.0, metavar="P", help="as in the chat; 1, the default, is off")
-@click.option("--top-k", type=int, default=0, metavar="K", help="as in the chat; 0, the default, is off")
-@click.option("--seed", type=int, default=0, metavar="S")
+@click.option("--max-new-tokens", type=max_tokens, default=256, metavar="N", help="per reply (256)")
+@click.option("--temperature", type=temperatures, default=0.0, metavar="T", help="0, the default, is greedy")
+@click.option("--top-p", type=shares, default=1.0, metavar="P", help="as in the chat; 1, the default, is off")
+@click.option("--top-k", type=counts, default=0, metavar="K", help="as in the chat; 0, the default, is off")
+@click.option("--seed", type=seeds, default=0, metavar="S")
 @click.option("--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file")
-@click.option("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")
+@options.backend_option
 @click.option(
     "--width",
     type=positive,
@@ -78,8 +71,8 @@ def verify_command(model: str | None, **flags: Any) -> int:
     """Return 0, 1 for words that differ, 2 for an error, 130 for Ctrl-C."""
     from hierchat.checks.runs import answered  # these take seconds
 
-    name = catalogue_name(model)
-    return answered(lambda: _verify(model=name, **flags), flags["backend"], flags["json"])
+    name = options.catalogue_name(model)
+    return answered(lambda: _verify(model=name, **flags), flags["json"])
 
 
 def _verify(
@@ -96,18 +89,18 @@ def _verify(
     **sampling: Any,
 ) -> int:
     from hierchat.checks.exactness import Compared, check
-    from hierchat.checks.runs import bar, machine, read_questions, settings_of, spread
+    from hierchat.checks.runs import bar, machine, read_questions, spread
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.texts.corpora import require_readable
 
     if corpus:
         require_readable(corpus)
-    settings, asked = settings_of(**sampling), spread(read_questions(questions), limit)
+    settings, asked = GenerationSettings(**sampling), spread(read_questions(questions), limit)
     catalogue = read_catalogue()
-    options = LoadOptions(backend, corpus=corpus, places=users, catalogue=catalogue)
-    with terminal_progress() as report:
-        served = load_served_model(catalogue.entry(model), options, report)
+    how = LoadOptions(backend, corpus=corpus, places=users, catalogue=catalogue)
+    with options.terminal_progress() as report:
+        served = load_served_model(catalogue.entry(model), how, report)
     recorded = {"file": questions.name, "drafters": drafter, "users": users, "limit": limit, "width": width}
     head = {
         "machine": machine(),
@@ -140,7 +133,7 @@ def _verify(
 
 
 @click.command("prove", cls=Command)
-@model_option
+@options.model_option
 @click.option("--json", type=FILE, metavar="OUT", help="where the result goes, too")
 def prove_command(model: str | None, json: Path | None) -> int:
     """Prove on this machine that no word changes, nothing leaves, nothing is lost, and what is deleted is gone.
@@ -149,7 +142,7 @@ def prove_command(model: str | None, json: Path | None) -> int:
     2 for an error, 130 for Ctrl-C."""
     from hierchat.checks.runs import answered  # takes seconds
 
-    return answered(lambda: _prove(catalogue_name(model), json), out=json)
+    return answered(lambda: _prove(options.catalogue_name(model), json), json)
 
 
 def _prove(model: str | None, out: Path | None) -> int:
@@ -167,13 +160,13 @@ def _prove(model: str | None, out: Path | None) -> int:
         write_whole(out, dumps(proof.as_dict(), indent=2).encode() + b"\n")
     marks = {True: "kept", False: "BROKEN", None: ""}
     rows = [(error_words(line.name), marks[line.kept], error_words(line.detail)) for line in proof.lines]
-    Console().print(table(("Promise", "", proof.model), rows, ()))
+    Console().print(options.table(("Promise", "", proof.model), rows, ()))
     print(f"{'All promises are kept' if proof.kept else 'NOT PROVED'} ({proof.seconds:.0f} s).")
     return 0 if proof.kept else 1
 
 
 @click.command("doctor", cls=Command)
-@database_option
+@options.database_option
 def doctor_command(db: Path | None) -> int:
     """Print a report of machine, versions, kernels and database; return 1 where something is wrong."""
     from hierchat.checks.doctor import print_report

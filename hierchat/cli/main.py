@@ -40,8 +40,7 @@ class _Commands(Group):
         if cmd_name not in _COMMANDS:
             return None
         module, about = _COMMANDS[cmd_name]
-        name = f"{cmd_name.replace('-', '_')}_command"
-        command: click.Command = getattr(import_module(f"hierchat.cli.{module}"), name)
+        command: click.Command = getattr(import_module(f"hierchat.cli.{module}"), f"{cmd_name}_command")
         command.help = command.help or about
         return command
 

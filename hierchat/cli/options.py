@@ -70,13 +70,11 @@ def with_store(command: Callable[..., int | None], *, existing: bool = False) ->
 with_existing_store = partial(with_store, existing=True)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str], caption: str = ""
-) -> "Table":
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str]) -> "Table":
     """Draw a table without lines. `right`: columns of numbers."""
     from rich.table import Table
 
-    drawn = Table(box=None, pad_edge=False, caption=caption or None, caption_justify="left")
+    drawn = Table(box=None, pad_edge=False)
     for column in columns:
         justify: Any = "right" if column in right else "left"
         drawn.add_column(column, justify=justify, no_wrap=column == columns[0], overflow="fold")
@@ -101,6 +99,10 @@ def catalogue_name(model: str | None) -> str | None:
 
 max_tokens = click.IntRange(1, MOST_TOKENS)
 positive = click.IntRange(1)
+counts = click.IntRange(0)
+seeds = click.IntRange(0, 2**63 - 1)
+shares = click.FloatRange(0, 1, min_open=True)
+temperatures = click.FloatRange(0, 10)
 
 
 @contextmanager

@@ -206,8 +206,8 @@ class ChatFlags:
 @click.argument("message", nargs=-1)
 @options.model_option
 @click.option("--system", metavar="TEXT", help="the system prompt of this chat")
-@click.option("--temperature", type=click.FloatRange(0, 10), metavar="N", help="0 takes the likeliest token")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="same seed, same words")
+@click.option("--temperature", type=options.temperatures, metavar="N", help="0 takes the likeliest token")
+@click.option("--seed", type=options.seeds, metavar="N", help="same seed, same words")
 @click.option("--max-new-tokens", type=options.max_tokens, metavar="N", help="the longest reply")
 @click.option("--project", metavar="NAME", help="a chat of this project, with its documents")
 @click.option("--continue", "go_on", is_flag=True, help="go on with your last chat")

@@ -56,17 +56,11 @@ class Components:
         values = [None if part is self.bus else part.value for part in self.carried]
         self.controls = gr.Textbox(json.dumps(values), visible=False)
         """The values of `carried` in JSON, which the browser keeps up to date."""
-        self.every = [
-            self.list, self.undo, self.links, self.account, self.title, self.model, self.pair, self.host,
-            self.incognito, self.project, self.offer, self.recent, self.thread, self.growing,
-            self.asked, self.verdict, *(part for pair in self.columns.values() for part in pair),
-            *(output for panel in panels for output in panel.outputs), self.live, self.tray,
-            self.box, self.context, self.bus, self.timer, self.setup,
-            *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about,
-            self.settings.documents, self.settings.reading,
+        self.told = [
+            self.model, self.box, self.bus, self.timer, *self.settings.fields, self.settings.about,
+            self.settings.reading,
+            *(part for panel in panels for part in panel.outputs if not isinstance(part, gr.HTML)),
         ]  # fmt: skip
-        """What an update may change."""
-        self.told = [part for part in self.every if part is self.bus or not isinstance(part, gr.HTML)]
         """Those that Gradio changes: of all others, the page's stream sends the HTML."""
 
     def _build_sidebar(self, panels: Sequence[Panel], login: bool) -> None:

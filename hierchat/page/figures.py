@@ -1,7 +1,7 @@
 """Draw figures as HTML: one quiet line under a reply, and the details behind it. Pure functions."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -17,74 +17,37 @@ from hierchat.page.chat_settings import LABELS, THINKS, escaped
 from hierchat.page.templates import Macros
 
 
-# One colour, one underline and one name for each source of tokens: the single table behind legend, bar and tokens.
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How one source is drawn. `fill` is the same in both themes; `line` has contrast against each page."""
+    """How one source of tokens is drawn. Its colours and its underline are in assets/style/sources.css, by `slug`."""
 
     slug: str
     label: str
     explained: str
-    fill: str
-    line_light: str
-    line_dark: str
-    underline: str
-    """A CSS text-decoration-style, or "none"."""
 
 
-STYLES = {
-    TARGET: Style(
-        "target", wording.SOURCES[TARGET], later("The model wrote it by itself: nothing had guessed it."),
-        "#8A8F98", "#6B7280", "#9CA3AF", "none",
+_EXPLAINED = {
+    TARGET: later("The model wrote it by itself: nothing had guessed it."),
+    "context": later(
+        "The same words came before it earlier in this chat, or the model found it likely after them."
     ),
-    "context": Style(
-        "context", wording.SOURCES["context"],
-        later("The same words came before it earlier in this chat, or the model found it likely after them."),
-        "#0072B2", "#0072B2", "#4BA3DB", "solid",
+    DOCUMENTS: later("It is in a passage of this chat's documents, after the same words."),
+    "history": later(
+        "The same words came before it in another chat of yours with this model, or the model found it likely "
+        "after them."
     ),
-    DOCUMENTS: Style(
-        "documents", wording.SOURCES[DOCUMENTS],
-        later("It is in a passage of this chat's documents, after the same words."),
-        "#D55E00", "#B34E00", "#E8833A", "wavy",
+    "statistics": later(
+        "The same words came before it in the phrases that come with hierchat, or in files that you added."
     ),
-    "history": Style(
-        "history", wording.SOURCES["history"],
-        later(
-            "The same words came before it in another chat of yours with this model, or the model found it likely "
-            "after them."
-        ),
-        "#E69F00", "#A66F00", "#E69F00", "dashed",
-    ),
-    "statistics": Style(
-        "statistics", wording.SOURCES["statistics"],
-        later("The same words came before it in the phrases that come with hierchat, or in files that you added."),
-        "#009E73", "#00805D", "#1FBF92", "dotted",
-    ),
-}  # fmt: skip
-_DRAFT = Style(
-    "draft", later("draft model"), later("A smaller model guessed it ahead of the large one."),
-    "#CC79A7", "#B3558A", "#CC79A7", "double",
-)  # fmt: skip
+}
+_DRAFT = "draft"
+_DRAFT_EXPLAINED = later("A smaller model guessed it ahead of the large one.")
 
 
 def style_of(source: str) -> Style:
     """Return the style of a source, its words in the reader's language; other names are draft models'."""
-    style = STYLES.get(source, _DRAFT)
-    return replace(style, label=wording.source_words(source), explained=_(style.explained))
-
-
-def css() -> str:
-    """Return the CSS of sources: variables for both themes and a rule each, so that no colour is written twice."""
-    styles = [*STYLES.values(), _DRAFT]
-    light = "".join(f"--{s.slug}-fill:{s.fill};--{s.slug}-line:{s.line_light};" for s in styles)
-    dark = "".join(f"--{s.slug}-line:{s.line_dark};" for s in styles)
-    rules = "".join(
-        f".hc-src-{s.slug}{{text-decoration:underline {s.underline} var(--{s.slug}-line) 2px;"
-        f"background:color-mix(in srgb,var(--{s.slug}-fill) 14%,transparent)}}"
-        for s in styles
-        if s.underline != "none"
-    )
-    return f":root{{{light}}}.dark{{{dark}}}{rules}"
+    slug = source if source in _EXPLAINED else _DRAFT
+    return Style(slug, wording.source_words(source), _(_EXPLAINED.get(source, _DRAFT_EXPLAINED)))
 
 
 def legend(sources: Iterable[str]) -> Markup:

@@ -192,7 +192,10 @@ class PageHandlers(HandlerGroup):
         """Set the pair for the next comparison of this page."""
         given = parsed(event.text, dict)
         sides = {arm: of_type(given.get(arm), dict) for arm in comparison.ARMS}
-        pair = {arm: comparison.Configuration.of(side) for arm, side in sides.items()}
+        pair = {
+            arm: comparison.Configuration(str(side.get("model") or ""), bool(side.get("drafts", True)))
+            for arm, side in sides.items()
+        }
         event.session.show(pair=pair)
         return {self._parts.setup: conversation.pair_line(pair)}
 
@@ -461,14 +464,10 @@ class DocumentHandlers(HandlerGroup):
         self._read(event, sorted(folder.iterdir()), ours=True, to_project=to_project)
 
     def _read(self, event: PageEvent, paths: Sequence[Path], *, ours: bool, to_project: bool = False) -> None:
-        session, documents = event.session, self._service.documents
-        if to_project and session.screen.project is not None:
-            documents.read(
-                event.user, None, paths, to_project=True, ours=ours, project=session.screen.project
-            )
-            return
-        chat, shared = page_sessions.open_conversation(self._service, session), event.data.get("on")
-        documents.read(event.user, chat, paths, to_project=bool(shared), ours=ours)
+        project = event.session.screen.project if to_project else None
+        chat = None if project else page_sessions.open_conversation(self._service, event.session)
+        shared = bool(project or event.data.get("on"))
+        self._service.documents.read(event.user, chat, paths, to_project=shared, ours=ours, project=project)
 
 
 GROUPS = (PageHandlers, ChatHandlers, ProjectHandlers, PresetHandlers, DocumentHandlers)

@@ -33,7 +33,6 @@ from hierchat.freed_memory import overwrite_small_pieces
 from hierchat.language import _, chosen, current, marked, spoken, translated
 from hierchat.page import handlers, status
 from hierchat.page.components import Components
-from hierchat.page.figures import css as source_css
 from hierchat.page.guard import PageEvents
 from hierchat.page.markdown.drawing import empty_caches
 from hierchat.page.page_sessions import MOST_PAGES, Session
@@ -350,7 +349,7 @@ def serve(
     options: dict[str, Any] = {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO).set(**_BEHIND),
-        "css": source_css() + style(),
+        "css": style(),
         "head": _HEAD,
         "favicon_path": ASSETS / "icon.svg",
         "footer_links": [],

@@ -230,20 +230,17 @@ class Session:
 
 
 class Sessions:
-    """Holds the sessions of open pages by Gradio's session hash."""
+    """Holds the sessions of open pages by Gradio's session hash. From any thread: each method is one step of a dict."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
-        self._lock = threading.Lock()
 
     def open(self, key: str | None) -> Session:
         """Return the session of a page that opens, a new one unless it is known."""
-        with self._lock:
-            return self._sessions.setdefault(key or "", Session(key or ""))
+        return self._sessions.setdefault(key or "", Session(key or ""))
 
     def find(self, key: str | None) -> Session | None:
-        with self._lock:
-            return self._sessions.get(key or "")
+        return self._sessions.get(key or "")
 
     def of(self, key: str | None) -> Session:
         """Return the session of this page. Raises Stale: never begin a chat of which the page shows another one."""
@@ -253,25 +250,21 @@ class Sessions:
 
     def close(self, key: str | None) -> Session | None:
         """Remove and return the session of a page that closes, or None; replies go on without it."""
-        with self._lock:
-            session = self._sessions.pop(key or "", None)
+        session = self._sessions.pop(key or "", None)
         if session is not None:
             session.gone = True
         return session
 
     def known(self) -> set[str]:
-        with self._lock:
-            return set(self._sessions)
+        return set(self._sessions)
 
     def all(self) -> list[Session]:
-        with self._lock:
-            return list(self._sessions.values())
+        return list(self._sessions.values())
 
     def show(self, user_id: int, conversation_id: int) -> bool:
         """Return whether a page with an open stream shows a conversation: one that was just closed does not."""
         shown = (user_id, conversation_id)
-        with self._lock:
-            pages = [one for one in self._sessions.values() if one.page.streams]
+        pages = (one for one in self.all() if one.page.streams)
         return any((one.user, one.screen.conversation) == shown for one in pages)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date, datetime
 from itertools import groupby
-from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -51,15 +50,6 @@ def day_of(updated_at: float, today: date) -> str:
     return month if day.year == today.year else f"{month} {day.year}"
 
 
-class _Entry(NamedTuple):
-    chat: Conversation
-    title: str
-    current: bool
-    writing: bool
-    at: str
-    """When its last message was written."""
-
-
 def conversation_list(
     found: ConversationList, current: int | None, today: date, query: str = "", *, show_archived: bool = False
 ) -> Markup:
@@ -70,23 +60,14 @@ def conversation_list(
             return _("Archived")
         return _("Pinned") if conversation.pinned else day_of(conversation.updated_at, today)
 
-    groups = [
-        (name, [_entry(c, found, current) for c in chats])
-        for name, chats in groupby(found.conversations, key=heading)
-    ]
-    return _drawn.conversations(groups, found, query.strip(), show_archived)
+    groups = [(name, list(chats)) for name, chats in groupby(found.conversations, key=heading)]
+    return _drawn.conversations(groups, found, current, query.strip(), show_archived)
 
 
 def projects(found: ConversationList, unfolded: int | None, current: int | None, choices: Choices) -> Markup:
     """Draw the projects, one of them unfolded with its chats. Their dialogs read the choices from the HTML."""
     known = json.dumps({"projects": [asdict(project) for project in found.projects], **choices})
-    inside = [_entry(c, found, current) for c in found.inside]
-    return _drawn.projects(found, unfolded, inside, known)
-
-
-def _entry(conversation: Conversation, found: ConversationList, current: int | None) -> _Entry:
-    title, id, at = conversation.title or _(UNTITLED), conversation.id, moment(conversation.updated_at)
-    return _Entry(conversation, title, id == current, id in found.writing, at)
+    return _drawn.projects(found, unfolded, current, known)
 
 
 def _marked(text: str) -> Markup:
@@ -98,5 +79,7 @@ def is_guest(name: str) -> bool:
     return name.startswith(f"{GUEST}-")
 
 
-_drawn = Macros("sidebar.html", GUEST=GUEST, is_guest=is_guest, json=json.dumps, marked=_marked)
+_drawn = Macros(
+    "sidebar.html", GUEST=GUEST, is_guest=is_guest, json=json.dumps, marked=_marked, moment=moment
+)
 undo_line, links, account = _drawn.undo_line, _drawn.links, _drawn.account

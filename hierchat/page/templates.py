@@ -64,7 +64,7 @@ def said(script: str) -> list[str]:
 
 
 def style() -> str:
-    """Return the page's style sheet without the colours of sources."""
+    """Return the page's style sheet."""
     return "\n".join((ASSETS / "style" / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 

@@ -77,20 +77,18 @@ class Views:
 
     def live(self, session: Session) -> Update:
         """Draw the line above the box: what the reply in progress does, or that one is written in another chat."""
-        return {self._parts.live: self._live(session)}
-
-    def _live(self, session: Session) -> str:
+        live = self._parts.live
         if (reply := self.now(session)) is not None:
-            return session.screen.note + self.line(reply)
+            return {live: session.screen.note + self.line(reply)}
         if session.screen.remark:
-            return session.screen.remark
+            return {live: session.screen.remark}
         for other in self._service.in_progress.all_of(session.user):
             with suppress(NotFound):  # deleted elsewhere
                 title = self._title(session, other.conversation_id)
                 asks = self._service.tools.waits(session.user, other.above)
                 said = _("“{title}” waits for your Yes or No") if asks else _("Still writing in “{title}”")
-                return status.waiting(said.format(title=title))
-        return ""
+                return {live: status.waiting(said.format(title=title))}
+        return {live: ""}
 
     def chats(self, session: Session) -> Update:
         """Draw the list of conversations that the search finds, and the lines below it."""
@@ -262,8 +260,7 @@ class Views:
         if screen.conversation is not None or (project := self.project(session)) is None:
             return ""
         inside = self._service.chats.find(session.user, "", screen.listed, unfolded=project.id).inside
-        chats = [(chat, sidebar.moment(chat.updated_at)) for chat in inside]
-        return _DOCUMENTS.of_project(project, documents, chats, now, screen.said_of_documents)
+        return _DOCUMENTS.of_project(project, documents, inside, now, screen.said_of_documents)
 
     def settings(self, session: Session) -> Update:
         """Draw the open conversation's settings if the panel shows others, or else what other pages changed."""

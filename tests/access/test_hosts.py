@@ -104,7 +104,7 @@ def test_hosts_that_are_not_ours(host: str | None) -> None:
 
 def test_two_hosts_or_two_origins_are_refused() -> None:
     twice = scope("localhost")
-    twice["headers"].append((b"Host", b"localhost"))
+    twice["headers"].append((b"host", b"localhost"))
     assert AllowedHosts("127.0.0.1").refusal(twice) == WRONG_ADDRESS
     twice = scope("localhost", origin="http://localhost")
     twice["headers"].append((b"origin", b"http://localhost"))

@@ -30,13 +30,6 @@ def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.chat.reply_stream.FRAME_SECONDS", 0.0)
 
 
-@pytest.fixture
-def every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader as quick as the engine, who misses no frame however busy the machine is."""
-    for module in ("completions", "comparison"):
-        monkeypatch.setattr(f"hierchat.chat.{module}.in_reply_thread", lambda make, stop: make())
-
-
 @pytest.fixture(autouse=True)
 def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))

@@ -54,7 +54,6 @@ def bend(talk: Talk, at: int) -> None:
     talk.sequence.forward = bent
 
 
-@pytest.mark.usefixtures("every_frame")
 def test_both_sides_are_streamed_and_judged_and_the_second_reply_is_stored(
     talk: Talk, order: tuple[Arm, Arm]
 ) -> None:
@@ -137,7 +136,7 @@ def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm:
 
 
 def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[Arm, Configuration]:
-    return {"first": Configuration.of(first), "second": Configuration.of(second)}
+    return {"first": Configuration(**first), "second": Configuration(**second)}
 
 
 def compared(talk: Talk, pair: dict[Arm, Configuration], **settings: Any) -> list[CompareFrame]:

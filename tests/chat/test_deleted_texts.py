@@ -92,5 +92,5 @@ def test_nothing_is_overwritten_once_the_program_ends(texts: DeletedTexts, overw
     texts.caches.insert(0, texts.close)
     texts.clear(USER)
     texts.wait(3)
-    until(lambda: not texts._overwriting)
+    texts._thread.wait()
     assert overwritten == ["emptied", "overwritten"]

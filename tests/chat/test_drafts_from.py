@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierchat.chat.service import NotBegun
+from hierchat.chat.completions import NotBegun
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.store import Chat, ChatMessage, Mark
 from hierchat.texts.build import write

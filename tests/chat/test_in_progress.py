@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import InProgress, ReplyInProgress, State, in_reply_thread
+from hierchat.chat.in_progress import InProgress, ReplyInProgress, State
 from hierchat.store import Store, StoreError
 from hierchat.store.messages import Messages
 from hierchat.store.records import Attachment, NewMessage
@@ -206,38 +205,3 @@ def test_a_question_that_cannot_be_stored_is_not_begun(one: Begun, monkeypatch: 
         one.begin()
     assert one.replies.all_of(one.user) == []
     assert one.script.written == 0
-
-
-def counting(stop: threading.Event, seen: list[int], last: int = 10**9) -> Generator[int, None, None]:
-    for number in range(last + 1):
-        seen.append(number)
-        yield number
-        if stop.is_set():
-            return
-
-
-@pytest.mark.parametrize("slow", [False, True])
-def test_a_reader_gets_the_latest_in_order_and_always_the_last(slow: bool) -> None:
-    stop, seen, values = threading.Event(), list[int](), list[int]()
-    for value in in_reply_thread(lambda: counting(stop, seen, 500), stop):
-        values.append(value)
-        while slow and value < 500 and seen[-1] < min(value + 100, 500):  # it writes on meanwhile
-            time.sleep(0.001)
-    assert seen == list(range(501))
-    assert (values[-1], values) == (500, sorted(set(values)))
-    assert len(values) < 501 or not slow
-
-
-def test_errors_of_the_thread_reach_its_reader_and_one_that_leaves_stops_the_work() -> None:
-    def failing() -> Generator[int, None, None]:
-        yield 1
-        raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        list(in_reply_thread(failing, threading.Event()))
-    stop = threading.Event()
-    values = in_reply_thread(lambda: counting(stop, []), stop)
-    next(values)
-    values.close()
-    assert stop.is_set()
-    assert not [thread for thread in threading.enumerate() if thread.name == "reply"]

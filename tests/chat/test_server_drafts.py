@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.comparison import ARMS, USUAL, CannotCompare, Configuration, Pair
+from hierchat.chat.comparison import ARMS, USUAL, Configuration, Pair
+from hierchat.chat.completions import NotBegun
 from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import NewQuestion
 from hierchat.chat.service import ChatService
@@ -202,7 +203,7 @@ def test_a_side_that_drafts_and_does_not_stay_is_not_learned(
 def test_without_our_drafter_two_that_draft_can_be_and_speeds_tell_nothing(
     undrafted: Talk, script: Script
 ) -> None:
-    with pytest.raises(CannotCompare, match="The server of far drafts by itself or not at all"):
+    with pytest.raises(NotBegun, match="The server of far drafts by itself or not at all"):
         compared(undrafted)
     assert undrafted.messages() == []
     script.usage = {"prompt_tokens": 7, "completion_tokens": 200}

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hierchat.chat.comparison import CannotCompare
-from hierchat.chat.service import NotBegun
+from hierchat.chat.completions import NotBegun
 from hierchat.engine.engine import TARGET
 from hierchat.models.catalogue import OpenAI
 from hierchat.store import Store
@@ -64,7 +63,7 @@ def test_of_an_engine_that_is_known_by_its_contract_alone_nothing_is_claimed(sto
     assert figures.speedup is figures.baseline is figures.baseline_tokens_per_second is None
     assert WORDS.startswith(last.text)
     assert talk.service.figures(talk.user, last.message_id).speedup is None
-    with pytest.raises(CannotCompare, match="tiny drafts by itself or not at all"):
+    with pytest.raises(NotBegun, match="tiny drafts by itself or not at all"):
         list(talk.comparing("hello"))
     assert len(talk.messages()) == 2
 

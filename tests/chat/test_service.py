@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from hierchat.chat import reply_stream
-from hierchat.chat.completions import NoModel
+from hierchat.chat.completions import NoModel, NotBegun
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import NewQuestion
-from hierchat.chat.service import NotBegun
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import LEAD
 from hierchat.engine.engine import GenerationRequest
@@ -64,7 +63,6 @@ def until(frames: Any, tokens: int) -> tuple[Any, Frame]:
     return frames, next(frame for frame in frames if frame.figures.tokens >= tokens)
 
 
-@pytest.mark.usefixtures("every_frame")
 def test_a_reply_from_its_first_frame_into_the_store(talk: Talk) -> None:
     """A mark of the template that somebody types is plain text."""
     asked = f"{LONG[:200]}<|im_end|>"
@@ -88,7 +86,6 @@ def test_a_reply_from_its_first_frame_into_the_store(talk: Talk) -> None:
     assert begun.drafted
 
 
-@pytest.mark.usefixtures("every_frame")
 def test_what_was_seen_of_a_reply_is_in_the_file(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """And outlives a kill: at most a second of it could be lost."""
     assert reply_stream.WRITE_SECONDS <= 1

@@ -54,7 +54,7 @@ def test_all_promises_are_kept_by_the_program_itself(compiled: Path) -> None:
     """As a user runs it who has no model: in processes of its own, in a network without a way out."""
     data_dir().mkdir()
     assert main(["prove", "--json", str(compiled / "out.json")]) == 0
-    found = Proof.of(json.loads((compiled / "out.json").read_text()))
+    found = proving.PROOF.validate_json((compiled / "out.json").read_bytes())
     assert [line.name for line in found.lines] == list(NAMES)
     assert [line.kept for line in found.lines] == [True, True, True, True, True, None]
     assert found.model == proving.TINY

@@ -31,11 +31,6 @@ from hierchat.page.templates import button
 _SIDES = {"text-align:center": "hc-centre", "text-align:right": "hc-right"}
 
 
-def tables(markdown: MarkdownIt) -> None:
-    """Add GitHub's tables to markdown-it, in place of its own."""
-    markdown.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
-
-
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     first = len(state.tokens)
     if not table(state, start, end, silent):
@@ -294,7 +289,8 @@ def _build() -> MarkdownIt:
         "html": False, "breaks": True, "maxNesting": DEEPEST, "tasklists": True, "inline_definitions": True,
     }  # fmt: skip
     made = MarkdownIt("js-default", options, renderer_cls=_MarkdownRenderer)
-    made.use(gfm_autolink_plugin).use(mathematics.mathematics).use(tables)
+    made.use(gfm_autolink_plugin).use(mathematics.mathematics)
+    made.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
     for rule in made.inline.ruler.__rules__:
         if rule.name.startswith("gfm_autolink"):
             rule.fn = partial(_mended, rule.fn)

@@ -8,8 +8,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.service import ChatService
-from hierchat.chat.wording import tokens
-from hierchat.language import _, error_words, plural
+from hierchat.language import _
 from hierchat.models.cache import gigabytes
 from hierchat.models.progress import ModelError
 from hierchat.page import status
@@ -18,7 +17,6 @@ from hierchat.page.guard import OwnerOnly, PageEvents, require_owner
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import PanelPart, still
 from hierchat.page.templates import Macros
-from hierchat.runtime.user_documents import Addition, UserDocument
 from hierchat.texts.text_files import KNOWN, CorpusError
 
 Act = Callable[["PageEvent"], str | None]
@@ -89,28 +87,5 @@ class DocumentsPart(PanelPart):
         return _("{name} drafts no more.").format(name=event.text)
 
 
-def _facts(row: UserDocument, model: str) -> list[str]:
-    facts = [tokens(row.tokens)] if row.tokens else [_("not read to the end")]
-    facts += [gigabytes(row.size), _("from {places}").format(places=", ".join(row.sources))]
-    if row.trouble:
-        facts.append(error_words(row.trouble))
-    elif row.drafts:
-        facts.append(_("drafts for {model}").format(model=model))
-    elif model:
-        made = _(", but for {models}").format(models=", ".join(row.models)) if row.models else ""
-        facts.append(_("not for {model}{made}").format(model=model, made=made))
-    return facts
-
-
-def _added(now: Addition) -> str:
-    return plural(
-        "{name}: {n:,} token. Replies use it from now on.",
-        "{name}: {n:,} tokens. Replies use them from now on.",
-        now.tokens, name=now.name,
-    )  # fmt: skip
-
-
-_drawn = Macros(
-    "documents.html", KNOWN=KNOWN, MOST_FILES=MOST_FILES, gigabytes=gigabytes, facts_of=_facts, added=_added,
-)  # fmt: skip
+_drawn = Macros("documents.html", KNOWN=KNOWN, MOST_FILES=MOST_FILES, gigabytes=gigabytes)
 listing, progress = _drawn.listing, _drawn.progress

@@ -50,12 +50,6 @@ def upward(caption: str, highest: float, unit: str) -> Axis:
     return Axis(caption, 0.0, count * step, ticks)
 
 
-def line(points: Sequence[tuple[float, float]], across: Axis, up: Axis, said: str, guide: float) -> Markup:
-    """Draw a line over two axes, and a dashed one at the height `guide`."""
-    places = [(across.at(x), 100 - up.at(y)) for x, y in points]
-    return _charts.line(places, across, up, said, 100 - up.at(guide))
-
-
 def columns(stacks: Sequence[Sequence[tuple[Style, float]]], across: Axis, up: Axis, said: str) -> Markup:
     """Draw a chart of stacked columns, parts from below; each part has its own line on top."""
     width = 100 / len(stacks)
@@ -71,21 +65,12 @@ def columns(stacks: Sequence[Sequence[tuple[Style, float]]], across: Axis, up: A
     return _charts.columns(drawn, across, up, said)
 
 
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return _("{n:.0f} s").format(n=seconds)
-    if seconds < 5400:
-        return _("{n:.0f} min").format(n=seconds / 60)
-    return _("{n:.1f} h").format(n=seconds / 3600)
-
-
 def replies_page(found: OverTimeFigures, today: date) -> Markup:
     """Draw the tiles for the last DAYS days, and a card for each of which there is something to draw."""
     return tiles(found.whole) + _drawn.grid([speed_card(found, today), shares_card(found, today)])
 
 
 def speed_card(found: OverTimeFigures, today: date) -> Markup:
-    title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
         return Markup()
@@ -99,15 +84,11 @@ def speed_card(found: OverTimeFigures, today: date) -> Markup:
         (sidebar.day(day), against_plain(one.speedup or 1.0), written(one.compared))
         for day, one in known.items()
     ]
-    drawn = line(points, across, up, said, guide=1.0)
-    explained = _(
-        "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
-    )
-    return _charts.charted(title, drawn + _charts.note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
+    places = [(across.at(x), 100 - up.at(y)) for x, y in points]
+    return _charts.speed(_charts.line(places, across, up, said, 100 - up.at(1.0)), rows)
 
 
 def shares_card(found: OverTimeFigures, today: date) -> Markup:
-    title = _("Where the words came from")
     if not found.days:
         return Markup()
     across = _days(today)
@@ -120,14 +101,12 @@ def shares_card(found: OverTimeFigures, today: date) -> Markup:
     said = _("Share of the tokens by source; {share} came from drafts. A table follows.")
     up = Axis(_("of the tokens"), 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
     drawn = columns(stacks, places, up, said.format(share=percent(drafted)))
-    drawn += _charts.key(map(style_of, names))
     rows = [
         (sidebar.day(begin), *(percent(shares.get(name, 0.0)) for name in names))
         for begin, shares in periods.items()
         if shares
     ]
-    head = (_("Day"), *(style_of(name).label for name in names))
-    return _charts.charted(title, drawn + _charts.note(_("The rest the model wrote by itself.")), head, rows)
+    return _charts.shares(drawn, [style_of(name) for name in names], rows)
 
 
 def _days(today: date) -> Axis:
@@ -140,14 +119,7 @@ def _shares(day: DraftingFigures) -> dict[str, float]:
     return {name: count.accepted / day.tokens for name, count in day.sources.items()}
 
 
-_drawn = Macros(
-    "insights.html",
-    DASH=DASH,
-    duration=duration,
-    written=written,
-    pace_of=pace,
-    percent=percent,
-)
+_drawn = Macros("insights.html", DASH=DASH, written=written, pace_of=pace, percent=percent)
 tiles = _drawn.tiles
 
 

@@ -136,15 +136,7 @@ class ModelsPanel(Panel):
         # The model that alone can show where a reply's words came from.
         on("hc_sources_load", lambda event: self.choose(event, event.text), [p.controls])
         on("hc_model_details", self.details, outputs=self.outputs, trigger_mode="multiple")
-        for name, act in self._acts().items():
-            # Each press counts: the result of one may be seen before its event has ended.
-            on(name, partial(self._answer, name, act), trigger_mode="multiple")
-        for name, act in self._asking().items():
-            on(name, partial(self._answer_later, name, act), outputs=[], slow=True, trigger_mode="multiple")
-
-    def _acts(self) -> dict[str, ModelAct]:
-        """Return what the buttons do, by their action."""
-        return {
+        acts: dict[str, ModelAct] = {
             "hc_model_fetch": lambda name: self._manager.download(name),
             "hc_model_stop": lambda name: self._manager.downloads.stop(name),
             "hc_model_load": lambda name: self._manager.load(name),
@@ -158,14 +150,16 @@ class ModelsPanel(Panel):
             "hc_hub_leave": lambda said: self._manager.hub.leave(),
             "hc_hub_take": lambda said: self._manager.add_and_load(),
         }
-
-    def _asking(self) -> dict[str, ModelAct]:
-        """Return those that ask the hub, which takes seconds."""
-        return {
+        for name, act in acts.items():
+            # Each press counts: the result of one may be seen before its event has ended.
+            on(name, partial(self._answer, name, act), trigger_mode="multiple")
+        asking: dict[str, ModelAct] = {  # the hub, which takes seconds
             "hc_model_add": lambda text: MODELS.added(*self._manager.add(text)),
             "hc_hub_search": lambda words: self._manager.hub.search(words),
             "hc_hub_look": self._look,
         }
+        for name, act in asking.items():
+            on(name, partial(self._answer_later, name, act), outputs=[], slow=True, trigger_mode="multiple")
 
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw the list, and measure memory meanwhile. Failures that were seen before are dropped."""

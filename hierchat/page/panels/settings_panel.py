@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
@@ -13,7 +12,6 @@ from hierchat.access.files import files
 from hierchat.access.login_sessions import LoginSession, LoginSessions
 from hierchat.chat.service import ChatService
 from hierchat.chat.tools import ToolError, mcp_file, read_servers
-from hierchat.chat.user_data import UserData
 from hierchat.checks.prove import Proving
 from hierchat.config import cache_dir, data_dir
 from hierchat.connections import attempts
@@ -331,7 +329,11 @@ class SettingsPanel(Panel):
 
         def backup(event: PageEvent) -> dict[Any, Any]:
             require_owner(self._service, event.user)
-            return {told: status.notice(_back_up(data))}
+            path = data_dir() / "backups" / time.strftime("hierchat-%Y-%m-%d-%H%M%S.db")
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            data.backup(path)
+            said = _("Copied to {path}, {size}, and checked.")
+            return {told: status.notice(said.format(path=path, size=gigabytes(path.stat().st_size)))}
 
         for part in self._inside:
             part.wire(page)
@@ -364,18 +366,16 @@ class SettingsPanel(Panel):
             update |= part.show(session)
         return update
 
-    def _where(self) -> list[tuple[str, Path]]:
-        """Return the files and folders that hierchat keeps, each with its name for the user."""
+    def _places_drawn(self) -> str:
+        """Draw the files and folders that hierchat keeps, each with its name for the user."""
         data = self._service.data
-        return [
+        places = [
             (_("Chats and what was learned"), data.path),
             (_("Documents"), corpora_dir()),
             (_("Models (can be downloaded again)"), cache_dir()),
             (_("Backups (one a day, the last seven are kept)"), data.backups),
         ]
-
-    def _places_drawn(self) -> str:
-        sizes = [(name, path, size_of(path)) for name, path in self._where()]  # 10,000 files take 0.1 s
+        sizes = [(name, path, size_of(path)) for name, path in places]  # 10,000 files take 0.1 s
         return _drawn.places(
             (name, path, gigabytes(size) if size else _("nothing yet")) for name, path, size in sizes
         )
@@ -386,14 +386,6 @@ def _choice(choices: Sequence[tuple[str, str]], label: str, elem_id: str) -> Any
     return gr.Radio(
         [(_(said), name) for said, name in choices], label=label, show_label=False, container=False, elem_id=elem_id
     )  # fmt: skip
-
-
-def _back_up(data: UserData) -> str:
-    """Copy the database into a folder beside it, and return a sentence that says so."""
-    path = data_dir() / "backups" / time.strftime("hierchat-%Y-%m-%d-%H%M%S.db")
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    data.backup(path)
-    return _("Copied to {path}, {size}, and checked.").format(path=path, size=gigabytes(path.stat().st_size))
 
 
 _drawn = Macros(
