@@ -12,7 +12,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBl
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
 from hierchat.engine.cuda.packed import pack
 from hierchat.engine.cuda.packed_experts import PackedExperts
-from hierchat.engine.cuda.packed_modules import PackedWeight, in_packed_blocks
+from hierchat.engine.cuda.packed_modules import PackedWeight, activation_of, in_packed_blocks
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import on_card
@@ -46,7 +46,7 @@ def test_the_module_computes_what_transformers_computes() -> None:
     x = torch.randn(1, 20, hidden)
     expected = block(x)
     packed = [pack("Q8_0", one, "cpu", torch.float32) for one in raw]
-    block.experts = PackedExperts(packed, experts, block.experts.act_fn)
+    block.experts = PackedExperts(packed, experts, activation_of(block.experts))
     block.gate.weight = PackedWeight(pack("F32", router.numpy().view(np.uint8), "cpu", torch.float32))
     found = block.to("cpu")(x)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
@@ -65,7 +65,7 @@ def test_a_file_in_blocks_has_the_logits_of_the_file_unpacked(tmp_path: Path) ->
     with torch.inference_mode():
         expected, found = (model(text).logits[0] for model in (unpacked, module))
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
-    assert {part.gate.name for part in module.modules() if isinstance(part, PackedExperts)} == {"Q8_0"}
+    assert {part.matrices[0].name for part in module.modules() if isinstance(part, PackedExperts)} == {"Q8_0"}
 
 
 MIXED = [
