@@ -99,9 +99,8 @@ def in_packed_blocks(loaded: FileModule) -> Any:
                 pieces = [piece for stack in stacks for piece in loaded.matrices[stack].pieces]
                 packed = [pack(kind, rows, device, module.dtype, order) for kind, rows, order in pieces]
                 biases = [bias.to(device) for bias in _biases(child)]
-                setattr(
-                    parent, called, PackedExperts(packed, child.num_experts, activation_of(child), biases)
-                )
+                experts = PackedExperts(packed, child.num_experts, activation_of(child), biases)
+                setattr(parent, called, experts)
                 continue
             name = names.get(id(getattr(child, "weight", None)), "")
             if name not in loaded.matrices:
