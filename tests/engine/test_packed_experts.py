@@ -18,6 +18,7 @@ from hierchat.engine.runner import Segment
 from hierchat.models import runnable
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import bring
+from hierchat.models.formats.gguf_families import SCORE_BIASES
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.check import on_card
 from tests.engine.test_cuda_runner import pretended
@@ -101,6 +102,21 @@ def test_files_of_other_families_have_the_logits_of_transformers_module(
         expected, found = (one(text).logits[0] for one in (model, module))
     assert (found - expected).abs().max() < 1e-3 * expected.abs().max()
     assert CudaRunner(module, context_length=600, graphs=Graphs(capture=pretended)).exact
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "lfm2moe", "nemotron_h_moe"])
+def test_biases_of_routers_are_not_rounded_in_16_bits(name: str, tmp_path: Path) -> None:
+    model = tiny_module(name)
+    biases = {said: one for said, one in model.state_dict().items() if said.endswith(tuple(SCORE_BIASES))}
+    for one in biases.values():
+        one += 1e-4
+    path = write_family(name, model, tmp_path / "tiny.gguf", tiny_tokenizer(("ab",)), packed=True)
+    module = in_packed_blocks(on_this_card(of_gguf(path, dtype="bfloat16")).model)
+    found, text = module.state_dict(), torch.tensor([random_tokens(20, vocabulary=VOCABULARY)])
+    assert biases
+    assert all(torch.equal(found[said], one) for said, one in biases.items())
+    with torch.inference_mode():
+        assert module(text).logits.isfinite().all()
 
 
 def clamped(folder: Path) -> tuple[ModelEntry, Any]:

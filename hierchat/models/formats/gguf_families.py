@@ -110,8 +110,8 @@ EXPERTS = {
 STATES = {"A_log": Part(logarithm), "dt_bias": Part(of=("ssm_dt.bias",))}
 NORMS_LESS_ONE = {"norm.weight": Part(lambda norm: norm - np.float32(1))}
 """Of modules that multiply by a norm's weight plus one, which is what files have."""
-SCORE_BIAS = {"e_score_correction_bias": Part(of=("exp_probs_b.bias",))}
-"""A bias of the router, added to experts' scores where they are chosen."""
+SCORE_BIASES = dict.fromkeys(("e_score_correction_bias", "expert_bias"), Part(of=("exp_probs_b.bias",)))
+"""Biases of routers, added to experts' scores where they are chosen."""
 
 
 # What heads of files say of families
@@ -263,7 +263,7 @@ def _lfm2(head: Head) -> dict[str, Any]:
 
 _LFM2 = {"conv_L_cache": "shortconv.l_cache"}
 _LFM2_MAY = {"norm_eps": "attention.layer_norm_rms_epsilon"}
-_LFM2_PARTS = {**EXPERTS, "feed_forward.expert_bias": Part(of=("exp_probs_b.bias",))}
+_LFM2_PARTS = {**EXPERTS, **SCORE_BIASES}
 
 
 # Nemotron H: a layer is Mamba 2, attention, or an MLP, dense or of experts. llama.cpp converts it as Granite's hybrids,
@@ -300,7 +300,7 @@ def _nemotron_h(head: Head) -> dict[str, Any]:
 def _nemotron_h_parts(config: Config) -> Mapping[str, Part]:
     return {
         **STATES,
-        **SCORE_BIAS,
+        **SCORE_BIASES,
         "mixer.q_proj.weight": halves(config["num_attention_heads"]),
         "mixer.k_proj.weight": halves(config["num_key_value_heads"]),
         "mixer.norm.weight": Part(np.ravel),
@@ -425,7 +425,7 @@ _ALL = (
         needs=_WITH_SHARED,
         may=_SCORED | _WEIGHED,
         more=_glm4moe,
-        parts=lambda config: EXPERTS | SCORE_BIAS,
+        parts=lambda config: EXPERTS | SCORE_BIASES,
     ),
     Family("granitehybrid", ("granitemoehybrid",), needs=GRANITE, more=_granite_hybrid, parts=_granite_parts),
     Family(
