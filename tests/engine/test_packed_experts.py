@@ -20,7 +20,7 @@ from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import bring
 from hierchat.models.formats.gguf_families import SCORE_BIASES
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.check import on_card
+from hierchat.models.load.check import expected_step, on_card
 from tests.engine.test_cuda_runner import pretended
 from tests.engine.test_packed import dequantized, random_blocks
 from tests.engine.test_packed_models import VOCABULARY, on_this_card, written
@@ -187,3 +187,5 @@ def test_a_card_keeps_the_blocks_also_of_a_model_that_is_not_fetched_yet(tmp_pat
     assert not list(bring(entry, device="cuda").glob("*.safetensors"))
     source = {"gguf": {"repo": "someone/Qwen3-30B-A3B-GGUF", "file": "qwen3-30b-a3b-q4_k_m.gguf"}}
     assert on_card(ModelEntry(name="x", source=source, kind="qwen3_moe"), "cuda", None)
+    hybrid = ModelEntry(name="x", source=source, kind="qwen3_next")
+    assert [expected_step(hybrid, "cuda", backend) for backend in (None, "bfloat16")] == ["slots", "plain"]
