@@ -29,7 +29,7 @@ from hierchat.drafting.source import Successors
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out, capture
 from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, multiply_plainly, unfilled
 from hierchat.engine.cuda.packed_experts import PackedExperts, multiply_chosen_plainly
-from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight
+from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight, activation_of
 from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
@@ -208,7 +208,7 @@ def experts_apart(shapes: Shapes, device: str) -> bool:
     x = torch.randn(ROWS, inputs, device=device).to(shapes.dtype)
     chosen = torch.rand(ROWS, len(experts), device=device).topk(2, dim=1).indices
     if multiply is multiply_plainly:
-        found = multiply_chosen_plainly(x, stack, chosen, len(experts))
+        found = multiply_chosen_plainly(x, stack, chosen=chosen, experts=len(experts))
     else:
         from hierchat.engine.cuda import triton_blocks
 
@@ -274,7 +274,7 @@ def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> 
                 experts, hidden, inner = child.down_proj.shape
                 sizes = ((experts * inner, hidden), (experts * inner, hidden), (experts * hidden, inner))
                 packed = [random_packed("Q4_K", rows, inputs, device, dtype) for rows, inputs in sizes]
-                setattr(parent, called, PackedExperts(packed, experts, child.act_fn))
+                setattr(parent, called, PackedExperts(packed, experts, activation_of(child)))
             elif called == "gate":  # a router
                 rows, inputs = child.weight.shape
                 child.weight = PackedWeight(random_packed("PLAIN", rows, inputs, device, dtype))

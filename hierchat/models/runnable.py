@@ -10,7 +10,7 @@ from hierchat.models.architectures import families, mixers, model_config
 from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, expected_of, foreign, gguf_config
-from hierchat.models.formats.gguf_families import EXPERTS_IN_BLOCKS, FAMILIES, IN_BLOCKS
+from hierchat.models.formats.gguf_families import FAMILIES, IN_BLOCKS
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.gguf_tokenizer import unknown_tokenizer
 from hierchat.models.formats.layouts import BLOCK
@@ -264,15 +264,17 @@ def stays_in_blocks(head: Head, device: str) -> bool:
     return (
         _has_kernels(device)
         and head.architecture in IN_BLOCKS
-        and not gguf_unsupported(head)
-        and (head.architecture in EXPERTS_IN_BLOCKS or not _has_experts(gguf_config(head)))
+        and (head.architecture in FAMILIES or not gguf_unsupported(head))
     )
 
 
 def kind_stays_in_blocks(kind: str, device: str, *, experts: bool) -> bool:
     """Return `stays_in_blocks` of a file of which only the model's kind is known, and whether it has `experts`."""
-    known = (EXPERTS_IN_BLOCKS if experts else IN_BLOCKS).values()
-    return _has_kernels(device) and any(model_config.KINDS.get(kind, kind) in one.kinds for one in known)
+    kind = model_config.KINDS.get(kind, kind)
+    architecture = families.ARCHITECTURES.get(kind)
+    if experts and architecture and not architecture.experts:
+        return False
+    return _has_kernels(device) and any(kind in one.kinds for one in IN_BLOCKS.values())
 
 
 def _has_kernels(device: str) -> bool:

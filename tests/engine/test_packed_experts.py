@@ -1,6 +1,7 @@
 """Experts in the blocks of their file, with torch's processor in a card's place, against transformers' modules."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +13,21 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBl
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
 from hierchat.engine.cuda.packed import pack
 from hierchat.engine.cuda.packed_experts import PackedExperts
-from hierchat.engine.cuda.packed_modules import PackedWeight, in_packed_blocks
+from hierchat.engine.cuda.packed_modules import PackedWeight, activation_of, in_packed_blocks
+from hierchat.engine.runner import Segment
+from hierchat.models import runnable
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import bring
-from hierchat.models.load.check import on_card
+from hierchat.models.formats.gguf_families import SCORE_BIASES
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.load.check import expected_step, on_card
 from tests.engine.test_cuda_runner import pretended
 from tests.engine.test_packed import dequantized, random_blocks
 from tests.engine.test_packed_models import VOCABULARY, on_this_card, written
 from tests.gguf_files.models import tiny_module
 from tests.gguf_files.writer import write_family
-from tests.testing.architectures import CONFIGS, Q8_0, model_of
-from tests.testing.tiny import random_tokens
+from tests.testing.architectures import CONFIGS, Q8_0, model_of, round_experts, write_gguf
+from tests.testing.tiny import bits, random_tokens
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 
@@ -46,7 +51,7 @@ def test_the_module_computes_what_transformers_computes() -> None:
     x = torch.randn(1, 20, hidden)
     expected = block(x)
     packed = [pack("Q8_0", one, "cpu", torch.float32) for one in raw]
-    block.experts = PackedExperts(packed, experts, block.experts.act_fn)
+    block.experts = PackedExperts(packed, experts, activation_of(block.experts))
     block.gate.weight = PackedWeight(pack("F32", router.numpy().view(np.uint8), "cpu", torch.float32))
     found = block.to("cpu")(x)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
@@ -65,7 +70,7 @@ def test_a_file_in_blocks_has_the_logits_of_the_file_unpacked(tmp_path: Path) ->
     with torch.inference_mode():
         expected, found = (model(text).logits[0] for model in (unpacked, module))
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
-    assert {part.gate.name for part in module.modules() if isinstance(part, PackedExperts)} == {"Q8_0"}
+    assert {part.matrices[0].name for part in module.modules() if isinstance(part, PackedExperts)} == {"Q8_0"}
 
 
 MIXED = [
@@ -76,19 +81,103 @@ MIXED = [
     "qwen3next",
     "granitehybrid, experts",
     "lfm2moe",
+    "nemotron_h_moe",
+    "nemotron_h_moe, latent",
+    "qwen2moe",
+    "glm4moe",
 ]
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_files_of_other_families_have_the_logits_of_transformers_module(name: str, tmp_path: Path) -> None:
+def test_files_of_other_families_have_the_logits_of_transformers_module(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runnable, "find_spec", lambda name: name)
     model = tiny_module(name)
     path = write_family(name, model, tmp_path / "tiny.gguf", tiny_tokenizer(("ab",)), packed=False)
+    assert runnable.stays_in_blocks(read_head(path), "cuda")
     module = in_packed_blocks(on_this_card(of_gguf(path, dtype="float32")).model)
     text = torch.tensor([random_tokens(50, vocabulary=VOCABULARY)])
     with torch.inference_mode():
         expected, found = (one(text).logits[0] for one in (model, module))
     assert (found - expected).abs().max() < 1e-3 * expected.abs().max()
     assert CudaRunner(module, context_length=600, graphs=Graphs(capture=pretended)).exact
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "lfm2moe", "nemotron_h_moe"])
+def test_biases_of_routers_are_not_rounded_in_16_bits(name: str, tmp_path: Path) -> None:
+    model = tiny_module(name)
+    biases = {said: one for said, one in model.state_dict().items() if said.endswith(tuple(SCORE_BIASES))}
+    for one in biases.values():
+        one += 1e-4
+    path = write_family(name, model, tmp_path / "tiny.gguf", tiny_tokenizer(("ab",)), packed=True)
+    module = in_packed_blocks(on_this_card(of_gguf(path, dtype="bfloat16")).model)
+    found, text = module.state_dict(), torch.tensor([random_tokens(20, vocabulary=VOCABULARY)])
+    assert biases
+    assert all(torch.equal(found[said], one) for said, one in biases.items())
+    with torch.inference_mode():
+        assert module(text).logits.isfinite().all()
+
+
+def clamped(folder: Path) -> tuple[ModelEntry, Any]:
+    """gpt-oss with experts in MXFP4, and biases so large that their sums are clamped on both sides."""
+    model = round_experts(model_of(CONFIGS["gpt-oss"], vocab_size=VOCABULARY, intermediate_size=128))
+    for layer in model.model.layers:
+        layer.mlp.experts.gate_up_proj_bias.mul_(20)
+    path = write_gguf(model, folder / "tiny.gguf", tiny_tokenizer(("ab",)))
+    return of_gguf(path, dtype="float32"), model
+
+
+def test_gpt_oss_has_the_logits_of_transformers_module(tmp_path: Path) -> None:
+    entry, model = clamped(tmp_path)
+    module = in_packed_blocks(on_this_card(entry).model)
+    experts = [part for part in module.modules() if isinstance(part, PackedExperts)]
+    assert [one.name for part in experts for one in part.matrices] == ["MXFP4"] * 6
+    text = torch.tensor([random_tokens(50, vocabulary=VOCABULARY)])
+    with torch.inference_mode():
+        expected, found = (one(text).logits[0] for one in (model, module))
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def on_card_of(name: str, folder: Path) -> Any:
+    """The module in blocks of a kind with experts."""
+    if name == "gpt-oss":
+        return in_packed_blocks(on_this_card(clamped(folder)[0]).model)
+    path = write_family(name, tiny_module(name), folder / "tiny.gguf", tiny_tokenizer(("ab",)), packed=True)
+    return in_packed_blocks(on_this_card(of_gguf(path, dtype="float32")).model)
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "nemotron_h_moe, latent", "qwen2moe", "glm4moe"])
+def test_trees_of_two_texts_in_one_forward_have_the_bits_of_one_token_after_another(
+    name: str, tmp_path: Path
+) -> None:
+    module = on_card_of(name, tmp_path)
+    runner = CudaRunner(module, context_length=200, sequences=2, graphs=Graphs(capture=pretended))
+    assert runner.exact
+    prompts = [random_tokens(length, seed=length, vocabulary=VOCABULARY) for length in (70, 23)]
+    trees = [[-1, 0, 1, 0, 3, 1, 5], [-1, -1, 0, 2, 1]]
+    nodes = [random_tokens(len(tree), seed=7, vocabulary=VOCABULARY) for tree in trees]
+    texts = [runner.open() for _ in prompts]
+    for text, prompt in zip(texts, prompts, strict=True):
+        text.read(prompt)
+    found = runner.forward([Segment(*one) for one in zip(texts, nodes, trees, strict=True)])
+    together = [
+        np.array([rows[node] for node in range(len(tree))]) for rows, tree in zip(found, trees, strict=True)
+    ]
+    for text in texts:
+        text.close()
+    for prompt, tokens, tree, logits in zip(prompts, nodes, trees, together, strict=True):
+        for node in range(len(tree)):
+            path = [node]
+            while tree[path[0]] >= 0:
+                path.insert(0, tree[path[0]])
+            text = runner.open()
+            text.read(prompt)
+            for at in path[:-1]:
+                text.forward([tokens[at]], [-1])
+                text.commit([0])
+            assert np.array_equal(bits(text, [tokens[node]], [-1])[0], logits[node]), node
+            text.close()
 
 
 def test_a_card_keeps_the_blocks_also_of_a_model_that_is_not_fetched_yet(tmp_path: Path) -> None:
@@ -98,3 +187,5 @@ def test_a_card_keeps_the_blocks_also_of_a_model_that_is_not_fetched_yet(tmp_pat
     assert not list(bring(entry, device="cuda").glob("*.safetensors"))
     source = {"gguf": {"repo": "someone/Qwen3-30B-A3B-GGUF", "file": "qwen3-30b-a3b-q4_k_m.gguf"}}
     assert on_card(ModelEntry(name="x", source=source, kind="qwen3_moe"), "cuda", None)
+    hybrid = ModelEntry(name="x", source=source, kind="qwen3_next")
+    assert [expected_step(hybrid, "cuda", backend) for backend in (None, "bfloat16")] == ["slots", "plain"]

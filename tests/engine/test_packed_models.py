@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
+from hierchat.engine import backends
 from hierchat.engine.backends import select_implementation
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
@@ -23,7 +24,7 @@ from hierchat.models.formats.gguf_families import IN_BLOCKS
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.check import fit, on_card, require_runnable_head
 from hierchat.models.load.load_model import LoadedModel, load, load_on_card
-from hierchat.models.progress import DoesNotFitError, UnsupportedError
+from hierchat.models.progress import BrokenFileError, DoesNotFitError, UnsupportedError
 from tests.engine.drafters import Buried
 from tests.engine.test_cuda_runner import pretended
 from tests.gguf_files.mixed_blocks import in_mixed_blocks, snap
@@ -31,7 +32,7 @@ from tests.gguf_files.models import FAMILIES as READ
 from tests.gguf_files.models import tiny_module
 from tests.gguf_files.writer import cut, write_family
 from tests.models.load.test_architectures import SIX_LAYERS
-from tests.testing.architectures import CONFIGS, FAMILIES, model_of, write_gguf
+from tests.testing.architectures import CONFIGS, FAMILIES, model_of, round_experts, write_gguf
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
@@ -69,12 +70,13 @@ WIDE = {"hidden_size": 256, "intermediate_size": 256}
 """Rows of whole blocks of 256."""
 DENSE = {
     **{name: CONFIGS[name] for name in (*NAMES[1:], "qwen3, yarn")},
-    **{name: one for name, one in FAMILIES.items() if not name.endswith("experts")},
+    **FAMILIES,
+    "gpt-oss": CONFIGS["gpt-oss"],
     "gemma3": SIX_LAYERS,
 }
 OTHERS = (
     "qwen35", "qwen35, heads alike", "granitehybrid", "lfm2", "nemotron_h", "granitemoe", "granitemoe, shared", "olmoe",
-    "granitehybrid, experts", "lfm2moe", "qwen35moe", "qwen3next",
+    "granitehybrid, experts", "lfm2moe", "qwen35moe", "qwen3next", "nemotron_h_moe", "qwen2moe", "glm4moe", "cohere2",
 )  # fmt: skip
 GRANITE = {"mamba_n_heads": 32, "shared_intermediate_size": 256}
 FITTING = {
@@ -97,6 +99,7 @@ def mixed(tmp_path: Path) -> Callable[[str], tuple[ModelEntry, Any]]:
             write_family(name, module, whole, tiny_tokenizer(("ab",)))
         else:
             module = snap(model_of(DENSE[name], vocab_size=VOCABULARY, **sizes))
+            module = round_experts(module) if name == "gpt-oss" else module
             write_gguf(module, whole, tiny_tokenizer(("ab",)))
         return of_gguf(in_mixed_blocks(whole, tmp_path / "tiny.gguf"), dtype="float32"), module
 
@@ -121,6 +124,8 @@ def test_every_family_computes_from_mixed_blocks_what_its_module_does(
     with torch.inference_mode():
         found, right = (one(torch.tensor([text])).logits[0].numpy() for one in (module, original))
     assert np.abs(found - right).max() < 1e-3 * np.abs(right).max()
+    if runnable.gguf_unsupported(head):
+        return
     own = CpuRunner(load(entry, "cpu", backend="float32").model, context_length=256).open()
     expected = np.asarray(own.forward(text, range(-1, len(text) - 1)))
     assert np.abs(found - expected).max() < 2e-3 * np.abs(expected).max()
@@ -132,10 +137,12 @@ def test_every_family_in_blocks_is_tried() -> None:
     assert tried | {READ[name][0] for name in OTHERS} == IN_BLOCKS.keys()
 
 
+@pytest.mark.parametrize("name", ["gemma2", "gemma4, experts"])
 def test_drafts_change_no_word_over_slots_without_graphs(
-    mixed: Callable[[str], tuple[ModelEntry, Any]],
+    name: str, mixed: Callable[[str], tuple[ModelEntry, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    selected = select_implementation(on_this_card(mixed("gemma2")[0]), only="slots")
+    monkeypatch.setattr(backends, "slotted", lambda config, device: runnable.slotted(config, "cuda"))
+    selected = select_implementation(on_this_card(mixed(name)[0]), only="slots")
     target = selected.runner.open()
     assert (selected.implementation, target.runner.exact, target.runner.backend) == ("slots", True, "blocks")
     engine, prompt = LocalEngine(target, (), text_of), random_tokens(40, vocabulary=VOCABULARY)
@@ -144,7 +151,7 @@ def test_drafts_change_no_word_over_slots_without_graphs(
     assert tokens_of(fresh_steps(engine, prompt, wanted, Buried(vanilla))) == vanilla
 
 
-@pytest.mark.parametrize("name", ["qwen2, biases", "qwen3 moe"])
+@pytest.mark.parametrize("name", ["qwen2, biases", "qwen3 moe", "gpt-oss"])
 def test_drafts_change_no_word_and_the_files_blocks_are_what_is_held(name: str, tmp_path: Path) -> None:
     loaded = on_this_card(written(name, tmp_path))
     module = in_packed_blocks(loaded.model)
@@ -208,13 +215,23 @@ def test_a_model_in_several_files_runs_on_a_card(tmp_path: Path) -> None:
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("kind", ["qwen3_5", "gemma4", "granite", "olmo3"])
+@pytest.mark.parametrize("kind", ["qwen3_5", "granite", "olmo3"])
 def test_a_kind_alone_tells_what_stays_in_blocks(kind: str) -> None:
     pytest.importorskip("triton")
     assert runnable.kind_stays_in_blocks(kind, "cuda", experts=False)
     assert not runnable.kind_stays_in_blocks(kind, "cuda", experts=True)
     assert not runnable.kind_stays_in_blocks(kind, "cpu", experts=False)
     assert not runnable.kind_stays_in_blocks("falcon", "cuda", experts=False)
+
+
+def test_files_with_experts_stay_in_blocks_too_and_odd_rows_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    for kind in ("gpt_oss", "gemma4", "nemotron_h", "glm4_moe", "qwen2_moe"):
+        assert runnable.kind_stays_in_blocks(kind, "cuda", experts=True)
+    odd = tiny_module("cohere2", hidden_size=48)
+    path = write_family("cohere2", odd, tmp_path / "tiny.gguf", tiny_tokenizer(("ab",)))
+    with pytest.raises(BrokenFileError, match=r"rows of model\.embed_tokens\.weight are no whole blocks"):
+        on_this_card(of_gguf(path))
 
 
 def test_what_is_brought_for_a_card_has_no_weights(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from hierchat.engine.cuda.packed import FORMATS, pack
 from tests.engine.test_packed import (
@@ -56,14 +58,41 @@ def compare(where: str, names: list[str], tolerance: float, width: int) -> None:
         assert torch.equal(
             found[:, 1], multiply(each[1::ACTIVE], stack, routing=grouped(chosen[:, 1:2], EXPERTS))
         )
-        first, second, third = (found * shares.to(where)[..., None]).unbind(1)
-        summed = multiply(each, stack, routing=routing, weights=shares.to(where))
-        assert torch.equal(summed, first + second + third), name
+        bias = torch.randn(EXPERTS, width, device=where)
+        for added, also in ((None, found), (bias, found + bias[chosen])):
+            first, second, third = (also * shares.to(where)[..., None]).unbind(1)
+            summed = multiply(each, stack, added, routing=routing, weights=shares.to(where))
+            assert torch.equal(summed, first + second + third), name
+            assert torch.equal(multiply(each, stack, added, routing=routing), also.flatten(0, 1)), name
+        near(
+            summed[5],
+            each[5 * ACTIVE :][:ACTIVE],
+            floats.reshape(EXPERTS, width, -1),
+            bias,
+            chosen[5],
+            shares[5],
+        )
+
+
+def near(
+    found: torch.Tensor,
+    x: torch.Tensor,
+    weights: NDArray[np.float32],
+    bias: torch.Tensor,
+    chosen: torch.Tensor,
+    shares: torch.Tensor,
+) -> None:
+    """The weighted sum of one row's products with their biases, against float64."""
+    own, its_bias, rows, parts = (one.double().cpu() for one in (found, bias[chosen], x, shares))
+    products = torch.from_numpy(weights)[chosen.cpu()].double() @ rows[..., None]
+    torch.testing.assert_close(
+        own, (parts[:, None] * (products[..., 0] + its_bias)).sum(0), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_the_kernel_computes_what_gguf_reads_and_neither_rows_nor_experts_mix() -> None:
     pytest.importorskip("triton")
-    interpret(__name__, "tiles_are_right(); compare('cpu', ['Q4_1', 'Q4_K'], 1e-6, 20)")
+    interpret(__name__, "tiles_are_right(); compare('cpu', ['Q4_1', 'Q4_K', 'MXFP4'], 1e-6, 20)")
 
 
 def tiles_are_right() -> None:
@@ -89,6 +118,7 @@ def test_the_kernels_compile(capability: int) -> None:
     assert "mma" in compiled(triton_blocks._multiply, kinds, fixed, capability)
     fixed = {"EXPERTS": 128, "PAIRS": triton_blocks.PAIRS, "ROWS": triton_blocks.ROWS}
     assert "st.global" in compiled(triton_blocks._group, kinds, fixed, capability)
-    kinds = KINDS | {"bias": "fp32", "weights": "bf16", "out": "bf16"}
-    fixed = {"BIASED": False, "WEIGHTED": True, "JOINED": triton_blocks.JOINED}
-    assert "st.global" in compiled(triton_blocks._join, kinds, fixed, capability)
+    kinds = KINDS | {"bias": "bf16", "weights": "bf16", "out": "bf16"}
+    for chosen, biased in ((True, True), (True, False), (False, True)):
+        fixed = {"CHOSEN": chosen, "BIASED": biased, "WEIGHTED": chosen, "JOINED": triton_blocks.JOINED}
+        assert "st.global" in compiled(triton_blocks._join, kinds, fixed, capability)

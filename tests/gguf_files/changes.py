@@ -173,6 +173,6 @@ CHANGES: dict[str, Callable[[Any, str, Floats], Named]] = {
     **dict.fromkeys(("granitehybrid", "granitemoe"), _of_granite),
     **dict.fromkeys(("lfm2", "lfm2moe"), _of_lfm2),
     **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), _of_nemotron),
-    **dict.fromkeys(("cohere2", "olmoe", "glm4moe"), _plain),
+    **dict.fromkeys(("cohere2", "olmoe", "glm4moe", "qwen2moe"), _plain),
     "gemma3n": _of_gemma3n,
 }

@@ -42,6 +42,7 @@ NAMES = {
     "nemotron_h": NEMOTRON,
     "nemotron_h_moe": {
         **NEMOTRON, **ROUTED, "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
+        "expert_group_used_count": "topk_group", "moe_latent_size": "moe_latent_size",
     },
     "cohere2": {
         "attention.layer_norm_epsilon": "layer_norm_eps", "logit_scale": "logit_scale",
@@ -53,6 +54,7 @@ NAMES = {
         "final_logit_softcapping": "final_logit_softcapping", "altup.active_idx": "altup_active_idx",
         "altup.num_inputs": "altup_num_inputs",
     },
+    "qwen2moe": {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
     "glm4moe": {
         **ROUTED, "leading_dense_block_count": "first_k_dense_replace", "expert_group_used_count": "topk_group",
     },

@@ -16,7 +16,7 @@ from tests.testing.architectures import finish
 STEP = 2.0**-4
 """All weights of matrices are whole multiples of it, from -8 to 7: so four bits hold them, in whatever order."""
 TYPES = ("Q4_K", "Q6_K", "Q8_0", "F32")
-_NO_MATRIX = re.compile(r"norm|conv1d|shortconv\.conv|rope_|gate_inp")
+_NO_MATRIX = re.compile(r"norm|conv1d|shortconv\.conv|rope_|gate_inp|bias")
 
 
 def snap(module: Any) -> Any:
@@ -37,6 +37,9 @@ def in_mixed_blocks(whole: Path, path: Path) -> Path:
             writer.add_key_value(key, field.contents(), kind, inner[-1] if inner else None)
     turns = cycle(TYPES)
     for tensor in reader.tensors:
+        if tensor.tensor_type.name not in ("F32", "F16"):  # gpt-oss' experts
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+            continue
         floats = np.array(tensor.data)
         kind = next(turns) if floats.ndim == 2 and not _NO_MATRIX.search(tensor.name) else "F32"
         if kind != "F32" and floats.shape[-1] % 256:

@@ -35,6 +35,8 @@ _NO_EXPERTS = {
 }
 """What transformers says of experts where there are none."""
 _EXPERTS = {"intermediate_size": 32, "routed_scaling_factor": 2.5}
+_LATENT = {"n_routed_experts": 8, "n_group": 2, "moe_latent_size": 32}
+"""Experts in two groups, of another width than their layer."""
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _GEMMA3N = {
     "vocab_size_per_layer_input": VOCABULARY, "num_hidden_layers": 5, "intermediate_size": [96, 96, 96, 64, 64],
@@ -54,9 +56,11 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lfm2moe": ("lfm2moe", "lfm2_moe", {}),
     "nemotron_h": ("nemotron_h", "nemotron_h", {**_NEMOTRON, "n_groups": 2, **_NO_EXPERTS}),
     "nemotron_h_moe": ("nemotron_h_moe", "nemotron_h, experts", {**_NEMOTRON, **_EXPERTS}),
+    "nemotron_h_moe, latent": ("nemotron_h_moe", "nemotron_h, experts", {**_NEMOTRON, **_EXPERTS, **_LATENT}),
     "cohere2": ("cohere2", "cohere2", {"num_hidden_layers": 5, "layer_types": None, "logit_scale": 0.25}),
     "gemma3n": ("gemma3n", "gemma3n_text", _GEMMA3N),
     "olmoe": ("olmoe", "olmoe", {}),
+    "qwen2moe": ("qwen2moe", "qwen2_moe", {}),
     "glm4moe": ("glm4moe", "glm4_moe", {"head_dim": 16, "use_qk_norm": True, "routed_scaling_factor": 2.5}),
     "glm4moe, biases": ("glm4moe", "glm4_moe", {"head_dim": 16, "attention_bias": True}),
 }

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 
 import torch
 from torch import nn
 
 from hierchat.engine.cuda.packed import Packed
 
-Activation = Callable[[torch.Tensor], torch.Tensor]
+Activation = Callable[..., torch.Tensor]
 
 
 class PackedExperts(nn.Module):
-    """Experts y = down(activation(gate(x)) * up(x)), in place of a module of transformers. Each of the three matrices
-    has the rows of all experts, one expert after the other."""
+    """Experts y = down(activation(gate(x), up(x))), or without a gate down(activation(up(x))), in place of a module of
+    transformers. The two or three `matrices`, down last, have the rows of all experts, one expert after the other.
+    `biases` [experts, outputs]: one for each matrix, or none."""
 
-    def __init__(self, matrices: Iterable[Packed], experts: int, activation: Activation) -> None:
+    def __init__(
+        self,
+        matrices: Sequence[Packed],
+        experts: int,
+        activation: Activation,
+        biases: Sequence[torch.Tensor] = (),
+    ) -> None:
         super().__init__()
-        self.gate, self.up, self.down = matrices
+        self.matrices, self.biases = matrices, biases
         self.experts, self.activation = experts, activation
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -30,13 +38,15 @@ class PackedExperts(nn.Module):
             from hierchat.engine.cuda.triton_blocks import grouped, multiply
 
             product = partial(multiply, routing=grouped(chosen, self.experts))
-        inner = self.activation(product(x, self.gate)) * product(x, self.up)
-        return product(inner, self.down, weights=weights)
+        *inner, down = zip(self.matrices, self.biases or repeat(None), strict=False)
+        return product(self.activation(*[product(x, *one) for one in inner]), *down, weights=weights)
 
 
 def multiply_chosen_plainly(
     x: torch.Tensor,
     matrix: Packed,
+    bias: torch.Tensor | None = None,
+    *,
     chosen: torch.Tensor,
     experts: int,
     weights: torch.Tensor | None = None,
@@ -46,6 +56,8 @@ def multiply_chosen_plainly(
     rows = x.float().repeat_interleave(chosen.numel() // len(x), 0)
     pairs = zip(chosen.flatten().tolist(), rows, strict=True)
     out = torch.stack([torch.mv(matrices[expert], row) for expert, row in pairs])
+    if bias is not None:
+        out += bias[chosen.flatten()].float()
     if weights is not None:
         first, *others = (out.view(*weights.shape, -1) * weights.float()[..., None]).unbind(1)
         out = sum(others, first)

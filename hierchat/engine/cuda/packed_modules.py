@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hierchat.engine.cuda.packed import Packed, multiply_plainly, pack
-from hierchat.engine.cuda.packed_experts import PackedExperts
+from hierchat.engine.cuda.packed_experts import Activation, PackedExperts
 from hierchat.models.formats.gguf_module import stored
 from hierchat.models.load.load_model import FileModule
 
@@ -31,20 +31,20 @@ class PackedMatrix(nn.Module):
 
 
 class PackedWeight(nn.Parameter):
-    """Weight of a router of transformers in blocks: F.linear(x, weight), which a router calls, is our product."""
+    """Weight of a router of transformers in blocks: F.linear, which a router calls, is our product."""
 
-    matrix: PackedMatrix
+    matrix: Packed
 
     def __new__(cls, matrix: Packed) -> PackedWeight:
         weight = super().__new__(cls, torch.empty(0), requires_grad=False)
-        weight.matrix = PackedMatrix(matrix)
+        weight.matrix = matrix
         return weight
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is nn.functional.linear:
-            x, weight = args
-            return weight.matrix(x)
+            x, weight, *bias = args
+            return PackedMatrix(weight.matrix, *bias)(x)
         return super().__torch_function__(function, types, args, kwargs or {})
 
 
@@ -91,11 +91,14 @@ def in_packed_blocks(loaded: FileModule) -> Any:
     made: dict[str, list[Packed]] = {}
     for parent in list(module.modules()):
         for called, child in list(parent.named_children()):
-            stacks = [names.get(id(getattr(child, one, None)), "") for one in ("gate_up_proj", "down_proj")]
+            first = "gate_up_proj" if getattr(child, "has_gate", False) else "up_proj"
+            stacks = [names.get(id(getattr(child, one, None)), "") for one in (first, "down_proj")]
             if loaded.matrices.keys() >= set(stacks):
                 pieces = [piece for stack in stacks for piece in loaded.matrices[stack].pieces]
                 packed = [pack(kind, rows, device, module.dtype, order) for kind, rows, order in pieces]
-                setattr(parent, called, PackedExperts(packed, child.num_experts, child.act_fn))
+                biases = [bias.to(device) for bias in _biases(child)]
+                experts = PackedExperts(packed, child.num_experts, activation_of(child), biases)
+                setattr(parent, called, experts)
                 continue
             name = names.get(id(getattr(child, "weight", None)), "")
             if name not in loaded.matrices:
@@ -111,6 +114,23 @@ def in_packed_blocks(loaded: FileModule) -> Any:
                 (matrix,) = made[name]
                 child.weight = PackedWeight(matrix)
     return module.to(device)
+
+
+def activation_of(experts: Any) -> Activation:
+    """Return the function between the matrices of a module's experts: of up(x), or of gate(x) and up(x)."""
+    if not experts.has_gate:
+        return experts.act_fn
+    if experts.is_concatenated:
+        return lambda gate, up: experts.act_fn(gate) * up
+    return lambda gate, up: experts._apply_gate(torch.stack([gate, up], -1).flatten(-2))
+
+
+def _biases(experts: Any) -> list[torch.Tensor]:
+    """Return the biases of gpt-oss' experts, whose gate and up are in turn; none for other modules."""
+    if not experts.has_bias:
+        return []
+    both = experts.gate_up_proj_bias
+    return [both[:, ::2].contiguous(), both[:, 1::2].contiguous(), experts.down_proj_bias]
 
 
 def _packed(

@@ -61,8 +61,9 @@ def multiply(
     """Multiply rows [..., inputs] by a matrix: [rows, outputs]. A CUDA graph may hold its launches.
 
     With a `routing` the matrix has the rows of all experts, one expert after the other, and the result is [pairs,
-    outputs]; `x` has one row for all pairs of a row, or one for each pair. `weights` [rows, active]: return the
-    weighted sums over the experts of each row, in the order of its choice."""
+    outputs]; `x` has one row for all pairs of a row, or one for each pair. `bias` [outputs], or [experts, outputs] with
+    a `routing`. `weights` [rows, active]: return the weighted sums over the experts of each row, in the order of its
+    choice."""
     form, inputs, rows = matrix.format, matrix.inputs, x.numel() // matrix.inputs
     targets, outputs, tiles = rows, matrix.outputs, triton.cdiv(rows, ROWS)
     if routing:
@@ -82,8 +83,9 @@ def multiply(
     added = 1 if weights is None else weights.shape[1]
     out = torch.empty(targets // added, outputs, dtype=x.dtype, device=x.device)
     _join[len(out), triton.cdiv(outputs, JOINED)](
-        sums, sums if bias is None else bias, sums if weights is None else weights.contiguous(), out,
-        parts, added, outputs, BIASED=bias is not None, WEIGHTED=weights is not None, JOINED=JOINED,
+        sums, sums if bias is None else bias, chosen, sums if weights is None else weights.contiguous(), out,
+        parts, added, outputs,
+        CHOSEN=routing is not None, BIASED=bias is not None, WEIGHTED=weights is not None, JOINED=JOINED,
     )  # fmt: skip
     return out
 
@@ -354,8 +356,8 @@ def _multiply(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["parts"])
 def _join(  # type: ignore[no-untyped-def]
-    sums, bias, weights, out, parts, added, outputs,
-    BIASED: tl.constexpr, WEIGHTED: tl.constexpr, JOINED: tl.constexpr,  # noqa: N803
+    sums, bias, chosen, weights, out, parts, added, outputs,
+    CHOSEN: tl.constexpr, BIASED: tl.constexpr, WEIGHTED: tl.constexpr, JOINED: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     row, n = tl.program_id(0), tl.program_id(1) * JOINED + tl.arange(0, JOINED)
     targets, there = tl.num_programs(0) * added, n < outputs
@@ -365,9 +367,10 @@ def _join(  # type: ignore[no-untyped-def]
         for part in range(parts):
             place = (part * targets + target).to(tl.int64) * outputs + n
             found += tl.load(sums + place, mask=there, other=0.0)
+        if BIASED:
+            first = tl.load(chosen + target) * outputs if CHOSEN else 0
+            found += tl.load(bias + first + n, mask=there, other=0.0).to(tl.float32)
         if WEIGHTED:
             found *= tl.load(weights + target).to(tl.float32)
         total += found
-    if BIASED:
-        total += tl.load(bias + n, mask=there, other=0.0).to(tl.float32)
     tl.store(out + row.to(tl.int64) * outputs + n, total, mask=there)

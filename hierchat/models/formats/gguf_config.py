@@ -15,12 +15,11 @@ from hierchat.models.progress import BrokenFileError, UnsupportedError, making_s
 MODEL_TYPES = {
     **{name: architecture.model_type for name, architecture in families.GGUF_ARCHITECTURES.items()},
     "gpt2": "gpt2",
-    "qwen2moe": "qwen2_moe",
     "starcoder2": "starcoder2",
 }
 """Architectures of GGUF files by transformers' name; those that are no entry of the registry run through it."""
 READ_BY_TRANSFORMERS = frozenset([
-    "gemma2", "gemma3", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "starcoder2",
+    "gemma2", "gemma3", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3", "qwen3moe", "starcoder2",
 ])  # fmt: skip
 """Architectures whose files transformers, too, can read."""
 _KEYS = {
@@ -88,7 +87,7 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
                 width = head.of_architecture("feed_forward_length") // active
             found = {"num_experts": experts, "num_experts_per_tok": active, "moe_intermediate_size": width}
             return {**found, "norm_topk_prob": True}  # as llama.cpp has it, whose files do not say
-    return {"num_local_experts": None if kind.endswith("_moe") else experts}
+    return {"num_local_experts": experts}
 
 
 def _of_gemma4(head: Head) -> dict[str, Any]:
@@ -140,7 +139,7 @@ def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
 
 def whole_config(head: Head) -> dict[str, Any] | None:
     """Return config.json and generation_config.json in one, as transformers has them; None where it alone can."""
-    if families.GGUF_ARCHITECTURES.get(head.architecture) and head.architecture in FAMILIES:
+    if head.architecture in FAMILIES:
         return {**mixers.completed(gguf_config(head)), **special_tokens(head)}
     shapes = {tensor.name: tensor.shape for tensor in head.tensors}
     epsilon = head.of_architecture("attention.layer_norm_rms_epsilon")

@@ -31,12 +31,14 @@ _LARGEST = float(np.finfo(np.float32).max)
 @dataclass(frozen=True, slots=True)
 class Part:
     """Rule for making a tensor of the module. `of`: its names in the file, without the layer; none: by gguf's table.
-    `whole`: a name that replaces these. `make` moves whole rows of matrices, or whole `columns`."""
+    `whole`: a name that replaces these. `make` moves whole rows of matrices, or whole `columns`. `transposed`: the
+    module has experts' matrices so, which stay as they are stored."""
 
     make: Callable[..., Any] = lambda tensor: tensor
     of: tuple[str, ...] = ()
     whole: str = ""
     columns: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,8 @@ EXPERTS = {
 STATES = {"A_log": Part(logarithm), "dt_bias": Part(of=("ssm_dt.bias",))}
 NORMS_LESS_ONE = {"norm.weight": Part(lambda norm: norm - np.float32(1))}
 """Of modules that multiply by a norm's weight plus one, which is what files have."""
-SCORE_BIAS = {"e_score_correction_bias": Part(of=("exp_probs_b.bias",))}
-"""A bias of the router, added to experts' scores where they are chosen."""
+SCORE_BIASES = dict.fromkeys(("e_score_correction_bias", "expert_bias"), Part(of=("exp_probs_b.bias",)))
+"""Biases of routers, added to experts' scores where they are chosen."""
 
 
 # What heads of files say of families
@@ -142,11 +144,8 @@ def _attentive(head: Head, other: str) -> dict[str, Any]:
     return {"layer_types": [FULL if one else other for one in heads], "num_key_value_heads": max(heads)}
 
 
-_ROUTED = {
-    "num_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-    "moe_intermediate_size": "expert_feed_forward_length",
-}
+_COUNTED = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
+_ROUTED = {**_COUNTED, "moe_intermediate_size": "expert_feed_forward_length"}
 _SCORED = {"n_group": "expert_group_count", "topk_group": "expert_group_used_count"}
 _WEIGHED = {"norm_topk_prob": "expert_weights_norm", "routed_scaling_factor": "expert_weights_scale"}
 _WITH_SHARED = {
@@ -264,7 +263,7 @@ def _lfm2(head: Head) -> dict[str, Any]:
 
 _LFM2 = {"conv_L_cache": "shortconv.l_cache"}
 _LFM2_MAY = {"norm_eps": "attention.layer_norm_rms_epsilon"}
-_LFM2_PARTS = {**EXPERTS, "feed_forward.expert_bias": Part(of=("exp_probs_b.bias",))}
+_LFM2_PARTS = {**EXPERTS, **SCORE_BIASES}
 
 
 # Nemotron H: a layer is Mamba 2, attention, or an MLP, dense or of experts. llama.cpp converts it as Granite's hybrids,
@@ -301,12 +300,20 @@ def _nemotron_h(head: Head) -> dict[str, Any]:
 def _nemotron_h_parts(config: Config) -> Mapping[str, Part]:
     return {
         **STATES,
-        **SCORE_BIAS,
+        **SCORE_BIASES,
         "mixer.q_proj.weight": halves(config["num_attention_heads"]),
         "mixer.k_proj.weight": halves(config["num_key_value_heads"]),
         "mixer.norm.weight": Part(np.ravel),
         "mixer.experts.up_proj": Part(of=("ffn_up_exps.weight",)),
         "mixer.experts.down_proj": Part(of=("ffn_down_exps.weight",)),
+    }
+
+
+# Qwen2 with experts, such as Qwen1.5-MoE. Early files do not say how wide experts are.
+def _qwen2moe(head: Head) -> dict[str, Any]:
+    return {
+        "moe_intermediate_size": _shape(head, "blk.0.ffn_down_exps.weight", 0),
+        "shared_expert_intermediate_size": _shape(head, "blk.0.ffn_down_shexp.weight", 0),
     }
 
 
@@ -418,7 +425,7 @@ _ALL = (
         needs=_WITH_SHARED,
         may=_SCORED | _WEIGHED,
         more=_glm4moe,
-        parts=lambda config: EXPERTS | SCORE_BIAS,
+        parts=lambda config: EXPERTS | SCORE_BIASES,
     ),
     Family("granitehybrid", ("granitemoehybrid",), needs=GRANITE, more=_granite_hybrid, parts=_granite_parts),
     Family(
@@ -451,11 +458,12 @@ _ALL = (
     Family(
         "olmoe",
         ("olmoe",),
-        needs={"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"},
+        needs=_COUNTED,
         may={"clip_qkv": "attention.clamp_kqv"},
         more=lambda head: {"norm_topk_prob": False},
         parts=lambda config: EXPERTS,
     ),
+    Family("qwen2moe", ("qwen2_moe",), needs=_COUNTED, more=_qwen2moe, parts=lambda config: EXPERTS),
     Family("qwen35", ("qwen3_5_text", "qwen3_5"), more=_qwen35, parts=_qwen35_parts),
     Family(
         "qwen35moe",
@@ -472,8 +480,29 @@ KINDS = {kind: family for family in _ALL for kind in family.kinds}
 """Families by transformers' names of what they may be."""
 
 
-def _dense_parts(architecture: Architecture, config: Config) -> Mapping[str, Part]:
-    parts = NORMS_LESS_ONE if architecture.norm_offset else {}
+def _in_turn(gate: Floats, up: Floats) -> Floats:
+    return np.stack([gate, up], -1).reshape(len(gate), -1)
+
+
+_WITH_EXPERTS = {
+    "gemma4": {
+        **EXPERTS,
+        "router.scale": Part(of=("ffn_gate_inp.scale",)),
+        "router.per_expert_scale": Part(of=("ffn_down_exps.scale",)),
+    },
+    "gpt-oss": {
+        "experts.gate_up_proj": Part(of=_APART, transposed=True),
+        "experts.down_proj": Part(of=("ffn_down_exps.weight",), transposed=True),
+        "experts.gate_up_proj_bias": Part(_in_turn, ("ffn_gate_exps.bias", "ffn_up_exps.bias")),
+        "experts.down_proj_bias": Part(of=("ffn_down_exps.bias",)),
+    },
+    "qwen3moe": EXPERTS,
+}
+
+
+def _parts(architecture: Architecture, config: Config) -> Mapping[str, Part]:
+    norms = NORMS_LESS_ONE if architecture.norm_offset else {}
+    parts = {**norms, **_WITH_EXPERTS.get(architecture.gguf, {})}
     if not architecture.gguf_interleaved_rope or architecture.interleaved_rope:
         return parts
     heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
@@ -483,29 +512,20 @@ def _dense_parts(architecture: Architecture, config: Config) -> Mapping[str, Par
     }
 
 
-def _dense(name: str, *others: str) -> Family:
+def _configured(name: str, *others: str) -> Family:
     architecture = GGUF_ARCHITECTURES[name]
     kinds = (architecture.model_type, *others)
-    return Family(name, kinds, parts=partial(_dense_parts, architecture), unused=FACTORS)
+    return Family(name, kinds, parts=partial(_parts, architecture), unused=FACTORS)
 
 
-_DENSE = (
-    "exaone4", "gemma2", "gemma3", "gemma4", "glm4", "granite", "llama", "mistral3", "phi3", "qwen2", "qwen3",
-    "seed_oss", "smollm3",
+_CONFIGURED = (
+    "exaone4", "gemma2", "gemma3", "gemma4", "glm4", "gpt-oss", "granite", "llama", "mistral3", "phi3", "qwen2",
+    "qwen3", "qwen3moe", "seed_oss", "smollm3",
 )  # fmt: skip
-EXPERTS_IN_BLOCKS = {
-    "qwen3moe": Family("qwen3moe", ("qwen3_moe",), parts=lambda config: EXPERTS),
-    **{
-        name: FAMILIES[name]
-        for name in ("granitehybrid", "granitemoe", "lfm2moe", "olmoe", "qwen35moe", "qwen3next")
-    },
-}
-"""Those of IN_BLOCKS that may have experts."""
+"""Architectures that gguf_config.py configures."""
 IN_BLOCKS = {
-    **{name: _dense(name) for name in _DENSE},
-    "olmo2": _dense("olmo2", "olmo3"),
-    **{name: FAMILIES[name] for name in ("lfm2", "nemotron_h", "qwen35")},
-    **EXPERTS_IN_BLOCKS,
+    **{name: _configured(name) for name in _CONFIGURED},
+    "olmo2": _configured("olmo2", "olmo3"),
+    **{name: family for name, family in FAMILIES.items() if name != "gemma3n"},  # it has rows of four numbers
 }
-"""Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py). gguf_config.py configures those
-that are not in FAMILIES."""
+"""Families whose matrices stay in the file's blocks on a GPU (engine/cuda/packed.py)."""

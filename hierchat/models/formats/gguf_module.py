@@ -15,6 +15,7 @@ from hierchat.models.formats.blocks import floats_of
 from hierchat.models.formats.gguf_config import require_type
 from hierchat.models.formats.gguf_families import Config, Family, Floats, Part
 from hierchat.models.formats.gguf_head import Head, Tensor, shards
+from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
 TensorShape = tuple[int, ...]
@@ -100,6 +101,8 @@ class GgufModule:
         found, vectors = dict[str, RawMatrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
             if one.name in matrices:
+                if one.of[0].shape[0] % BLOCK:
+                    raise self._misfit(f"rows of {one.name} are no whole blocks of {BLOCK}")
                 found[one.name] = self._stacks(one) if len(one.shape) == 3 else self._raw(one)
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
@@ -125,14 +128,19 @@ class GgufModule:
         return RawMatrix(tuple(pieces))
 
     def _stacks(self, one: _Made) -> RawMatrix:
-        """Map the tensors of a stack of experts' matrices [experts, outputs, inputs]."""
+        """Map the tensors of a stack of experts' matrices [experts, outputs, inputs]; gates and what they multiply
+        are two pieces, also where one tensor has both."""
         experts, outputs, inputs = one.shape
+        if one.part.transposed:
+            outputs, inputs = inputs, outputs
+        matrices = (2 if one.name.endswith("gate_up_proj") else 1) // len(one.of)
         pieces = list[RawRows]()
         for tensor in one.of:
             if tensor.shape != (inputs, outputs // len(one.of), experts):
                 raise self._misfit(f"{tensor.name} is {list(tensor.shape[::-1])} for {one.name}")
             rows = raw_rows(self._gguf, tensor)
-            pieces.append(RawRows(tensor.type, rows, np.arange(len(rows))))
+            orders = np.arange(len(rows)).reshape(experts, matrices, -1)
+            pieces += [RawRows(tensor.type, rows, orders[:, n].reshape(-1)) for n in range(matrices)]
         return RawMatrix(tuple(pieces))
 
     def _reported(self, report: Report) -> Iterator[_Made]:
@@ -242,7 +250,9 @@ def filled(module: Any, tensors: Mapping[str, Any]) -> Any:
     return module.eval().requires_grad_(False)
 
 
-_ROUTED = ("experts.gate_up_proj", "experts.down_proj", ".gate.weight", "router.weight")
+_ROUTED = (
+    "experts.gate_up_proj", "experts.up_proj", "experts.down_proj", ".gate.weight", "router.weight",
+)  # fmt: skip
 """How names of experts' stacks end, and those of routers."""
 
 

@@ -279,6 +279,8 @@ def expected_step(
 ) -> runnable.ComputePath | None:
     """Return the step that computes a model, by its config.json, catalogue entry or GGUF head; None if unknown."""
     own, source = by_engine(entry, device, backend), entry.source_on(device)
+    if on_card(entry, device, backend):
+        return "slots"
     with suppress(ModelError, *NONSENSE):
         if source.folder:
             return runnable.step(read_config(source.folder.path), own=own, device=device)

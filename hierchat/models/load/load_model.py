@@ -20,7 +20,7 @@ from hierchat.models.fetch.bring import folder_of, get, get_blocks, get_describe
 from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
 from hierchat.models.formats import block_model
 from hierchat.models.formats.gguf_config import gguf_config, special_tokens
-from hierchat.models.formats.gguf_families import FAMILIES, IN_BLOCKS
+from hierchat.models.formats.gguf_families import FAMILIES, IN_BLOCKS, SCORE_BIASES
 from hierchat.models.formats.gguf_head import read_head, shards
 from hierchat.models.formats.gguf_module import GgufModule, RawMatrix, filled, matrices_of, stored, unpacked
 from hierchat.models.load import tokenizer_files
@@ -338,7 +338,9 @@ def load_on_card(entry: ModelEntry, device: str, progress: Report = silent) -> L
     shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
     made = GgufModule(gguf, head, config.to_dict() | gguf_config(head), shapes, IN_BLOCKS[head.architecture])
     matrices, vectors = made.in_file(matrices_of(module), progress)
-    filled(module, {name: torch.tensor(vector).to(dtype) for name, vector in vectors.items()})
+    tensors = {name: torch.tensor(vector) for name, vector in vectors.items()}
+    exact = tuple(SCORE_BIASES)  # rounded ones would choose other experts
+    filled(module, {name: one if name.endswith(exact) else one.to(dtype) for name, one in tensors.items()})
     for tensor in head.tensors:
         if tensor.name == ROPE_FACTORS:
             frequencies = dict(module.model.rotary_emb.named_buffers())
