@@ -159,23 +159,19 @@ def _messages(params: MessagesRequest) -> list[dict[str, Any]]:
 
 
 async def messages(request: Request, serving: Serving) -> Response:
-    try:
-        params = await fields(request, MessagesRequest)
-        chat = params.as_chat()
-        running = await serving.begin(request, reply_request(chat, serving.service))
-        if params.stream:
-            return await event_stream(_events(chat, running, thoughts=params.thinks), _failed)
-        message, finish = whole(chat, await running.last())
-    except Exception as error:
-        problem = as_api_error(error)
-        return JSONResponse(failure(problem), problem.status, problem.headers)
+    params = await fields(request, MessagesRequest)
+    chat = params.as_chat()
+    running = await serving.begin(request, reply_request(chat, serving.service))
+    if params.stream:
+        return await event_stream(_events(chat, running, thoughts=params.thinks), failure)
+    message, finish = whole(chat, await running.last())
     blocks = _Blocks(params.thinks)
     list(chain(blocks.of(message), blocks.end()))  # the events are not sent: only the content counts
     body = _message(running, blocks.content, *_reason(running, finish))
     return JSONResponse(body | {"usage": _usage(running)})
 
 
-def failure(problem: ApiError) -> dict[str, Any]:
+def error_body(problem: ApiError) -> dict[str, Any]:
     kind = _KINDS.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": str(problem)}}
 
@@ -248,8 +244,9 @@ def _event(kind: str, **more: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind} | more, ensure_ascii=False)}\n\n"
 
 
-def _failed(error: Exception) -> str:
-    return _event("error", error=failure(as_api_error(error))["error"])
+def failure(error: Exception) -> str:
+    """Return a server-sent event with the error that ended a reply after its first words."""
+    return _event("error", error=error_body(as_api_error(error))["error"])
 
 
 async def _events(chat: ChatRequest, running: RunningReply, *, thoughts: bool) -> AsyncGenerator[str, None]:

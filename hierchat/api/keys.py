@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from hierchat import logs
@@ -66,9 +65,6 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
-
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers)
 
 
 def as_api_error(error: Exception) -> ApiError:
