@@ -97,9 +97,10 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def _field(error: ValidationError) -> ApiError:
-    first = error.errors()[0]
+    first = max(error.errors(), key=lambda one: len(one["loc"]))  # of a union, the branch that fits best
     # A union names the branch that it tried, too: only what stands in the request is of use.
-    place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier())
+    parts = (str(part) for part in first["loc"] if part != "str")
+    place = ".".join(part for part in parts if part.isdecimal() or (part.isidentifier() and part.islower()))
     if first["type"] == "extra_forbidden":
         message = f"{place} is not supported here. Leave it out; docs/serving.md lists what is."
     elif first["type"] == "missing":
