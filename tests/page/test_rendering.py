@@ -71,7 +71,9 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
     figures = replace(FIGURES, **changed)
     assert visible(figures_line(figures)) == line
-    poor = "without drafts" not in line and figures.speedup is not None
+    drafted = figures.acceptance_rate is not None
+    poor = drafted and "without drafts" not in line and figures.speedup is not None
+    assert ("Speed-up" in visible(details(figures))) is (drafted and figures.speedup is not None)
     assert ("too little measured to rely on" in visible(details(figures))) is poor
 
 
