@@ -17,7 +17,6 @@ from hierchat.api.requests import RunningReply, Schema, Serving, Strict, event_s
 
 _KINDS = KINDS | {413: "request_too_large"}
 
-
 CacheControl = dict[str, str]
 """A hint of Anthropic's protocol to cache a prefix, which is ignored: prefixes are reused without it."""
 
@@ -59,14 +58,12 @@ class ToolResultBlock(Strict):
     cache_control: CacheControl | None = None
 
 
+Block = Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
+
+
 class MessageParam(Strict):
     role: Literal["user", "assistant"]
-    content: (
-        str
-        | list[
-            Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
-        ]
-    )
+    content: str | list[Block]
 
 
 class ToolDescription(Strict):
@@ -189,9 +186,8 @@ def _usage(running: RunningReply) -> dict[str, Any]:
     return {"input_tokens": prompt, "output_tokens": written, "hierchat": running.figures()}
 
 
-def _reason(
-    running: RunningReply, finish: str
-) -> tuple[str, str | None]:  # and the stop string, if it was one
+def _reason(running: RunningReply, finish: str) -> tuple[str, str | None]:
+    """Return why the reply ended, and the stop string, if it was one."""
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
     reply = running.reply
@@ -230,9 +226,8 @@ class _Blocks:
 
     def _grow(self, kind: str, more: str) -> Iterator[str]:
         if not self.content or self.content[-1]["type"] != kind:
-            yield from self._begin(
-                {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
-            )
+            signature = {"signature": ""} if kind == "thinking" else {}
+            yield from self._begin({"type": kind, kind: ""} | signature)
         self.content[-1][kind] += more
         yield self._grown({"type": f"{kind}_delta", kind: more})
 

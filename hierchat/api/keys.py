@@ -81,9 +81,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error), "messages", "context_length_exceeded")
         case StoreError():
             # It says where the database lies, which is for the owner's eyes.
-            message = (
-                "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
-            )
+            message = "hierchat's database cannot be used just now. Its owner sees the reason on the page."
             return ApiError(503, message, headers={"Retry-After": "10"})
         case TemplateRefused():
             return ApiError(400, str(error), "messages")
