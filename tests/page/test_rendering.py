@@ -163,6 +163,13 @@ def test_a_sentence_of_a_template_escapes_its_values_and_writes_numbers_in_its_l
     assert said == "<b>1.234</b> &lt;i&gt;&#39; <hr>"
 
 
+def test_a_file_that_was_sent_has_its_name_apart_from_its_size() -> None:
+    """Else a line from right to left puts the name between the number and its unit."""
+    drawn = str(conversation.files([AttachmentHead(1, "a<b>.md", 9)]))
+    assert "<bdi>a&lt;b&gt;.md</bdi> · 9 bytes</button>" in drawn
+    assert 'aria-label="a&lt;b&gt;.md · 9 bytes. Show the text of a&lt;b&gt;.md"' in drawn
+
+
 @pytest.mark.parametrize("reasoning", ["", "off", "high"])
 def test_settings_survive_the_panel(reasoning: Reasoning) -> None:
     settings = GenerationSettings(
