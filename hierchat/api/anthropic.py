@@ -17,7 +17,6 @@ from hierchat.api.requests import RunningReply, Schema, Serving, Strict, event_s
 
 _KINDS = KINDS | {413: "request_too_large"}
 
-
 CacheControl = dict[str, str]
 """A hint of Anthropic's protocol to cache a prefix, which is ignored: prefixes are reused without it."""
 
@@ -59,14 +58,12 @@ class ToolResultBlock(Strict):
     cache_control: CacheControl | None = None
 
 
+Block = Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
+
+
 class MessageParam(Strict):
     role: Literal["user", "assistant"]
-    content: (
-        str
-        | list[
-            Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
-        ]
-    )
+    content: str | list[Block]
 
 
 class ToolDescription(Strict):
@@ -159,23 +156,19 @@ def _messages(params: MessagesRequest) -> list[dict[str, Any]]:
 
 
 async def messages(request: Request, serving: Serving) -> Response:
-    try:
-        params = await fields(request, MessagesRequest)
-        chat = params.as_chat()
-        running = await serving.begin(request, reply_request(chat, serving.service))
-        if params.stream:
-            return await event_stream(_events(chat, running, thoughts=params.thinks), _failed)
-        message, finish = whole(chat, await running.last())
-    except Exception as error:
-        problem = as_api_error(error)
-        return JSONResponse(failure(problem), problem.status, problem.headers)
+    params = await fields(request, MessagesRequest)
+    chat = params.as_chat()
+    running = await serving.begin(request, reply_request(chat, serving.service))
+    if params.stream:
+        return await event_stream(_events(chat, running, thoughts=params.thinks), failure)
+    message, finish = whole(chat, await running.last())
     blocks = _Blocks(params.thinks)
     list(chain(blocks.of(message), blocks.end()))  # the events are not sent: only the content counts
     body = _message(running, blocks.content, *_reason(running, finish))
     return JSONResponse(body | {"usage": _usage(running)})
 
 
-def failure(problem: ApiError) -> dict[str, Any]:
+def error_body(problem: ApiError) -> dict[str, Any]:
     kind = _KINDS.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": str(problem)}}
 
@@ -193,9 +186,8 @@ def _usage(running: RunningReply) -> dict[str, Any]:
     return {"input_tokens": prompt, "output_tokens": written, "hierchat": running.figures()}
 
 
-def _reason(
-    running: RunningReply, finish: str
-) -> tuple[str, str | None]:  # and the stop string, if it was one
+def _reason(running: RunningReply, finish: str) -> tuple[str, str | None]:
+    """Return why the reply ended, and the stop string, if it was one."""
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
     reply = running.reply
@@ -234,9 +226,8 @@ class _Blocks:
 
     def _grow(self, kind: str, more: str) -> Iterator[str]:
         if not self.content or self.content[-1]["type"] != kind:
-            yield from self._begin(
-                {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
-            )
+            signature = {"signature": ""} if kind == "thinking" else {}
+            yield from self._begin({"type": kind, kind: ""} | signature)
         self.content[-1][kind] += more
         yield self._grown({"type": f"{kind}_delta", kind: more})
 
@@ -248,8 +239,9 @@ def _event(kind: str, **more: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind} | more, ensure_ascii=False)}\n\n"
 
 
-def _failed(error: Exception) -> str:
-    return _event("error", error=failure(as_api_error(error))["error"])
+def failure(error: Exception) -> str:
+    """Return a server-sent event with the error that ended a reply after its first words."""
+    return _event("error", error=error_body(as_api_error(error))["error"])
 
 
 async def _events(chat: ChatRequest, running: RunningReply, *, thoughts: bool) -> AsyncGenerator[str, None]:

@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hierchat.api.anthropic import messages
+from hierchat.api import anthropic, requests
 from hierchat.api.keys import CALLER, ApiError, as_api_error, authenticate
 from hierchat.api.openai import chat, complete
-from hierchat.api.requests import Serving, failure, listed
+from hierchat.api.requests import Serving, listed
 from hierchat.chat.service import ChatService
 from hierchat.store import StoreError
 
@@ -52,7 +52,7 @@ ADDRESSES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models/{name:path}", model),
     ("POST", "/v1/chat/completions", chat),
     ("POST", "/v1/completions", complete),
-    ("POST", "/v1/messages", messages),
+    ("POST", "/v1/messages", anthropic.messages),
 )
 _ALONE = {path for _, path, _ in ADDRESSES if not path.startswith(PREFIX)}
 
@@ -72,10 +72,19 @@ class Endpoint:
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path.startswith(PREFIX) or path in _ALONE):
             return await self._app(scope, receive, send)
+        is_message = path.startswith("/v1/messages")
+        error_body = anthropic.error_body if is_message else ApiError.body
+        failure = anthropic.failure if is_message else requests.failure
+
+        async def refuse(error: Exception) -> None:
+            problem = as_api_error(error)
+            answer = JSONResponse(error_body(problem), problem.status, problem.headers)
+            await answer(scope, receive, send)
+
         try:
             access = await asyncio.to_thread(self._keys.access)
         except StoreError as error:
-            return await as_api_error(error).response()(scope, receive, send)
+            return await refuse(error)
         if access == "off":
             return await self._app(scope, receive, send)
         begun, shut = False, None
@@ -105,7 +114,7 @@ class Endpoint:
                 raise
             if begun:
                 return await send({"type": "http.response.body", "body": failure(shut or error).encode()})
-            await as_api_error(shut or error).response()(scope, receive, send)
+            await refuse(shut or error)
 
     def _shut(self, scope: Scope) -> ApiError | None:
         try:

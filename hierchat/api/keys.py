@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from hierchat import logs
@@ -67,9 +66,6 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers)
-
 
 def as_api_error(error: Exception) -> ApiError:
     match error:
@@ -85,9 +81,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error), "messages", "context_length_exceeded")
         case StoreError():
             # It says where the database lies, which is for the owner's eyes.
-            message = (
-                "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
-            )
+            message = "hierchat's database cannot be used just now. Its owner sees the reason on the page."
             return ApiError(503, message, headers={"Retry-After": "10"})
         case TemplateRefused():
             return ApiError(400, str(error), "messages")
@@ -101,9 +95,10 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def _field(error: ValidationError) -> ApiError:
-    first = error.errors()[0]
+    first = max(error.errors(), key=lambda one: len(one["loc"]))  # of a union, the branch that fits best
     # A union names the branch that it tried, too: only what stands in the request is of use.
-    place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier())
+    parts = (str(part) for part in first["loc"] if part != "str")
+    place = ".".join(part for part in parts if part.isdecimal() or (part.isidentifier() and part.islower()))
     if first["type"] == "extra_forbidden":
         message = f"{place} is not supported here. Leave it out; docs/serving.md lists what is."
     elif first["type"] == "missing":

@@ -19,7 +19,7 @@ from hierchat.api.requests import Schema, Strict
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.chat.tool_calls import CLOSES as CALL_CLOSES
-from hierchat.chat.tool_calls import WHITESPACE, CallReader, HoldBack, forced
+from hierchat.chat.tool_calls import WHITESPACE, CallReader, HoldBack, forced, optional
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.reasoning import CLOSES, OPENS, join_reasoning, split_reasoning
 from hierchat.runtime.prompt import Prompt
@@ -83,7 +83,7 @@ class RequestFunction(Strict):
     name: str = Field(min_length=1, max_length=64)
     description: str = ""
     parameters: Schema = Field(default_factory=lambda: {"type": "object", "properties": {}})
-    strict: Literal[False] = False
+    strict: bool = False
 
 
 class RequestTool(Strict):
@@ -170,6 +170,11 @@ class ChatRequest(requests.Sampled):
         return self.tool_choice not in ("none", "auto")
 
     @property
+    def has_form(self) -> bool:
+        """Return whether the whole reply has to be JSON or a call, without a thought."""
+        return self.must_call or self.response_format.type != "text"
+
+    @property
     def callable_tools(self) -> list[dict[str, Any]]:
         if self.tool_choice == "none":
             return []
@@ -186,9 +191,11 @@ class ChatRequest(requests.Sampled):
 
     def grammar(self, served: ServedModel) -> str:
         """Return the grammar that a reply of this model has to follow; empty if any text will do."""
+        mark = served.local.grammars.mark if served.is_local and served.local.grammars else json.dumps
+        if not self.has_form and self.callable_tools and any(tool.function.strict for tool in self.tools):
+            return optional(self.callable_tools, mark)
         if not self.must_call:
             return self.response_format.grammar
-        mark = served.local.grammars.mark if served.is_local and served.local.grammars else json.dumps
         # Small models that may call again do so for ever: several only where they are params for.
         several = self.parallel_tool_calls is True and self.tool_choice == "required"
         return forced(self.callable_tools, mark, several=several)
@@ -204,8 +211,7 @@ def reply_request(params: ChatRequest, service: ChatService) -> requests.ReplyRe
             why = "was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are."
             raise ApiError(400, f"{served.name} {why}", "tools")
         reasoning = params.reasoning or service.sampling_of(served.name).reasoning
-        # A form is that of the whole reply: there is no place in it for a thought.
-        reasoning = "off" if params.grammar(served) else reasoning
+        reasoning = "off" if params.has_form else reasoning
         return served.prompts.whole(messages, served.end_ids, tools, reasoning)
 
     def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:

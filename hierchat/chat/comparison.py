@@ -199,8 +199,9 @@ def verdict(replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str]) -> Ver
     )
     # Of a server that drafts as it likes, two speeds tell nothing.
     speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
-    deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
-    tempo = _pace(speedup, names["second"]) if deserved else ""
+    tempo = _pace(speedup, names["second"])
+    if tempo and min(len(left.tokens), len(right.tokens)) < DESERVED_TOKENS:
+        tempo = " " + _("The replies were too short to measure.")
     identical = same == total if known else left.text == right.text
     word = common_prefix(left.text.split(), right.text.split()) + 1
     if identical:

@@ -160,7 +160,7 @@ class ReplyStatistics:
     def figures(self) -> Figures:
         """Return the figures so far, as a view shows them."""
         if not self.tokens:
-            return Figures()
+            return Figures(finish=self.finish)
         sampled = self._settings.seed if self._settings.temperature else None
         return replace(stored_figures(self.record(), len(self.tokens)), seed=sampled)
 

@@ -45,7 +45,6 @@ _BARE_BEGINS = re.compile(
 )
 """What may yet become one: as far as a call's name, and up to the brace behind it."""
 
-
 Delta = dict[str, Any]
 """Text, or a call, as OpenAI's protocol streams them."""
 Call = tuple[str, str]
@@ -111,10 +110,8 @@ def _call(text: str, at: int) -> tuple[Call | None, int]:
         return None, at
     if not isinstance(name, str):
         return None, at
-    return (
-        name,
-        arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
-    ), ends
+    told = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return (name, told), ends
 
 
 def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, several: bool) -> str:

@@ -140,11 +140,11 @@ def loop(chat: TerminalChat, screen: TerminalScreen, notes: Console) -> None:
                 if last.phase == "waiting":
                     say(notes, "Stopped before it began: nothing was asked.")
                 _say_figures(notes, last)
-            notes.print()
         except BrokenPipeError:
             raise
         except Exception as error:
             say(notes, logs.error_message(error, here=True))
+        notes.print()
 
 
 def read_message() -> str | None:

@@ -24,7 +24,8 @@ from tests.testing.raw import bearer
 CHAT = "/v1/chat/completions"
 SECRET = "the longest river"
 ASKED = {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 12}
-ADDRESSES = [("POST", CHAT), ("POST", "/v1/completions"), ("GET", "/v1/models")]
+MESSAGES = "/v1/messages"
+ADDRESSES = [("POST", CHAT), ("POST", "/v1/completions"), ("POST", MESSAGES), ("GET", "/v1/models")]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,7 @@ def test_nothing_is_answered_without_a_key(
     for headers in ({}, *wrong):
         answer = ask(keyed.address, method, path, ASKED, headers)
         assert (answer.status, answer.error["type"]) == (401, "authentication_error")
+        assert answer.json.get("type") == ("error" if path == MESSAGES else None)  # Anthropic's form
         assert answer.headers["WWW-Authenticate"] == "Bearer"
     monkeypatch.setattr("hierchat.access.hosts.LOOPBACK", ())  # as if asked under an address of the network
     for address in (path, "/health"):
@@ -67,8 +69,8 @@ def test_a_key_opens_until_it_is_removed_and_the_switch_in_the_store_counts(keye
     ("end", "stream", "path"),
     [
         ("key removed", True, CHAT),
-        ("key removed", False, "/v1/messages"),
-        ("switched off", True, "/v1/messages"),
+        ("key removed", False, MESSAGES),
+        ("switched off", True, MESSAGES),
         ("switched off", False, CHAT),
     ],
 )
@@ -98,7 +100,9 @@ def test_what_is_being_written_ends_with_its_key(
     assert "[DONE]" not in answer.text
     assert answer.status == (200 if stream else 401 if end == "key removed" else 403)
     told = "opens nothing" if end == "key removed" else "switched off"
-    assert told in answer.text.rpartition("data: ")[2]
+    head, _, error = answer.text.rpartition("data: ")
+    assert told in error
+    assert head.endswith("event: error\n") == (stream and path == MESSAGES)
 
 
 def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def refused(kind: type[BaseModel], raw: bytes) -> str:
     except InvalidJson:
         return "no JSON"
     except ValidationError as error:
-        return f"fields: {as_api_error(error).response().status_code}"
+        return f"fields: {as_api_error(error).status}"
     return ""
 
 

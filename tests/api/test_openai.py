@@ -5,9 +5,11 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import openai
 import pytest
 
+from hierchat.api.openai import ChatRequest
 from hierchat.runtime.prompt import PromptBuilder
 from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_slot, serving, tiny, with_template
 
@@ -82,7 +84,7 @@ CITY = closed(city={"type": "string", "maxLength": 12})
 NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "The weather.", "parameters": CITY}},
-    {"type": "function", "function": {"name": "time", "parameters": NOTHING}},
+    {"type": "function", "function": {"name": "time", "parameters": NOTHING, "strict": True}},
 ]
 
 
@@ -108,3 +110,28 @@ def test_a_call_can_be_forced(tmp_path, choice: object) -> None:
             given = json.loads(call.function.arguments)
             assert set(given) == ({"city"} if call.function.name == "weather" else set())
     assert finished
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "fits"),
+    [
+        ("It rains.", True, True),
+        ('{"name": "weather", "arguments": {"city": "Bern"}}', True, True),
+        ('{"name": "weather", "arguments": {"town": "Bern"}}', True, False),
+        ('{"name": "weather", "arguments": {"town": "Bern"}}', False, True),
+    ],
+)
+def test_a_call_of_a_strict_tool_fits_its_schema(text: str, strict: bool, fits: bool) -> None:
+    model = tiny("tiny", None)
+    tool = {"type": "function", "function": {"name": "weather", "parameters": CITY, "strict": strict}}
+    request = ChatRequest.model_validate({"messages": ASKED, "tools": [tool]})
+    assert "strict" not in request.callable_tools[0]["function"]
+    written = request.grammar(model)
+    assert bool(written) is strict
+    grammar = model.local.grammars.begin(written or "start: /(.|\\n)*/")
+    for token in model.prompts.tokenizer(text, add_special_tokens=False)["input_ids"]:
+        if not np.isfinite(grammar.masked(np.zeros(model.local.runner.vocabulary, np.float32))[token]):
+            assert not fits
+            return
+        grammar.take(token)
+    assert fits

@@ -34,13 +34,14 @@ ASKED = {"messages": [{"role": "user", "content": "hello"}]}
         ({"logit_bias": {"word": 1}}, "logit_bias.word", "integer"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema stands"),
         ({"tool_choice": "required"}, None, "not among tools"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function", "missing"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "not made to call tools"),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages.0", "robot"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            "messages.0.user.content",
-            "",
+            "messages.0.user.content.0.type",
+            "should be 'text'",
         ),
         (
             {"messages": [{"role": "user", "content": "word " * CONTEXT}]},

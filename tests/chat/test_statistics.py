@@ -63,6 +63,9 @@ def test_figures_of_a_reply() -> None:
     statistics.add(Step(prompt_read=4, prompt_tokens=9))
     statistics.add(Step(width=4, forward_ms=30.0, prompt_read=8, prompt_tokens=9))
     assert statistics.figures() == Figures()
+    stopped = ReplyStatistics(decode)
+    stopped.add(Step(finish="stopped"))
+    assert stopped.figures() == Figures(finish="stopped")
     drafted = {
         "proposed": {"context": 2, "history": 2},
         "draft_ms": 5.0,

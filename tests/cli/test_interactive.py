@@ -84,7 +84,7 @@ def test_ctrl_c_and_a_server_that_goes_away(url: str, script: Script, tmp_path: 
         script.arrived.clear()
         chat.type("hello\n", "hello")
         assert script.arrived.wait(SECONDS)
-        chat.type(CTRL_C, PROMPT)
+        chat.type(CTRL_C, rf"stopped\s+{PROMPT}")
         assert script.hung_up.wait(SECONDS)
         script.silent, script.breaks = False, True
         chat.type("hello\n", rf"broke\s+off\s+in\s+mid-reply.*{PROMPT}")

@@ -71,6 +71,11 @@ def test_one_tab_stop_and_keys_inside(visitor: Chat, service: FakeService) -> No
     ):  # fmt: skip
         keys.press(key)
         focused(name)
+    chosen = visitor.page.locator("#hc-list :focus")
+    expect(chosen).to_have_css("outline-offset", "-2px")  # else the list's edges cut the ring off
+    for direction, side in (("rtl", "right"), ("ltr", "left")):
+        visitor.page.evaluate("to => { document.documentElement.dir = to }", direction)
+        expect(chosen).to_have_css("text-align", side)
     keys.press("Enter")
     expect(visitor.page.locator("#hc-title")).to_contain_text("Chat 3")
     keys.press("Tab")

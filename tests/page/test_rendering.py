@@ -71,7 +71,9 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
     figures = replace(FIGURES, **changed)
     assert visible(figures_line(figures)) == line
-    poor = "without drafts" not in line and figures.speedup is not None
+    drafted = figures.acceptance_rate is not None
+    poor = drafted and "without drafts" not in line and figures.speedup is not None
+    assert ("Speed-up" in visible(details(figures))) is (drafted and figures.speedup is not None)
     assert ("too little measured to rely on" in visible(details(figures))) is poor
 
 
@@ -159,6 +161,13 @@ def test_a_sentence_of_a_template_escapes_its_values_and_writes_numbers_in_its_l
     with spoken("de"):
         said = Sentence("<b>{n:,}</b> {name} {end}").format(n=1234, name="<i>'", end=Markup("<hr>"))
     assert said == "<b>1.234</b> &lt;i&gt;&#39; <hr>"
+
+
+def test_a_file_that_was_sent_has_its_name_apart_from_its_size() -> None:
+    """Else a line from right to left puts the name between the number and its unit."""
+    drawn = str(conversation.files([AttachmentHead(1, "a<b>.md", 9)]))
+    assert "<bdi>a&lt;b&gt;.md</bdi> · 9 bytes</button>" in drawn
+    assert 'aria-label="a&lt;b&gt;.md · 9 bytes. Show the text of a&lt;b&gt;.md"' in drawn
 
 
 @pytest.mark.parametrize("reasoning", ["", "off", "high"])
