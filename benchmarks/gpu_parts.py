@@ -26,7 +26,8 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.payoff import payoff_of_drafting
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
-from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out, capture
+from hierchat.engine.cuda.cuda_runner import CudaRunner, Out
+from hierchat.engine.cuda.graphs import Graphs, capture
 from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, multiply_plainly, unfilled
 from hierchat.engine.cuda.packed_experts import PackedExperts, multiply_chosen_plainly
 from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight, activation_of

@@ -66,6 +66,11 @@ def select_implementation(
                 loaded = replace(loaded, model=in_packed_blocks(loaded.model))
         except OutOfMemory as error:
             raise _too_large(loaded) from error
+    elif _has_kernels(loaded) and loaded.model.dtype.itemsize == 2 and loaded.quantisation == "none":
+        from hierchat.engine.cuda.sixteen_bits import with_our_products
+        from hierchat.engine.torch.torch_runner import gpu
+
+        with_our_products(loaded.model, gpu(loaded.model.device), loaded.model_key)
     order = implementations(loaded, sequences)
     if only is None:
         return select_from(loaded, order)
@@ -146,12 +151,16 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
     makers: dict[str, Callable[[], Runner]] = {"plain": partial(plain, usual)}
     if slotted(config, loaded.device):
         makers = {"slots": slots} | makers
-    on_cuda = loaded.device.startswith("cuda")
-    if on_cuda and find_spec("triton") is not None and graphed(config, in_blocks=is_packed(model)):
+    if _has_kernels(loaded) and graphed(config, in_blocks=is_packed(model)):
         makers = {"graphs": graphs} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
         makers["eager"] = partial(plain, "eager")
     return [Implementation(name, make, name not in ("plain", "eager")) for name, make in makers.items()]
+
+
+def _has_kernels(loaded: LoadedModel) -> bool:
+    """Return whether the kernels of engine/cuda run where the model is."""
+    return loaded.device.startswith("cuda") and find_spec("triton") is not None
 
 
 def remark(selected: Selected) -> str:

@@ -20,7 +20,7 @@ DEVICE = "HIERCHAT_DEVICE"
 _SPARE = 1.15  # activations, fragments, the tokenizer
 _SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
 _BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
-_CARD_SPARE = 700_000_000  # what CUDA graphs may hold (engine/cuda/cuda_runner.py), and sums
+_CARD_SPARE = 700_000_000  # what CUDA graphs may hold (engine/cuda/graphs.py), and sums
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _NF4 = 0.52  # bytes of a weight, with its doubly quantised scales
 

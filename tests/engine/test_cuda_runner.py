@@ -10,17 +10,15 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.engine import pages
-from hierchat.engine.cuda import cuda_runner
 from hierchat.engine.cuda.cuda_runner import (
     FIRST_VIEW,
     PROMPT,
     REGIMES,
     CudaRunner,
     CudaSequence,
-    Graph,
-    Graphs,
     Out,
 )
+from hierchat.engine.cuda.graphs import Graph, Graphs
 from hierchat.engine.cuda.row_attention import DEPTH, PAGE
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
@@ -369,7 +367,7 @@ class Recorder:
 def test_the_first_run_records_and_above_the_cap_the_longest_unused_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda_runner, "CAP", 250)
+    monkeypatch.setattr("hierchat.engine.cuda.graphs.CAP", 250)
     recorder = Recorder(size=100)
     graphs = Graphs[str](capture=recorder)
     for key in ("a", "b", "a", "c", "b"):

@@ -16,7 +16,8 @@ import torch
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_cost import LatencyCurve
 from hierchat.engine import backends, fallback
-from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
+from hierchat.engine.cuda.cuda_runner import CudaRunner
+from hierchat.engine.cuda.graphs import Graphs
 from hierchat.engine.fallback import AttemptLog, Implementation, NoImplementation, NotRight, Selection
 from hierchat.engine.local import LocalEngine, measure
 from hierchat.engine.runner import Runner

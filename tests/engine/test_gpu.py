@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
-from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner, Graphs, Out, capture
+from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner, Out
+from hierchat.engine.cuda.graphs import Graphs, capture
 from hierchat.engine.cuda.mtp_layer import mtp_layer
 from hierchat.engine.cuda.packed_modules import in_packed_blocks
 from hierchat.engine.draft_head import MtpModuleHead

@@ -17,7 +17,8 @@ from hierchat.drafting.draft_cost import DraftCost, FreeRows
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import drafted
 from hierchat.engine import backends
-from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner, Graphs
+from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner
+from hierchat.engine.cuda.graphs import Graphs
 from hierchat.engine.cuda.packed_modules import PackedExperts, PackedMatrix, in_packed_blocks
 from hierchat.engine.draft_head import SOURCE, DraftHead, HeadDrafter
 from hierchat.engine.engine import GenerationRequest

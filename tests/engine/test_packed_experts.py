@@ -10,7 +10,8 @@ from gguf import quants
 from torch import nn
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
-from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
+from hierchat.engine.cuda.cuda_runner import CudaRunner
+from hierchat.engine.cuda.graphs import Graphs
 from hierchat.engine.cuda.packed import pack
 from hierchat.engine.cuda.packed_experts import PackedExperts
 from hierchat.engine.cuda.packed_modules import PackedWeight, activation_of, in_packed_blocks

@@ -12,7 +12,8 @@ from hierchat.config import GenerationSettings
 from hierchat.engine import backends
 from hierchat.engine.backends import select_implementation
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs
+from hierchat.engine.cuda.cuda_runner import CudaRunner
+from hierchat.engine.cuda.graphs import Graphs
 from hierchat.engine.cuda.packed import FORMATS
 from hierchat.engine.cuda.packed_modules import in_packed_blocks, is_packed
 from hierchat.engine.local import LocalEngine

@@ -139,7 +139,7 @@ def pack(
         here = slice(begin, begin + len(rows))
         if kind == "PLAIN":
             floats = torch.from_numpy(np.ascontiguousarray(floats_of(name, rows))).to(device)
-            made.codes[:, here] = floats.view(len(rows), -1, form.run).transpose(0, 1).to(dtype)
+            made.codes[:, here] = plain(floats.to(dtype)).codes
             continue
         assert layout
         blocks = torch.from_numpy(rows).to(device).view(len(rows), -1, layout.size)
@@ -155,6 +155,14 @@ def pack(
                 some = torch.cat([blocks[..., f.offset : f.offset + f.size * f.count] for f in fields], -1)
                 some = some.reshape(len(rows), len(part), -1).contiguous()
                 part[..., here] = some.view(part.dtype).permute(1, 2, 0)
+    return made
+
+
+def plain(weights: torch.Tensor) -> Packed:
+    """Lay out weights of 16 bits, [outputs, inputs], on their device. Inputs are a multiple of 32."""
+    outputs, inputs = weights.shape
+    made = unfilled("PLAIN", outputs, inputs, weights.device, weights.dtype)
+    made.codes.copy_(weights.detach().reshape(outputs, -1, FORMATS["PLAIN"].run).transpose(0, 1))
     return made
 
 

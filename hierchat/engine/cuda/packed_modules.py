@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,14 @@ from torch import nn
 
 from hierchat.engine.cuda.packed import Packed, multiply_plainly, pack
 from hierchat.engine.cuda.packed_experts import Activation, PackedExperts
-from hierchat.models.formats.gguf_module import stored
+from hierchat.models.formats.gguf_module import RawMatrix, stored
 from hierchat.models.load.load_model import FileModule
+from hierchat.models.progress import DeviceError
+
+CHECKED = 64
+"""Outputs of a product that are compared."""
+TOLERANCE = 0.01
+"""Largest error of an output, as a part of the sizes that are added."""
 
 
 class PackedMatrix(nn.Module):
@@ -80,40 +87,72 @@ class PackedLookup(nn.Module):
 
 
 def is_packed(module: Any) -> bool:
-    """Return whether the module's matrices are blocks on a device."""
-    return any(isinstance(part, PackedMatrix) for part in module.modules())
+    """Return whether our product computes a module's matrices on a device, those of experts row by row."""
+    parts = list(module.modules())
+    stacks = (getattr(part, "down_proj", None) for part in parts)
+    return any(isinstance(part, PackedMatrix) for part in parts) and not any(
+        isinstance(stack, nn.Parameter) for stack in stacks
+    )
 
 
 def in_packed_blocks(loaded: FileModule) -> Any:
-    """Return the module with its matrices as blocks on the device. Made once, it stays so."""
+    """Return the module with its matrices as blocks on the device. Made once, it stays so. Raises DeviceError where our
+    product is wrong."""
     module, device = loaded.module, torch.device(loaded.device)
+
+    def packed(name: str) -> list[Packed]:
+        pieces = loaded.matrices[name].pieces
+        return [pack(kind, rows, device, module.dtype, order) for kind, rows, order in pieces]
+
+    replace_matrices(module, loaded.matrices, packed)
+    module = module.to(device)
+    kinds = {part.matrix.name: part.matrix for part in module.modules() if isinstance(part, PackedMatrix)}
+    for name, matrix in kinds.items():
+        if not is_right(matrix, module.dtype):
+            raise DeviceError(f"{loaded.device} does not multiply by {name} as it should.")
+    return module
+
+
+def replace_matrices(
+    module: nn.Module, matrices: Mapping[str, RawMatrix | None], packed: Callable[[str], list[Packed]]
+) -> None:
+    """Let our product compute a module's matrices of these names, which `packed` lays out: one piece, several above one
+    another, or two or three of a stack of experts' matrices. What they were made of is forgotten."""
     names = {id(tensor): name for name, tensor in stored(module).items()}
     made: dict[str, list[Packed]] = {}
     for parent in list(module.modules()):
-        for called, child in list(parent.named_children()):
+        for called, child in list[tuple[str, Any]](parent.named_children()):
             first = "gate_up_proj" if getattr(child, "has_gate", False) else "up_proj"
             stacks = [names.get(id(getattr(child, one, None)), "") for one in (first, "down_proj")]
-            if loaded.matrices.keys() >= set(stacks):
-                pieces = [piece for stack in stacks for piece in loaded.matrices[stack].pieces]
-                packed = [pack(kind, rows, device, module.dtype, order) for kind, rows, order in pieces]
-                biases = [bias.to(device) for bias in _biases(child)]
-                experts = PackedExperts(packed, child.num_experts, activation_of(child), biases)
+            if matrices.keys() >= set(stacks):
+                pieces = [piece for stack in stacks for piece in packed(stack)]
+                biases = [bias.to(pieces[0].codes.device) for bias in _biases(child)]
+                experts = PackedExperts(pieces, child.num_experts, activation_of(child), biases)
                 setattr(parent, called, experts)
+                child._parameters.clear()
                 continue
             name = names.get(id(getattr(child, "weight", None)), "")
-            if name not in loaded.matrices:
+            if name not in matrices:
                 continue
-            raw = loaded.matrices[name]
+            raw = matrices[name]
             if name not in made:  # an embedding may be the output as well
-                made[name] = [
-                    pack(kind, rows, device, module.dtype, order) for kind, rows, order in raw.pieces
-                ]
+                made[name] = packed(name)
             if isinstance(child, nn.Linear | nn.Embedding):
-                setattr(parent, called, _packed(child, made[name], raw.columns, module.dtype))
+                columns, dtype = raw.columns if raw else None, child.weight.dtype
+                setattr(parent, called, _packed(child, made[name], columns, dtype))
+                child._parameters.clear()
             else:
                 (matrix,) = made[name]
                 child.weight = PackedWeight(matrix)
-    return module.to(device)
+
+
+def is_right(matrix: Packed, dtype: torch.dtype) -> bool:
+    """Return whether the first outputs of our product on this device are those of the matrix's floats."""
+    rows = torch.arange(min(CHECKED, matrix.outputs), device=matrix.codes.device)
+    x = torch.randn(2, matrix.inputs, device=matrix.codes.device).to(dtype)
+    weights, found = matrix.floats(rows), PackedMatrix(matrix)(x)[:, rows].float()
+    sizes = x.float().abs() @ weights.abs().T
+    return bool(((found - x.float() @ weights.T).abs() <= TOLERANCE * sizes).all())
 
 
 def activation_of(experts: Any) -> Activation:

@@ -1,0 +1,122 @@
+"""Let our product compute a transformers module's matrices of 16 bits, in place of cuBLAS, where that is no slower.
+cuBLAS chooses a kernel by the number of rows; ours sums in one order, so that rows keep their bits in every forward."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeGuard
+
+import torch
+from torch import nn
+
+from hierchat.engine.cuda.graphs import capture
+from hierchat.engine.cuda.packed import plain
+from hierchat.engine.cuda.packed_modules import PackedMatrix, is_right, replace_matrices
+from hierchat.engine.selftest import SelfTestResult, cache_key, remembered
+from hierchat.models.formats.gguf_families import IN_BLOCKS
+from hierchat.models.formats.gguf_module import stored
+
+log = logging.getLogger(__name__)
+ROWS = 16
+"""Rows of the products that are timed, as a step with a few drafts has."""
+SEVERAL = 4
+"""Matrices of one shape that are timed together: a cache does not hold them all."""
+REPEATS = 9
+WIDTH = 2
+"""Bytes of a weight."""
+ROUTERS = (".gate.weight", "router.weight")
+"""How names of routers' matrices end."""
+KINDS = frozenset(kind for family in IN_BLOCKS.values() for kind in family.kinds)
+"""Kinds of modules of which our products are tested."""
+
+
+def with_our_products(module: Any, device: str | None, key: str | None) -> None:
+    """Let our product compute a module on a GPU, if it is right and no slower there. `device`, `key`: names of the GPU
+    and the weights, under which the answer is kept."""
+    if module.config.get_text_config(decoder=True).model_type not in KINDS:
+        return
+    kept = key and cache_key(key, f"products of {module.dtype}", device)
+    if remembered(kept, partial(_tested, module)).exact:
+        made = _matrices(module)
+        replace_matrices(module, dict.fromkeys(made), lambda name: [plain(one) for one in made[name]()])
+
+
+def _tested(module: nn.Module) -> SelfTestResult:
+    try:
+        return SelfTestResult(exact=_pays(module))
+    except Exception as error:  # whatever it is, cuBLAS can do it
+        log.warning("our products of 16 bits fail", exc_info=error)
+        return SelfTestResult(exact=False)
+
+
+def _pays(module: nn.Module) -> bool:
+    """Return whether our products are right, and take no longer than cuBLAS' over the same matrices."""
+    shapes = defaultdict[tuple[int, int], list[nn.Linear]](list)
+    for part in module.modules():
+        if _has_16_bits(part):
+            shapes[part.out_features, part.in_features].append(part)
+    ours = theirs = 0.0
+    for linears in shapes.values():
+        weight = linears[0].weight
+        x = torch.randn(ROWS, weight.shape[1], device=weight.device).to(weight.dtype)
+        packed = [PackedMatrix(plain(one.weight), one.bias) for one in linears[:SEVERAL]]
+        if not is_right(packed[0].matrix, weight.dtype):
+            return False
+        ours += _ms(packed, x) / len(packed) * len(linears)
+        theirs += _ms(linears[:SEVERAL], x) / len(packed) * len(linears)
+    log.info("products of 16 bits take %.2f ms by our kernel, %.2f ms by cuBLAS", ours, theirs)
+    return 0 < ours <= theirs
+
+
+def _ms(products: Sequence[nn.Module], x: torch.Tensor) -> float:
+    """Time products of these rows on a GPU, as a graph: milliseconds, the median of several."""
+    replay = capture(lambda: [one(x) for one in products]).replay
+    times = []
+    for _ in range(REPEATS):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        replay()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(times)
+
+
+def _has_16_bits(part: nn.Module) -> TypeGuard[nn.Linear]:
+    return type(part) is nn.Linear and part.weight.dtype.itemsize == WIDTH and part.in_features % 32 == 0
+
+
+def _matrices(module: nn.Module) -> dict[str, Callable[[], Sequence[torch.Tensor]]]:
+    """Return the tensors that our product can compute by name, as what makes matrices of them when they are wanted."""
+    found = dict[str, Callable[[], Sequence[torch.Tensor]]]()
+    names = {id(tensor): name for name, tensor in stored(module).items()}
+    for part in module.modules():
+        if _has_16_bits(part):
+            found[names[id(part.weight)]] = partial(_of_linear, part)
+        elif isinstance(getattr(part, "down_proj", None), nn.Parameter):
+            first = part.gate_up_proj if part.has_gate else part.up_proj
+            found[names[id(first)]] = partial(_of_stack, part, first=True)
+            found[names[id(part.down_proj)]] = partial(_of_stack, part, first=False)
+        elif (name := names.get(id(getattr(part, "weight", None)), "")).endswith(ROUTERS):
+            found[name] = partial(_of_linear, part)
+    return found
+
+
+def _of_linear(part: Any) -> list[torch.Tensor]:
+    return [part.weight]
+
+
+def _of_stack(experts: Any, first: bool) -> list[torch.Tensor]:
+    """Return a stack of experts' matrices as one matrix, or as two: gates, and what they multiply."""
+    stack = experts.down_proj
+    if first:
+        stack = experts.gate_up_proj if experts.has_gate else experts.up_proj
+    stack = stack.transpose(1, 2) if experts.is_transposed else stack
+    parts = [stack]
+    if first and experts.has_gate:
+        parts = list(stack.chunk(2, 1)) if experts.is_concatenated else [stack[:, ::2], stack[:, 1::2]]
+    return [part.flatten(0, 1) for part in parts]
