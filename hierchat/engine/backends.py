@@ -58,19 +58,19 @@ def select_implementation(
         return Selected(runner, "kernels")
     from hierchat.models.load.load_model import FileModule
 
-    if isinstance(loaded.model, FileModule):
-        from hierchat.engine.cuda.packed_modules import in_packed_blocks
+    try:
+        with clear_memory_errors():
+            if isinstance(loaded.model, FileModule):
+                from hierchat.engine.cuda.packed_modules import in_packed_blocks
 
-        try:
-            with clear_memory_errors():
                 loaded = replace(loaded, model=in_packed_blocks(loaded.model))
-        except OutOfMemory as error:
-            raise _too_large(loaded) from error
-    elif _has_kernels(loaded) and loaded.model.dtype.itemsize == 2 and loaded.quantisation == "none":
-        from hierchat.engine.cuda.sixteen_bits import with_our_products
-        from hierchat.engine.torch.torch_runner import gpu
+            elif _has_kernels(loaded) and loaded.model.dtype.itemsize == 2 and loaded.quantisation == "none":
+                from hierchat.engine.cuda.sixteen_bits import with_our_products
+                from hierchat.engine.torch.torch_runner import gpu
 
-        with_our_products(loaded.model, gpu(loaded.model.device), loaded.model_key)
+                with_our_products(loaded.model, gpu(loaded.model.device), loaded.model_key)
+    except OutOfMemory as error:
+        raise _too_large(loaded) from error
     order = implementations(loaded, sequences)
     if only is None:
         return select_from(loaded, order)

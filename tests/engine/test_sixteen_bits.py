@@ -66,7 +66,7 @@ def test_a_module_of_16_bits_keeps_its_precision_and_is_exact_at_once() -> None:
     assert (runner.exact, runner.quantum, runner.widest) == (True, *REGIMES[0])
 
 
-@pytest.mark.parametrize("lack", ["slow", "wrong", "broken", "kind"])
+@pytest.mark.parametrize("lack", ["slow", "slow prompts", "wrong", "broken", "kind"])
 def test_where_they_do_not_pay_the_module_stays_as_it_is(
     lack: str, takes: dict[type, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +77,8 @@ def test_where_they_do_not_pay_the_module_stays_as_it_is(
     right = packed_modules.multiply_plainly
     if lack == "slow":
         takes[PackedMatrix] = 2.1
+    elif lack == "slow prompts":
+        monkeypatch.setattr(sixteen_bits, "ROWS", {16: 1.0, 512: 0.4})
     elif lack != "kind":
         wrong = {"wrong": lambda *given: 1.1 * right(*given), "broken": broken}[lack]
         monkeypatch.setattr(packed_modules, "multiply_plainly", wrong)
