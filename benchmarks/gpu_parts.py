@@ -18,6 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
+from benchmarks import plain_kernels
 from benchmarks.forward import random_tokens
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
@@ -28,8 +29,8 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Successors
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Out
 from hierchat.engine.cuda.graphs import Graphs, capture
-from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, multiply_plainly, unfilled
-from hierchat.engine.cuda.packed_experts import PackedExperts, multiply_chosen_plainly
+from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, unfilled
+from hierchat.engine.cuda.packed_experts import PackedExperts
 from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight, activation_of
 from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
@@ -39,7 +40,7 @@ from hierchat.models.formats.gguf_module import filled
 
 Row = tuple[str, dict[str, Any]]
 """A label and its figures by column."""
-Multiply = Callable[[torch.Tensor, Packed, torch.Tensor | None], torch.Tensor]
+Multiply = Callable[..., torch.Tensor]
 """Product of rows [rows, inputs] and a matrix, with a bias: [rows, outputs], of the dtype of the rows."""
 
 
@@ -139,7 +140,7 @@ def shapes_on(device: str) -> Shapes:
 def product_on(device: str) -> Multiply:
     """Return the product over blocks of a device. The processor has it if Triton interprets (TRITON_INTERPRET)."""
     if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
-        return multiply_plainly
+        return plain_kernels.multiply
     from hierchat.engine.cuda.triton_blocks import multiply
 
     return multiply
@@ -208,8 +209,8 @@ def experts_apart(shapes: Shapes, device: str) -> bool:
     stack = Packed(name, len(experts) * outputs, inputs, *parts)
     x = torch.randn(ROWS, inputs, device=device).to(shapes.dtype)
     chosen = torch.rand(ROWS, len(experts), device=device).topk(2, dim=1).indices
-    if multiply is multiply_plainly:
-        found = multiply_chosen_plainly(x, stack, chosen=chosen, experts=len(experts))
+    if multiply is plain_kernels.multiply:
+        found = multiply(x, stack, routing=plain_kernels.grouped(chosen, len(experts)))
     else:
         from hierchat.engine.cuda import triton_blocks
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import plain_kernels
 from hierchat.config import GenerationSettings
 from hierchat.engine import pages
 from hierchat.engine.cuda.cuda_runner import (
@@ -38,6 +39,7 @@ from tests.testing.tiny import (
     tokens_of,
 )
 
+assert plain_kernels  # by which the processor computes
 LENGTH = 1200
 """Beyond two borders of views."""
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from hierchat.engine.cuda import packed_modules, sixteen_bits
+from benchmarks import plain_kernels
+from hierchat.engine.cuda import kernels, sixteen_bits
 from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner
 from hierchat.engine.cuda.graphs import Graphs
 from hierchat.engine.cuda.packed_experts import PackedExperts
@@ -74,14 +75,13 @@ def test_where_they_do_not_pay_the_module_stays_as_it_is(
         raise RuntimeError("no such kernel")
 
     module = tiny("mixtral" if lack == "kind" else "qwen2, biases").to(torch.bfloat16)
-    right = packed_modules.multiply_plainly
     if lack == "slow":
         takes[PackedMatrix] = 2.1
     elif lack == "slow prompts":
         monkeypatch.setattr(sixteen_bits, "ROWS", {16: 1.0, 512: 0.4})
     elif lack != "kind":
-        wrong = {"wrong": lambda *given: 1.1 * right(*given), "broken": broken}[lack]
-        monkeypatch.setattr(packed_modules, "multiply_plainly", wrong)
+        wrong = {"wrong": lambda *given: 1.1 * plain_kernels.multiply(*given), "broken": broken}[lack]
+        monkeypatch.setitem(kernels.PLAIN, "multiply", wrong)
     with_our_products(module, None, None)
     assert not any(isinstance(part, PackedMatrix) for part in module.modules())
 

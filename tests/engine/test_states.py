@@ -11,12 +11,14 @@ from torch.nn import functional
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba2_selective_state_update
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_recurrent_gated_delta_rule
 
+from benchmarks import plain_kernels
+from hierchat.engine.cuda.kernels import PLAIN
 from hierchat.engine.cuda.row_attention import SegmentText, StaticSegment
 from hierchat.engine.cuda.row_states import Steps
-from hierchat.engine.torch import running_states
 from hierchat.engine.torch.running_states import RunningStates
 from tests.engine.test_packed import compiled, interpret
 
+assert plain_kernels  # by which the processor computes
 KEY_HEADS, HEADS, TAPS = 2, 4, 3
 LENGTH = 22
 
@@ -104,9 +106,7 @@ def compare(
 ) -> None:
     """A text read at once against transformers; and the same text in pieces, trees and padding, to the bit."""
     if where == "cpu" and "TRITON_INTERPRET" in os.environ:
-        from hierchat.engine.cuda import triton_states
-
-        running_states._on = lambda device, name, plain: getattr(triton_states, name)
+        PLAIN.clear()
     for delta in kinds:
         for size, width in shapes:
             for dtype, tolerance in tolerances.items():

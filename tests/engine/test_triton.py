@@ -9,7 +9,9 @@ import torch
 from torch.nn import functional
 from torch.nn.attention.flex_attention import flex_attention
 
-from hierchat.engine.cuda.row_attention import PAGE, Rule, SegmentText, StaticSegment, attend_plainly
+from benchmarks import plain_kernels
+from hierchat.engine.cuda.kernels import PLAIN
+from hierchat.engine.cuda.row_attention import PAGE, Rule, SegmentText, StaticSegment
 from tests.engine.test_packed import compiled, interpret
 from tests.testing.families import tiny_family
 from tests.testing.tiny import path_to, random_tokens
@@ -83,7 +85,7 @@ def compare(where: str, tolerances: dict[torch.dtype, float], shapes: list[tuple
         query = torch.randn(9, heads, width, device=where).to(dtype).transpose(0, 1)  # as transformers' is
         given = [one.cpu().float() for one in (query, keys, values)]
         expected = of_paths(texts, *given, rule)
-        plain = attend_plainly(*given, *filled(9, texts, "cpu"), rule)
+        plain = plain_kernels.attend(*given, *filled(9, texts, "cpu"), PAGE, 0, *rule)
         assert (plain[: len(expected)] - expected).abs().max() < 1e-5
         out = attend(query, keys, values, *filled(9, texts, where), PAGE, 3 * SPLIT, *on_device)
         assert (out.cpu().float() - plain).abs().max() < tolerances[dtype], (dtype, heads, width, start)
@@ -132,17 +134,15 @@ def test_the_kernels_compile(capability: int, dtype: str) -> None:
 
 def run_whole(kind: str) -> None:
     """A model over interpreted kernels against transformers itself: two texts in one forward, a tree, a commit."""
-    from hierchat.engine.cuda import row_attention, triton_attention, triton_states
-    from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner
+    from hierchat.engine.cuda import triton_attention
+    from hierchat.engine.cuda.cuda_runner import CudaRunner
     from hierchat.engine.runner import Segment
-    from hierchat.engine.torch import running_states
 
-    def attend(*given: Any) -> torch.Tensor:
-        query, *more, rule = given
-        return triton_attention.attend(query.contiguous(), *more, PAGE, FIRST_VIEW, *rule)
+    def attend(query: torch.Tensor, *more: Any) -> torch.Tensor:
+        return triton_attention.attend(query.contiguous(), *more)
 
-    row_attention.attend_plainly = attend
-    running_states._on = lambda device, name, plain: getattr(triton_states, name)
+    PLAIN.clear()
+    PLAIN["attend"] = attend
     model, text = tiny_family(kind), random_tokens(29, vocabulary=90)
     with torch.inference_mode():
         expected = model(input_ids=torch.tensor([text]), use_cache=False).logits[0].numpy()

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from benchmarks import plain_kernels
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import REGIMES, CudaRunner
 from hierchat.engine.cuda.row_attention import PAGE
@@ -18,6 +19,7 @@ from tests.fuzz.machines import Machine
 from tests.testing.families import tiny_family
 from tests.testing.tiny import CONTEXT, block_model, path_to, random_tokens, tiny_model
 
+assert plain_kernels  # by which the processor computes
 TEXTS = 2
 LONGEST = 220
 """Tokens of a text: two pages or four, a slot of marks, four windows."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import plain_kernels
 from hierchat.config import GenerationSettings
 from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.local import LocalEngine
@@ -24,6 +25,7 @@ from tests.engine.drafters import Adversary, Noise
 from tests.testing.families import KINDS, tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
+assert plain_kernels  # by which the processor computes
 CONTEXT = 240
 TEXT = random_tokens(40, seed=1, vocabulary=90)
 FAMOUS = ("gemma2", "gemma4_text", "gpt2", "gpt_oss", "llama4_text")

@@ -228,10 +228,3 @@ def _scales(
 @cache
 def _levels(name: str, device: torch.device) -> torch.Tensor:
     return torch.tensor(LEVELS.get(name, ()), dtype=torch.float16, device=device)
-
-
-def multiply_plainly(x: torch.Tensor, matrix: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Compute in plain torch what triton_blocks.multiply computes, row by row so that rows never mix."""
-    weights = matrix.floats()
-    out = torch.stack([torch.mv(weights, row) for row in x.float().reshape(-1, matrix.inputs)])
-    return (out if bias is None else out + bias).to(x.dtype)

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hierchat.engine.cuda.packed import Packed, multiply_plainly, pack
+from hierchat.engine.cuda.kernels import kernel
+from hierchat.engine.cuda.packed import Packed, pack
 from hierchat.engine.cuda.packed_experts import Activation, PackedExperts
 from hierchat.models.formats.gguf_module import RawMatrix, stored
 from hierchat.models.load.load_model import FileModule
@@ -31,10 +32,8 @@ class PackedMatrix(nn.Module):
         self.in_features, self.out_features = matrix.inputs, matrix.outputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        product = multiply_plainly
-        if x.device.type == "cuda":
-            from hierchat.engine.cuda.triton_blocks import multiply as product
-        return product(x, self.matrix, self.bias).view(*x.shape[:-1], -1)
+        product: torch.Tensor = kernel("multiply", x.device)(x, self.matrix, self.bias)
+        return product.view(*x.shape[:-1], -1)
 
 
 class PackedWeight(nn.Parameter):

@@ -1,5 +1,4 @@
-"""Compute attention over pages of slots that never move: each row alone, over its own text in order of position.
-A Triton kernel on CUDA; elsewhere plain torch, slowly, so that the rest can be tested without a GPU."""
+"""Compute attention over pages of slots that never move: each row alone, over its own text in order of position."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
+from hierchat.engine.cuda.kernels import kernel
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
 from hierchat.models.architectures.model_config import FULL, SLIDING
 
@@ -139,11 +139,8 @@ def row_attention(
     """Compute attention: ([1, rows, heads, d], None), as transformers asks. `s_aux` [heads]: scores of sinks."""
     places = (segment.positions, segment.starts, segment.paths, segment.texts, segment.tables)
     rule = Rule(scaling, sliding_window or 0, softcap or 0.0, s_aux)
-    if query.device.type == "cuda":
-        from hierchat.engine.cuda.triton_attention import attend
-
-        return attend(query[0], key[0], value[0], *places, PAGE, segment.view, *rule)[None], None
-    return attend_plainly(query[0], key[0], value[0], *places, rule)[None], None
+    attend = kernel("attend", query.device)
+    return attend(query[0], key[0], value[0], *places, PAGE, segment.view, *rule)[None], None
 
 
 class Rule(NamedTuple):
@@ -154,35 +151,6 @@ class Rule(NamedTuple):
     window: int = 0
     cap: float = 0.0
     sinks: torch.Tensor | None = None
-
-
-def attend_plainly(
-    query: torch.Tensor,  # [heads, rows, d]
-    keys: torch.Tensor,  # [kv, slots, d]
-    values: torch.Tensor,  # [kv, slots, d]
-    positions: torch.Tensor,  # [rows]
-    starts: torch.Tensor,  # [rows]
-    paths: torch.Tensor,  # [rows, depth]
-    texts: torch.Tensor,  # [rows]
-    tables: torch.Tensor,  # [texts, pages]
-    rule: Rule,
-) -> torch.Tensor:
-    """Compute in plain torch what triton_attention.attend computes: [rows, heads, d]."""
-    out = []
-    for row, last in enumerate(positions.tolist()):
-        committed = min(last + 1, int(starts[row]))
-        places = torch.cat((torch.arange(committed), paths[row, : last + 1 - committed]))[-rule.window :]
-        own = tables[texts[row], places // PAGE] * PAGE + places % PAGE
-        asked = query[:, row].unflatten(0, (len(keys), -1))  # [kv, group, d]
-        scores = (torch.bmm(asked, keys[:, own].transpose(1, 2)) * rule.scale).float()
-        if rule.cap:
-            scores = rule.cap * torch.tanh(scores / rule.cap)
-        if rule.sinks is not None:
-            sinks = rule.sinks.float().view(*asked.shape[:2], 1)
-            scores = torch.cat((scores, sinks), -1)
-        weights = torch.softmax(scores, dim=-1)[..., : len(own)].to(values.dtype)
-        out.append(torch.bmm(weights, values[:, own]).flatten(0, 1))
-    return torch.stack(out)
 
 
 AttentionInterface.register(NAME, row_attention)

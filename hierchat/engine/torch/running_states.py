@@ -6,14 +6,14 @@ stores where they end. So a row's bits depend on its text only, and a tree needs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
+from hierchat.engine.cuda.kernels import kernel
 from hierchat.engine.cuda.row_attention import PROMPT, StaticSegment
-from hierchat.engine.cuda.row_states import NODES, Steps, Walk, convolve_plainly, walk_plainly
+from hierchat.engine.cuda.row_states import NODES, Steps, Walk
 
 KEPT = 4
 """Marks of a text: two for each of its last prompts."""
@@ -72,8 +72,7 @@ class RunningStates:
             self.given = given.new_zeros(self.pool + PROMPT, channels)
             self.after[0] = torch.zeros_like(self.inputs)
         self.given.index_copy_(0, self._places[layer], given)
-        convolve = _on(given.device, "convolve", convolve_plainly)
-        found: torch.Tensor = convolve(
+        found: torch.Tensor = kernel("convolve", given.device)(
             self.given, self.inputs, self.after[0], layer, self.walk, weight, bias, self.pool
         )
         return found
@@ -92,9 +91,10 @@ class RunningStates:
         for held, one in zip(self.steps, steps, strict=True):
             held.index_copy_(0, self._places[layer], one)
         out = steps.values.new_zeros(steps.values.shape)  # padding takes no step
-        walk = _on(query.device, "walk", walk_plainly)
         given = (self.steps, query.contiguous(), skip, out)
-        walk(self.walk, self.running, self.after[1], layer, *given, pool=self.pool, delta=delta)
+        kernel("walk", query.device)(
+            self.walk, self.running, self.after[1], layer, *given, pool=self.pool, delta=delta
+        )
         return out
 
     @torch.inference_mode()
@@ -111,7 +111,7 @@ class RunningStates:
         given = of_trees.view(self.layers, self.texts, NODES, -1)[:, text].index_select(1, path)
         inputs.copy_(torch.cat((inputs, given), 1)[:, len(nodes) :])
         if self.running.numel():
-            walk, none = _on(inputs.device, "walk", walk_plainly), (None, None, None)
+            walk, none = kernel("walk", inputs.device), (None, None, None)
             way = Walk(owner, zero, steps, zero, zero, path[None])
             walk(way, self.running, self.running, 0, self.steps, *none, pool=self.pool, delta=self.is_delta)
 
@@ -167,13 +167,3 @@ class StateMarks:
         self.states.restore(self.text, last)
         self.reading = False
         return last.length if last else 0
-
-
-def _on(device: torch.device, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the Triton kernel of this name on CUDA; elsewhere what computes the same plainly."""
-    if device.type != "cuda" or find_spec("triton") is None:
-        return plain
-    from hierchat.engine.cuda import triton_states
-
-    kernel: Callable[..., Any] = getattr(triton_states, name)
-    return kernel
