@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hierchat.engine import fallback
@@ -17,7 +16,7 @@ from hierchat.models.device_memory import or_the_processor
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.load_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, Progress, Report, UnsupportedError, silent
-from hierchat.models.runnable import graphed, slotted
+from hierchat.models.runnable import graphed, has_kernels, slotted
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +63,7 @@ def select_implementation(
                 from hierchat.engine.cuda.packed_modules import in_packed_blocks
 
                 loaded = replace(loaded, model=in_packed_blocks(loaded.model))
-            elif _has_kernels(loaded) and loaded.model.dtype.itemsize == 2 and loaded.quantisation == "none":
+            elif has_kernels(loaded.device) and loaded.model.dtype.itemsize == 2 and loaded.quantisation == "none":
                 from hierchat.engine.cuda.sixteen_bits import with_our_products
                 from hierchat.engine.torch.torch_runner import gpu
 
@@ -151,16 +150,11 @@ def implementations(loaded: LoadedModel, sequences: int = 1) -> list[Implementat
     makers: dict[str, Callable[[], Runner]] = {"plain": partial(plain, usual)}
     if slotted(config, loaded.device):
         makers = {"slots": slots} | makers
-    if _has_kernels(loaded) and graphed(config, in_blocks=is_packed(model)):
+    if has_kernels(loaded.device) and graphed(config, in_blocks=is_packed(model)):
         makers = {"graphs": graphs} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
         makers["eager"] = partial(plain, "eager")
     return [Implementation(name, make, name not in ("plain", "eager")) for name, make in makers.items()]
-
-
-def _has_kernels(loaded: LoadedModel) -> bool:
-    """Return whether the kernels of engine/cuda run where the model is."""
-    return loaded.device.startswith("cuda") and find_spec("triton") is not None
 
 
 def remark(selected: Selected) -> str:

@@ -196,7 +196,7 @@ def graphed(config: Mapping[str, Any], *, in_blocks: bool = False) -> bool:
 
 
 def _drafts(config: Mapping[str, Any], device: str) -> bool:
-    return slotted(config, device) or (_has_kernels(device) and graphed(config))
+    return slotted(config, device) or (has_kernels(device) and graphed(config))
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> ComputePath:
@@ -262,7 +262,7 @@ def card_bytes(head: Head) -> int:
 def stays_in_blocks(head: Head, device: str) -> bool:
     """Return whether a GPU multiplies by a GGUF file's own blocks (engine/cuda/packed.py)."""
     return (
-        _has_kernels(device)
+        has_kernels(device)
         and head.architecture in IN_BLOCKS
         and (head.architecture in FAMILIES or not gguf_unsupported(head))
     )
@@ -274,10 +274,10 @@ def kind_stays_in_blocks(kind: str, device: str, *, experts: bool) -> bool:
     architecture = families.ARCHITECTURES.get(kind)
     if experts and architecture and not architecture.experts:
         return False
-    return _has_kernels(device) and any(kind in one.kinds for one in IN_BLOCKS.values())
+    return has_kernels(device) and any(kind in one.kinds for one in IN_BLOCKS.values())
 
 
-def _has_kernels(device: str) -> bool:
+def has_kernels(device: str) -> bool:
     """Return whether the kernels of engine/cuda run on a device."""
     return device.startswith("cuda") and find_spec("triton") is not None
 
