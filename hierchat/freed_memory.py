@@ -39,35 +39,27 @@ def use_one_pool() -> None:
 def overwrite_freed_memory() -> None:
     """Overwrite freed memory of Python and, on Linux, of the C library, but not other threads' small blocks."""
     import numpy as np  # here: a program takes one pool before numpy starts threads
+    import psutil  # here, too: most commands need neither
 
+    process = psutil.Process()
     gc.collect()
     for size in range(1, _NUMPY_SIZES):  # numpy keeps freed arrays of each of these sizes, for all threads
         kept = [np.empty(size, np.uint8) for _ in range(_KEPT)]
         for array in kept:
             array.fill(0)
     for size in _PYTHON_SIZES:
-        _fill(size)
+        _fill(size, process)
     if library := _library():
         overwrite_small_pieces()
         _overwrite_library(library)
 
 
-def _fill(size: int) -> None:
+def _fill(size: int, process: Any) -> None:
     """Take zeroed blocks of one size from Python's allocator until it has asked the system for more memory."""
-    content, most, taken = size - b"".__sizeof__(), _virtual_bytes() + _MARGIN, list[bytes]()
-    while len(taken) * size < _MOST_BYTES and _virtual_bytes() <= most:
+    most, taken = process.memory_info().vms + _MARGIN, list[bytes]()
+    content = size - b"".__sizeof__()
+    while len(taken) * size < _MOST_BYTES and process.memory_info().vms <= most:
         taken += [bytes(content) for _ in range(_PIECE // size)]
-
-
-def _virtual_bytes() -> int:
-    return int(_process().memory_info().vms)
-
-
-@cache
-def _process() -> Any:
-    import psutil  # here, as numpy: most commands need neither
-
-    return psutil.Process()
 
 
 class _MallocInfo(ctypes.Structure):

@@ -63,7 +63,7 @@ def select_implementation(
                 from hierchat.engine.cuda.packed_modules import in_packed_blocks
 
                 loaded = replace(loaded, model=in_packed_blocks(loaded.model))
-            elif has_kernels(loaded.device) and loaded.model.dtype.itemsize == 2 and loaded.quantisation == "none":
+            elif has_kernels(loaded.device) and loaded.quantisation == "none":
                 from hierchat.engine.cuda.sixteen_bits import with_our_products
                 from hierchat.engine.torch.torch_runner import gpu
 

@@ -1,7 +1,7 @@
 """The CUDA kernels without a GPU: interpreted against plain torch, and compiled for several devices."""
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from benchmarks import plain_kernels
 from hierchat.engine.cuda.kernels import PLAIN
-from hierchat.engine.cuda.row_attention import PAGE, Rule, SegmentText, StaticSegment
+from hierchat.engine.cuda.row_attention import PAGE, SegmentText, StaticSegment
 from tests.engine.test_packed import compiled, interpret
 from tests.testing.families import tiny_family
 from tests.testing.tiny import path_to, random_tokens
@@ -23,6 +23,15 @@ STARTS, OTHER = (0, 510, 1023), 77
 """Committed positions of the tree, at the ends of pages and of what one program adds; and of the other text."""
 SHAPES = [(4, 2, 16), (9, 3, 64), (3, 1, 144)]
 """Heads, key-value heads, numbers of a head."""
+
+
+class Rule(NamedTuple):
+    """How a layer attends, as triton_attention.attend takes it."""
+
+    scale: float
+    window: int = 0
+    cap: float = 0.0
+    sinks: torch.Tensor | None = None
 
 
 def texts_behind(start: int) -> list[SegmentText]:

@@ -3,7 +3,7 @@ Parts of the blocks are separate tensors, in which rows are neighbours, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -135,8 +135,10 @@ def pack(
     if inputs % form.step:
         raise ValueError(f"rows of {inputs} weights, which are no multiple of {form.step}")
     made = unfilled(kind, count, inputs, device, dtype)
-    for begin, rows in _slabs(raw, order, max(_AT_ONCE // inputs, 1)):
-        here = slice(begin, begin + len(rows))
+    height = max(_AT_ONCE // inputs, 1)
+    for begin in range(0, count, height):
+        here = slice(begin, min(begin + height, count))
+        rows = np.array(raw[here if order is None else order[here]], order="C")  # torch wants to write to it
         if kind == "PLAIN":
             floats = torch.from_numpy(np.ascontiguousarray(floats_of(name, rows))).to(device)
             made.codes[:, here] = plain(floats.to(dtype)).codes
@@ -186,14 +188,6 @@ def _together(numbers: torch.Tensor, shifts: Sequence[int]) -> torch.Tensor:
     """Put numbers of neighbouring runs, [runs, rows, run], into the bits of one, the first from bit shifts[0] on."""
     of_place = numbers.unflatten(0, (-1, len(shifts))).unbind(1)
     return sum(one << by for one, by in zip(of_place, shifts, strict=True))
-
-
-def _slabs(
-    raw: NDArray[np.uint8], order: NDArray[np.int64] | None, height: int
-) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    for begin in range(0, len(raw) if order is None else len(order), height):
-        part = raw[begin : begin + height] if order is None else raw[order[begin : begin + height]]
-        yield begin, np.array(part, order="C")  # torch wants memory that it may write to
 
 
 def _scales(

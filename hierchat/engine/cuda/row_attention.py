@@ -138,19 +138,9 @@ def row_attention(
 ) -> tuple[torch.Tensor, None]:
     """Compute attention: ([1, rows, heads, d], None), as transformers asks. `s_aux` [heads]: scores of sinks."""
     places = (segment.positions, segment.starts, segment.paths, segment.texts, segment.tables)
-    rule = Rule(scaling, sliding_window or 0, softcap or 0.0, s_aux)
+    rule = scaling, sliding_window or 0, softcap or 0.0, s_aux
     attend = kernel("attend", query.device)
     return attend(query[0], key[0], value[0], *places, PAGE, segment.view, *rule)[None], None
-
-
-class Rule(NamedTuple):
-    """How a layer attends: factor of scores, latest positions that a row sees (0: all), bound that scores approach (0:
-    none), and scores [heads] of sinks, which take weight and bring nothing."""
-
-    scale: float
-    window: int = 0
-    cap: float = 0.0
-    sinks: torch.Tensor | None = None
 
 
 AttentionInterface.register(NAME, row_attention)

@@ -7,7 +7,7 @@ import logging
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -44,7 +44,10 @@ def with_our_products(module: Any, device: str | None, key: str | None) -> None:
     kept = key and cache_key(key, f"products of {module.dtype}", device)
     if remembered(kept, partial(_tested, module)).exact:
         made = _matrices(module)
-        replace_matrices(module, dict.fromkeys(made), lambda name: [plain(one) for one in made[name]()])
+        # `pop`, so that each tensor's memory is freed before the next is laid out
+        replace_matrices(
+            module, dict.fromkeys(made), lambda name: [plain(one.flatten(0, -2)) for one in made.pop(name)]
+        )
 
 
 def _tested(module: nn.Module) -> SelfTestResult:
@@ -92,33 +95,25 @@ def _has_16_bits(part: nn.Module) -> TypeGuard[nn.Linear]:
     return type(part) is nn.Linear and part.weight.dtype.itemsize == WIDTH and part.in_features % 32 == 0
 
 
-def _matrices(module: nn.Module) -> dict[str, Callable[[], Sequence[torch.Tensor]]]:
-    """Return the tensors that our product can compute by name, as what makes matrices of them when they are wanted."""
-    found = dict[str, Callable[[], Sequence[torch.Tensor]]]()
+def _matrices(module: Any) -> dict[str, list[torch.Tensor]]:
+    """Return the matrices that our product can compute by their tensor's name, without a copy."""
+    found = dict[str, list[torch.Tensor]]()
     names = {id(tensor): name for name, tensor in stored(module).items()}
     for part in module.modules():
-        if _has_16_bits(part):
-            found[names[id(part.weight)]] = partial(_of_linear, part)
-        elif isinstance(getattr(part, "down_proj", None), nn.Parameter):
-            first = part.gate_up_proj if part.has_gate else part.up_proj
-            found[names[id(first)]] = partial(_of_stack, part, first=True)
-            found[names[id(part.down_proj)]] = partial(_of_stack, part, first=False)
-        elif (name := names.get(id(getattr(part, "weight", None)), "")).endswith(ROUTERS):
-            found[name] = partial(_of_linear, part)
+        if isinstance(getattr(part, "down_proj", None), nn.Parameter):
+            for stack in (part.gate_up_proj if part.has_gate else part.up_proj, part.down_proj):
+                found[names[id(stack)]] = _of_stack(part, stack)
+        else:
+            name = names.get(id(getattr(part, "weight", None)), "")
+            if _has_16_bits(part) or name.endswith(ROUTERS):
+                found[name] = [part.weight]
     return found
 
 
-def _of_linear(part: Any) -> list[torch.Tensor]:
-    return [part.weight]
-
-
-def _of_stack(experts: Any, first: bool) -> list[torch.Tensor]:
-    """Return a stack of experts' matrices as one matrix, or as two: gates, and what they multiply."""
-    stack = experts.down_proj
-    if first:
-        stack = experts.gate_up_proj if experts.has_gate else experts.up_proj
+def _of_stack(experts: Any, stack: torch.Tensor) -> list[torch.Tensor]:
+    """Return a stack [experts, outputs, inputs], or two: gates, and what they multiply."""
+    gated = experts.has_gate and stack is not experts.down_proj
     stack = stack.transpose(1, 2) if experts.is_transposed else stack
-    parts = [stack]
-    if first and experts.has_gate:
-        parts = list(stack.chunk(2, 1)) if experts.is_concatenated else [stack[:, ::2], stack[:, 1::2]]
-    return [part.flatten(0, 1) for part in parts]
+    if not gated:
+        return [stack]
+    return list(stack.chunk(2, 1)) if experts.is_concatenated else [stack[:, ::2], stack[:, 1::2]]

@@ -31,8 +31,10 @@ def attend(
     cap: float = 0.0,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Compute attention [rows, heads, d]. StaticSegment says in which slot a row's position is, and Rule what a layer's
-    rows see. Nothing that is launched depends on a value, so a CUDA graph may hold it."""
+    """Compute attention [rows, heads, d]. StaticSegment says in which slot a row's position is. `scale`: factor of
+    scores; `window`: latest positions that a row sees, 0: all; `cap`: bound that scores approach, 0: none; `sinks`
+    [heads]: scores of sinks, which take weight and bring nothing. Nothing that is launched depends on a value, so a
+    CUDA graph may hold it."""
     (heads, rows, width), kv = query.shape, keys.shape[0]
     splits = triton.cdiv(view, SPLIT)
     padded, tile = (max(16, triton.next_power_of_2(size)) for size in (width, heads // kv))
