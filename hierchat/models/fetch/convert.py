@@ -33,7 +33,7 @@ from hierchat.models.formats.gguf_config import (
     special_tokens,
     whole_config,
 )
-from hierchat.models.formats.gguf_families import FAMILIES, KINDS
+from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.formats.gguf_module import WIDTH, GgufModule, stored, unpacked
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
@@ -244,7 +244,7 @@ def describe(gguf: Path, folder: Path) -> None:
     head = read_head(gguf)
     config = whole_config(head)
     written = write_tokenizer(gguf, folder) if config else False
-    if config and not written and config["model_type"] in KINDS:  # a hybrid, of which transformers reads less
+    if config and not written and head.architecture in FAMILIES:  # a hybrid, of which transformers reads less
         _tokenizer(gguf).save_pretrained(folder)
         written = True
     if config and written:

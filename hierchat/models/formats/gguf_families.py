@@ -476,8 +476,6 @@ _ALL = (
 )
 FAMILIES = {family.gguf: family for family in _ALL}
 """Families by the name of the architecture in GGUF files."""
-KINDS = {kind: family for family in _ALL for kind in family.kinds}
-"""Families by transformers' names of what they may be."""
 
 
 def _in_turn(gate: Floats, up: Floats) -> Floats:
