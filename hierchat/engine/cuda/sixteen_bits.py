@@ -43,8 +43,13 @@ def with_our_products(module: Any, device: str | None, key: str | None) -> None:
         return
     kept = key and cache_key(key, f"products of {module.dtype}", device)
     if remembered(kept, partial(_tested, module)).exact:
-        made = _matrices(module)
-        replace_matrices(module, dict.fromkeys(made), lambda name: [plain(one) for one in made[name]()])
+        use_our_products(module)
+
+
+def use_our_products(module: nn.Module) -> None:
+    """Let our product compute a module's matrices of 16 bits, whatever it takes."""
+    made = _matrices(module)
+    replace_matrices(module, dict.fromkeys(made), lambda name: [plain(one) for one in made[name]()])
 
 
 def _tested(module: nn.Module) -> SelfTestResult:
