@@ -32,6 +32,7 @@ from hierchat.engine.cuda.graphs import Graphs, capture
 from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, unfilled
 from hierchat.engine.cuda.packed_experts import PackedExperts
 from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight, activation_of
+from hierchat.engine.cuda.sixteen_bits import use_our_products
 from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
@@ -86,6 +87,7 @@ FULL = Shapes(
     {
         "8B": _DENSE | _sizes(4096, 14_336, 32, 32, 8, 128_256),
         "1.5B": {"model_type": "qwen2"} | _sizes(1536, 8960, 28, 12, 2, 151_936, tie_word_embeddings=True),
+        "7B": {"model_type": "qwen2"} | _sizes(3584, 18_944, 28, 28, 4, 152_064, tie_word_embeddings=False),
         "Qwen3.5 4B": _HYBRID | _sizes(2560, 9216, 32, 16, 4, 248_320, head_dim=256),
         "30B-A3B": _EXPERTS
         | _sizes(
@@ -105,6 +107,7 @@ TINY = Shapes(
     {
         "8B": _DENSE | _sizes(256, 256, 1, 4, 2, 300),
         "1.5B": {"model_type": "qwen2"} | _sizes(256, 256, 1, 4, 2, 300, tie_word_embeddings=True),
+        "7B": {"model_type": "qwen2"} | _sizes(256, 256, 1, 4, 2, 300, tie_word_embeddings=False),
         "Qwen3.5 4B": _HYBRID
         | _sizes(
             256,
@@ -333,6 +336,22 @@ def model(name: str, shapes: Shapes, device: str) -> Iterator[Row]:
     yield from decoding(engine, prompt[: shapes.prompt // 10], shapes.reply)
 
 
+def sixteen_bits(shapes: Shapes, device: str) -> Iterator[Row]:
+    """Measure forwards of a 7B in 16 bits, by the library's products and by ours."""
+    settings = AutoConfig.for_model(**shapes.models["7B"])
+    with torch.device(device):
+        module = AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16).eval().requires_grad_(False)
+    for name in ("library", "ours"):
+        if name == "ours":
+            use_our_products(module)
+        graphs = None if device.startswith("cuda") else Graphs[Out](capture=None)
+        sequence = CudaRunner(module, context_length=shapes.context, graphs=graphs).open()
+        sequence.read(random_tokens(shapes.prompt // 10, settings.vocab_size))
+        for width, ms in forwards(sequence, shapes.widths, shapes.repeats).items():
+            yield f"{name}, forward of {width} row{'s' * (width > 1)}", {"ms": ms}
+        sequence.close()
+
+
 def forwards(sequence: CachedSequence, widths: Iterable[int], repeats: int) -> dict[int, float]:
     """Return median milliseconds of a forward by its rows, behind what the sequence holds."""
     found = {}
@@ -446,6 +465,7 @@ PARTS: dict[str, Callable[[Shapes, str], Iterator[Row]]] = {
     "bandwidth": bandwidth,
     "8B": partial(model, "8B"),
     "1.5B": partial(model, "1.5B"),
+    "7B, 16 bits": sixteen_bits,
     "Qwen3.5 4B": partial(model, "Qwen3.5 4B"),
     "users": users,
     "30B-A3B": partial(model, "30B-A3B"),

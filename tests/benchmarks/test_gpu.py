@@ -127,6 +127,10 @@ def test_a_part_runs_over_tiny_shapes(name: str, tmp_path: Path) -> None:
         assert [*found["rows"]] == ["copy, read and written", *FORMATS]
     elif name == "users":
         assert [*found["rows"]] == ["1 at a time", "1 at a time, again", "4 at a time", "4 at a time, again"]
+    elif name == "7B, 16 bits":
+        assert [*found["rows"]] == [
+            f"{product}, forward of {rows}" for product in ("library", "ours") for rows in ("1 row", "2 rows")
+        ]
     else:
         assert found["rows"]["row invariance"]["exact"]
         assert found["rows"]["7 drafts a step, 1.35 tokens come"]["T"] >= 1

@@ -149,7 +149,7 @@ def test_the_next_forward_computes_while_a_step_is_looked_at(
     steps = engine.generate(GenerationRequest(prompt, how(1, 12)))
     first = next(step for step in steps if step.tokens)
     assert len(begun) == 1 + later == 1 + ("Cuda" in type(engine.runner).__name__)
-    engine.measure_vanilla(how(1), forwards=1)
+    engine.measure_vanilla(how(1))
     assert tokens_of([first, *steps]) == alone
     assert len(begun) == len(alone)
     steps = engine.generate(GenerationRequest(prompt, how(1, 12)))

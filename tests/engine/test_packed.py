@@ -178,3 +178,6 @@ def test_the_kernel_compiles(capability: int, names: tuple[str, ...]) -> None:
         fixed = {"CHOSEN": False, **triton_blocks.constants(FORMATS[name], 4096)}
         kinds = KINDS | (dict.fromkeys(("x", "codes"), "bf16") if name == "PLAIN" else {})
         assert "mma" in compiled(triton_blocks._multiply, kinds, fixed, capability)
+    kinds = {"x": "bf16", "scaled": "fp16", "sums": "fp16", "units": "fp32"}
+    fixed = {"STEP": 256, "SPAN": triton_blocks.SPAN, "LIFTS": triton_blocks.LIFTS}
+    assert "st.global" in compiled(triton_blocks._scale_down, kinds, fixed, capability)

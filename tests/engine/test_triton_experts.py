@@ -114,10 +114,9 @@ def test_the_kernels_compile(capability: int) -> None:
     from hierchat.engine.cuda import triton_blocks
 
     fixed = {"CHOSEN": True, **triton_blocks.constants(FORMATS["Q4_K"], 4096)}
-    kinds = KINDS
-    assert "mma" in compiled(triton_blocks._multiply, kinds, fixed, capability)
+    assert "mma" in compiled(triton_blocks._multiply, KINDS, fixed, capability)
     fixed = {"EXPERTS": 128, "PAIRS": triton_blocks.PAIRS, "ROWS": triton_blocks.ROWS}
-    assert "st.global" in compiled(triton_blocks._group, kinds, fixed, capability)
+    assert "st.global" in compiled(triton_blocks._group, KINDS, fixed, capability)
     kinds = KINDS | {"bias": "bf16", "weights": "bf16", "out": "bf16"}
     for chosen, biased in ((True, True), (True, False), (False, True)):
         fixed = {"CHOSEN": chosen, "BIASED": biased, "WEIGHTED": chosen, "JOINED": triton_blocks.JOINED}

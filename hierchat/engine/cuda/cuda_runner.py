@@ -255,7 +255,7 @@ class ForwardResult:
         self.asked: set[str | int] = set()
         self._runner, self._expected = runner, expected
         self._logits, self._likeliest, self._hidden = out
-        self.vocabulary = runner.vocabulary
+        self.vocabulary = self._logits.shape[1]
         self.fetched: dict[str | int, NDArray[np.int32]] = {}
         """[rows, n] by kind."""
         self._expired = False

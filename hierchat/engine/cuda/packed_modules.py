@@ -108,7 +108,7 @@ def in_packed_blocks(loaded: FileModule) -> Any:
     kinds = {part.matrix.name: part.matrix for part in module.modules() if isinstance(part, PackedMatrix)}
     for name, matrix in kinds.items():
         if not is_right(matrix, module.dtype):
-            raise DeviceError(f"{loaded.device} does not multiply by {name} as it should.")
+            raise DeviceError(f"{loaded.device} computes wrong products of {name} blocks.")
     return module
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hierchat.engine.cuda.graphs import capture
-from hierchat.engine.cuda.packed import plain
+from hierchat.engine.cuda.packed import Packed, plain
 from hierchat.engine.cuda.packed_modules import PackedMatrix, is_right, replace_matrices
 from hierchat.engine.cuda.row_attention import PROMPT
 from hierchat.engine.selftest import SelfTestResult, cache_key, remembered
@@ -43,11 +43,18 @@ def with_our_products(module: Any, device: str | None, key: str | None) -> None:
         return
     kept = key and cache_key(key, f"products of {module.dtype}", device)
     if remembered(kept, partial(_tested, module)).exact:
-        made = _matrices(module)
-        # `pop`, so that each tensor's memory is freed before the next is laid out
-        replace_matrices(
-            module, dict.fromkeys(made), lambda name: [plain(one.flatten(0, -2)) for one in made.pop(name)]
-        )
+        use_our_products(module)
+
+
+def use_our_products(module: nn.Module) -> None:
+    """Let our product compute a module's matrices of 16 bits, whatever it takes."""
+    made = _matrices(module)
+
+    def packed(name: str) -> list[Packed]:
+        """Lay out a tensor, which is freed before the next."""
+        return [plain(one.flatten(0, -2)) for one in made.pop(name)]
+
+    replace_matrices(module, dict.fromkeys(made), packed)
 
 
 def _tested(module: nn.Module) -> SelfTestResult:
