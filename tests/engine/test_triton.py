@@ -141,6 +141,18 @@ def test_the_kernels_compile(capability: int, dtype: str) -> None:
         assert compiled(kernel, kinds, sizes, capability)
 
 
+def test_a_card_has_the_kernels_where_the_processor_computes_plainly() -> None:
+    from hierchat.engine.cuda import triton_attention, triton_blocks, triton_states
+    from hierchat.engine.cuda.kernels import kernel
+
+    kernels = [triton_attention.attend, triton_states.convolve, triton_states.walk]
+    kernels += [triton_blocks.grouped, triton_blocks.multiply]
+    for own in kernels:
+        name = own.__name__
+        assert kernel(name, torch.device("cuda")) is own
+        assert kernel(name, torch.device("cpu")) is getattr(plain_kernels, name)
+
+
 def run_whole(kind: str) -> None:
     """A model over interpreted kernels against transformers itself: two texts in one forward, a tree, a commit."""
     from hierchat.engine.cuda import triton_attention
