@@ -46,12 +46,10 @@ SLOTTED = frozenset([
 ])  # fmt: skip
 """Kinds that are right over our slots, in trees: their modules keep keys and values alone."""
 UNGRAPHED = frozenset([
-    "axk1", "deepseek_v3", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text",
-    "glm4_moe_lite", "gpt_bigcode", "hrm_text", "llama4", "llama4_text", "longcat_flash", "mimo_v2_flash",
-    "minicpm3", "youtu",
+    "axk1", "deepseek_v3", "glm4_moe_lite", "gpt_bigcode", "hrm_text", "llama4", "llama4_text", "longcat_flash",
+    "mimo_v2_flash", "minicpm3", "youtu",
 ])  # fmt: skip
-"""Kinds of SLOTTED that CUDA graphs do not compute: keys and values of different sizes, or of other sizes in other
-layers; layers that share them; attention in chunks."""
+"""Kinds of SLOTTED that CUDA graphs do not compute: keys and values of different sizes; attention in chunks."""
 KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",

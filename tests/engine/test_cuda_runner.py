@@ -20,13 +20,15 @@ from hierchat.engine.cuda.cuda_runner import (
     Out,
 )
 from hierchat.engine.cuda.graphs import Graph, Graphs
-from hierchat.engine.cuda.row_attention import DEPTH, PAGE
+from hierchat.engine.cuda.row_attention import DEPTH, PAGE, slot_shapes
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.engine.torch.states import state_bytes
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, Noise
+from tests.gguf_files.models import FAMILIES, tiny_module
+from tests.testing.architectures import CONFIGS, model_of
 from tests.testing.families import tiny_family
 from tests.testing.tiny import (
     VOCABULARY,
@@ -107,6 +109,28 @@ def test_logits_and_hidden_states_agree_with_those_of_dynamic_shapes(
             target.commit([0, 1, 5, 6])  # moves slots
         assert static.tokens == dynamic.tokens
         prompt = random_tokens(30, seed=5)
+
+
+@pytest.mark.parametrize("name", ["gemma4", "gemma4, large", "gemma3n"])
+def test_layers_may_differ_in_heads_and_share_keys(name: str) -> None:
+    """Logits of a tree, and behind a branch of it whose slots have moved, are transformers' own; bits those of plain
+    decoding, by the self-test."""
+    model, same = (
+        tiny_module(name) if name in FAMILIES else model_of(CONFIGS[name], vocab_size=VOCABULARY)
+        for _ in "ab"
+    )
+    shapes = slot_shapes(model)
+    assert None in shapes or len(set(shapes)) > 1
+    runner = CudaRunner(model, context_length=200, graphs=Graphs(capture=pretended))
+    assert runner.exact
+    sequence, text = runner.open(), random_tokens(70)
+    sequence.read(text)
+    for path, more in (([0, 2], [5, 6, 7]), ([0], [8])):
+        rows = sequence.forward(more, [-1, 0, 0][: len(more)])
+        sequence.commit(path)
+        with torch.inference_mode():
+            expected = same(torch.tensor([sequence.tokens])).logits[0, -1].numpy()
+        np.testing.assert_allclose(rows[path[-1]], expected, atol=1e-4 * float(np.abs(expected).max()))
 
 
 def test_a_prompt_is_read_in_wide_forwards() -> None:
@@ -292,7 +316,8 @@ def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
 
 def written(runner: CudaRunner) -> int:
     """Slots that hold keys or values of a text."""
-    return int(runner.slots.held[..., PAGE:, :].abs().sum(dim=(0, 1, 2, 3, 5)).count_nonzero())
+    (held,) = runner.slots.held.values()
+    return int(held[..., PAGE:, :].abs().sum(dim=(0, 1, 2, 3, 5)).count_nonzero())
 
 
 def test_pages_are_taken_as_texts_grow_given_back_and_overwritten() -> None:
@@ -338,7 +363,7 @@ def test_texts_that_begin_alike_hold_the_same_pages_and_none_sees_what_another_w
 
 
 def test_memory_decides_how_many_texts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    each = runner_of(REGIMES[0], sequences=1).slots.held.nbytes
+    (each,) = (one.nbytes for one in runner_of(REGIMES[0], sequences=1).slots.held.values())
     for texts, free in ((1, 0), (3, 6.9 * each), (4, 99 * each)):
         monkeypatch.setattr(pages, "free_memory", lambda device, free=free: free)
         runner = runner_of(REGIMES[0])

@@ -21,7 +21,7 @@ pytest.importorskip("triton")
 PARENTS = [-1, 0, 0, 2, 1, -1]
 STARTS, OTHER = (0, 510, 1023), 77
 """Committed positions of the tree, at the ends of pages and of what one program adds; and of the other text."""
-SHAPES = [(4, 2, 16), (9, 3, 64), (3, 1, 144)]
+SHAPES = [(4, 2, 16), (9, 3, 64), (2, 1, 272)]
 """Heads, key-value heads, numbers of a head."""
 
 

@@ -26,6 +26,7 @@ from hierchat.engine.cuda.row_attention import (
     SegmentText,
     StaticSegment,
     StaticSlots,
+    slot_shapes,
 )
 from hierchat.engine.pages import PagedSequence, Pages, texts_that_fit
 from hierchat.engine.runner import CachedSequence, Runner, Segment, TooManySequences
@@ -76,11 +77,12 @@ class CudaRunner(Runner):
         self._joined = embedding if isinstance(embedding, JoinedStates) else None
         # Behind the context there is room for a segment, and for the self-test of a short context.
         self._text_pages = -(-(self.context_length + PROMPT) // PAGE)
-        page = StaticSlots(config, 1, model.dtype, torch.device("meta")).held.nbytes
-        text = self._text_pages * page + state_bytes(model)
+        shapes = slot_shapes(model)
+        page = StaticSlots(shapes, 1, model.dtype, torch.device("meta")).held.values()
+        text = self._text_pages * sum(one.nbytes for one in page) + state_bytes(model)
         self.most_sequences = texts_that_fit(sequences, text, str(self.device))
         pages = 1 + self.most_sequences * self._text_pages
-        self.slots = StaticSlots(config, pages, model.dtype, self.device)
+        self.slots = StaticSlots(shapes, pages, model.dtype, self.device)
         self.pages = Pages(pages, PAGE)
         self.pages.take()  # page 0, which padding fills
         self.numbers = list(reversed(range(self.most_sequences)))
@@ -361,12 +363,13 @@ class CudaSequence(PagedSequence):
 
     @torch.inference_mode()
     def commit(self, nodes: Sequence[int]) -> None:
-        places, held = range(len(nodes)), self.runner.slots.held
+        places = range(len(nodes))
         if list(nodes) != list(places):
             behind = torch.tensor([*nodes, *places]) + len(self.tokens)
             slots = torch.tensor(self.pages)[behind // PAGE] * PAGE + behind % PAGE
-            given, taken = slots.to(held.device).split(len(nodes))
-            held.index_copy_(4, taken, held.index_select(4, given))
+            given, taken = slots.to(self.runner.device).split(len(nodes))
+            for held in self.runner.slots.held.values():
+                held.index_copy_(4, taken, held.index_select(4, given))
         if self.marks:
             self.marks.commit(nodes)
         self.tokens.extend(self.segment[node] for node in nodes)
@@ -405,12 +408,16 @@ class CudaSequence(PagedSequence):
 
     @torch.inference_mode()
     def copy_page(self, source: int, goal: int, count: int) -> None:
-        pages = self.runner.slots.held.unflatten(4, (-1, PAGE))
-        pages[..., goal, :count, :] = pages[..., source, :count, :]
+        for pages in self._pages():
+            pages[..., goal, :count, :] = pages[..., source, :count, :]
 
     @torch.inference_mode()
     def wipe_page(self, page: int, first: int = 0) -> None:
-        self.runner.slots.held.unflatten(4, (-1, PAGE))[..., page, first:, :] = 0
+        for pages in self._pages():
+            pages[..., page, first:, :] = 0
+
+    def _pages(self) -> list[torch.Tensor]:
+        return [held.unflatten(4, (-1, PAGE)) for held in self.runner.slots.held.values()]
 
     def close(self) -> None:
         self.rollback(0)

@@ -166,21 +166,41 @@ class StaticLayer(SlotLayer):
 
 
 class StaticSlots(TorchSlots):
-    """Hold all layers' slots of all texts in one tensor for CUDA graphs, in `pages` of PAGE slots, zeroed so that
-    unseen ones hold finite numbers."""
+    """Hold all layers' slots of all texts for CUDA graphs, in `pages` of PAGE slots, zeroed so that unseen ones hold
+    finite numbers."""
 
     writing: torch.Tensor
     """[rows] slots that the present forward fills."""
 
-    def __init__(self, config: Any, pages: int, dtype: torch.dtype, device: torch.device) -> None:
-        heads = config.num_attention_heads
-        kv = getattr(config, "num_key_value_heads", None) or heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    def __init__(
+        self, shapes: Sequence[tuple[int, int] | None], pages: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """Take `shapes`: what slot_shapes returns."""
         self.length, self.capacity = 0, pages * PAGE  # transformers asks; the segment has the length
-        kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
-        attend = [kind in (FULL, SLIDING) for kind in kinds]
-        shape = (sum(attend), 2, 1, kv, self.capacity, width)
-        self.held = torch.zeros(shape, dtype=dtype, device=device)
-        held = iter(self.held)
-        layers = [StaticLayer(self, *next(held)) if keyed else SlotLayer(self) for keyed in attend]
+        self.held = {
+            (kv, width): torch.zeros(
+                shapes.count((kv, width)), 2, 1, kv, self.capacity, width, dtype=dtype, device=device
+            )
+            for kv, width in dict.fromkeys(filter(None, shapes))
+        }
+        """Keys and values of the layers of a shape, [layers, 2, 1, kv, slots, d]."""
+        held = {shape: iter(tensor) for shape, tensor in self.held.items()}
+        layers = [StaticLayer(self, *next(held[one])) if one else SlotLayer(self) for one in shapes]
         Cache.__init__(self, layers=layers)
+
+
+def slot_shapes(model: Any) -> list[tuple[int, int] | None]:
+    """Return the key-value heads of each layer of a transformers model, and their size; None for a layer that keeps no
+    keys, or reads those of another."""
+    config = model.config.get_text_config(decoder=True)
+    kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
+    shapes = list[tuple[int, int] | None]()
+    for kind, one in zip(kinds, config.per_layer_config, strict=True):
+        heads = one.num_attention_heads
+        width = getattr(one, "head_dim", None) or one.hidden_size // heads
+        kv = getattr(one, "num_key_value_heads", None) or heads
+        shapes.append((kv, width) if kind in (FULL, SLIDING) else None)
+    for part in model.modules():
+        if getattr(part, "is_kv_shared_layer", False):
+            shapes[part.layer_idx] = None
+    return shapes

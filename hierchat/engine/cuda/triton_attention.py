@@ -10,9 +10,9 @@ import triton.language as tl
 SPLIT = 512
 """Positions of one program."""
 BLOCK = 64
-"""Positions of one product, half as many for wide heads: more do not fit into registers."""
-WIDE = 128
-"""Numbers of a head that is not wide."""
+"""Positions of one product, at most, and"""
+NUMBERS = 8192
+"""numbers of these positions: more do not fit into registers."""
 
 
 def attend(
@@ -46,7 +46,7 @@ def attend(
         query, keys, values, positions, starts, paths, texts, tables, sums, bests, totals, scale,
         query.stride(0), query.stride(1), keys.stride(0), paths.stride(0), tables.stride(0), window or view, cap,
         CAPPED=bool(cap), GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT,
-        BLOCK=BLOCK if padded <= WIDE else BLOCK // 2, PAGE=page,
+        BLOCK=min(BLOCK, NUMBERS // padded), PAGE=page,
     )  # fmt: skip
     given = bests if sinks is None else sinks  # any address: it is not read
     _join[rows, heads](
