@@ -162,7 +162,8 @@ def anybodys_ticket(self: Files, ticket: str, owner: str) -> Path:
 
 
 CONVERSATIONS = {
-    f"store.{module}.owned_conversation": anybodys for module in ("chats", "messages", "replies", "documents")
+    f"store.{module}.owned_conversation": anybodys
+    for module in ("chats", "messages", "repository", "documents")
 }
 MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.owned_conversation": anybodys}
 
