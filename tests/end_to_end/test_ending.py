@@ -76,6 +76,7 @@ def test_what_waits_and_what_is_written_outlives_a_kill_and_an_end_in_order(
         assert said(program) == [[("Its cousins", "complete")], [("About an okapi", "complete")]]
 
         del program.environment["NEVER_LOADS"]
+        chat.page.goto("about:blank")  # else it may come back by itself just while it is opened
         program.start()
         chat.open()
         chat.titles.get_by_text("About an okapi").click()

@@ -87,6 +87,7 @@ def test_a_conversation_survives_kill_and_restart(program: Program, chromium: Br
         else:
             pytest.fail("no story was long enough")
 
+        chat.page.goto("about:blank")  # else it may come back by itself just while it is opened
         program.start()
         chat.open()
         chat.titles.first.click()  # the model may have named it by now
