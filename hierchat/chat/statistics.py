@@ -51,6 +51,8 @@ class ReplyStatistics:
         self._timed = True
         self._said: str | None = None
         """The text, where the engine tells it."""
+        self._ends: list[int] = []
+        """Then, how much of it there is with each token."""
         self.knows_tokens = True
         """Whether `tokens` are the model's own; else those of a server that only counts them."""
         self.thought_ms: float | None = None
@@ -101,6 +103,7 @@ class ReplyStatistics:
         self.finish = step.finish or self.finish
         if step.text is not None:
             self._said = (self._said or "") + step.text
+            self._ends += [len(self._said)] * len(step.tokens)
             self.knows_tokens = self.knows_tokens and (step.width > 0 or not step.tokens)
         if not step.tokens:
             self.prompt_new += step.width
@@ -127,6 +130,9 @@ class ReplyStatistics:
         """Drop all tokens after the first `tokens`: they could not be stored."""
         for column in (self.tokens, self.sources, self.matches, self.chances):
             del column[tokens:]
+        if self._said is not None:
+            self._said = self._said[: self._ends[tokens - 1] if tokens else 0]
+            del self._ends[tokens:]
         self.accepted = Counter(source for source in self.sources if source != TARGET)
 
     def note_thought(self, text: str) -> None:

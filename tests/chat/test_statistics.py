@@ -37,6 +37,16 @@ def test_an_unfinished_character_is_left_out_unless_the_reply_ends_and_special_t
     assert statistics.figures().tokens == len(shown) + 1
 
 
+def test_what_could_not_be_stored_is_no_text_of_a_servers_reply_either() -> None:
+    statistics = ReplyStatistics(decode)
+    for number, text in enumerate(("the river", ", the", " end")):
+        statistics.add(step([number], text=text))
+    statistics.cut(2)
+    assert (statistics.text, statistics.tokens) == ("the river, the", [0, 1])
+    statistics.cut(0)
+    assert (statistics.text, statistics.tokens) == ("", [])
+
+
 @pytest.mark.parametrize(
     ("stops", "text", "by"),
     [
