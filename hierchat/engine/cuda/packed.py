@@ -3,7 +3,6 @@ Parts of the blocks are separate tensors, in which rows are neighbours, so that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -42,11 +41,6 @@ class Format:
     def unit(self) -> float:
         """Return what numbers count in the kernel, which takes bits of a number for those of a float16."""
         return 1.0 if self.looked_up else 2.0**15 if self.scale == POWER else 2.0**24
-
-    @property
-    def shifts(self) -> tuple[int, ...]:
-        """Return where the numbers of neighbouring runs stand in a word: those of a group in one half of each byte."""
-        return (0, 8) if self.bits == 8 else (0, 8, 4, 12)
 
 
 FORMATS = {
@@ -104,10 +98,9 @@ class Packed:
         count = codes.shape[1]
         if form.scale == NONE:
             return codes.float().transpose(0, 1).reshape(count, -1)
-        numbers = torch.stack([codes >> by & (1 << form.bits) - 1 for by in form.shifts], 1).flatten(0, 1)
+        numbers = _apart(codes, form.bits)
         if form.above:
-            more = [above >> by & (1 << form.above) - 1 for by in range(0, 8, form.above)]
-            numbers = numbers | torch.stack(more, 1).flatten(0, 1).to(torch.int16) << 4
+            numbers = numbers | _apart(above, form.above).to(torch.int16) << 4
         weights = numbers.float() - form.offset
         if self.name in LEVELS:
             weights = _levels(self.name, codes.device)[numbers.long()].float()
@@ -148,9 +141,9 @@ def pack(
         shifts = torch.arange(8, dtype=torch.uint8, device=blocks.device)
         numbers = numbers_of(layout, blocks, shifts, torch).reshape(len(rows), -1, form.run).transpose(0, 1)
         low = numbers ^ 128 if form.bits == 8 else numbers & 15
-        made.codes[:, here] = _together(low.to(torch.int16), form.shifts)
+        made.codes[:, here] = _together(low.to(torch.int16), form.bits)
         if form.above:
-            made.above[:, here] = _together(numbers >> 4, range(0, 8, form.above))
+            made.above[:, here] = _together(numbers >> 4, form.above)
         for wide, part in ((2, made.halves), (4, made.words)):
             fields = [one for one in layout.head if (one.size * one.count % 4 == 0) == (wide == 4)]
             if fields:
@@ -184,10 +177,17 @@ def unfilled(name: str, outputs: int, inputs: int, device: torch.device | str, d
     )
 
 
-def _together(numbers: torch.Tensor, shifts: Sequence[int]) -> torch.Tensor:
-    """Put numbers of neighbouring runs, [runs, rows, run], into the bits of one, the first from bit shifts[0] on."""
+def _together(numbers: torch.Tensor, bits: int) -> torch.Tensor:
+    """Put the numbers of as many runs as have room into one, lowest bits first: [words, rows, run]."""
+    shifts = range(0, 8 * numbers.itemsize, bits)
     of_place = numbers.unflatten(0, (-1, len(shifts))).unbind(1)
     return sum(one << by for one, by in zip(of_place, shifts, strict=True))
+
+
+def _apart(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """Undo `_together`: [runs, rows, run]."""
+    numbers = [words >> by & (1 << bits) - 1 for by in range(0, 8 * words.itemsize, bits)]
+    return torch.stack(numbers, 1).flatten(0, 1)
 
 
 def _scales(

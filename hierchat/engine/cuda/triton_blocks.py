@@ -27,8 +27,8 @@ FEW = 4 * ROWS
 WIDEST = 256
 """Inputs of a step, at most."""
 JOINED = 256
-LIFTS = 16
-"""Numbers that have the sums of a step's inputs, by which what is added to its weights is multiplied."""
+LIFTS = 2 * (WIDEST // 32)
+"""Numbers that hold the sums of each 32 inputs of a step, in two parts each. They multiply what is added to weights."""
 PAIRS = 64
 """Pairs of a row and an expert that are counted at a time."""
 
@@ -72,7 +72,7 @@ def multiply(
     steps, spans = inputs // fixed["STEP"], triton.cdiv(inputs, SPAN)
     each = 1 if targets <= FEW else spans
     parts = triton.cdiv(spans, each)
-    given = Scaled(x.contiguous(), x, x) if form.scale == NONE else _scaled_down(x, rows, inputs)
+    given = Scaled(x.contiguous(), x, x) if form.scale == NONE else _scaled_down(x, rows, fixed["STEP"])
     sums = torch.empty(parts, targets, outputs, dtype=torch.float32, device=x.device)
     chosen, pairs = (routing.chosen, routing.tiles) if routing else (x, x)  # any addresses: they are not read
     _multiply[tiles, triton.cdiv(outputs, OUT), parts](
@@ -99,12 +99,12 @@ class Scaled(NamedTuple):
     units: torch.Tensor
 
 
-def _scaled_down(x: torch.Tensor, rows: int, inputs: int) -> Scaled:
-    """Return rows with numbers below 1,024. Float32 numbers stay float32. The tensor keeps the result, because several
-    matrices may multiply it; nothing may be written to it afterwards."""
+def _scaled_down(x: torch.Tensor, rows: int, step: int) -> Scaled:
+    """Return rows with numbers below 1,024, and sums for steps of `step` inputs. Float32 numbers stay float32. The
+    tensor keeps the result, because several matrices may multiply it; nothing may be written to it afterwards."""
     if found := getattr(x, "scaled_down", None):
         return cast(Scaled, found)
-    kind, step = torch.float32 if x.dtype == torch.float32 else torch.float16, math.gcd(inputs, SPAN, WIDEST)
+    inputs, kind = x.shape[-1], torch.float32 if x.dtype == torch.float32 else torch.float16
     scaled = Scaled(
         torch.empty(rows, inputs, dtype=kind, device=x.device),
         torch.empty(rows, inputs // step, LIFTS, dtype=kind, device=x.device),
@@ -142,7 +142,7 @@ def _scale_down(  # type: ignore[no-untyped-def]
     row, span, rows = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
     place = span * SPAN + tl.arange(0, SPAN)
     given = tl.load(x + row * inputs + place, mask=place < inputs, other=0.0).to(tl.float32)
-    # The exponent of the largest, as it stands in the bits of a float32; powers of two are made of such bits
+    # The bits of a float32 hold its exponent. We read that of the largest, and make powers of two of such bits
     exponent = tl.max(tl.abs(given), 0).to(tl.int32, bitcast=True) >> 23
     exponent = tl.minimum(tl.maximum(exponent, 10), 244)
     given *= (263 - exponent << 23).to(tl.float32, bitcast=True)
@@ -169,16 +169,15 @@ def _numbers(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Take a run's numbers out of words [OUT, RUN // 2], which hold those of two weights in their halves, and multiply
     them by scales of 6 bits, if there are: float16 [OUT, RUN], in units of the format."""
-    by: tl.constexpr = PLACE % 2 * 8 + PLACE // 2 * 4
     both: tl.constexpr = 0x10001
-    number = code >> by & ((1 << BITS) - 1) * both
+    number = code >> PLACE * BITS & ((1 << BITS) - 1) * both
     if ABOVE:
         down: tl.constexpr = HIGH * ABOVE - 4
         moved = more >> down if down > 0 else more << -down
         number |= moved & ((1 << ABOVE) - 1 << 4) * both
     if SCALE == 2:
         number *= six[:, None]
-    elif SCALE == 5:  # sign, exponent and the bit behind it go where a float16 has them
+    elif SCALE == 5:  # move sign, exponent and mantissa to their places in a float16
         number = (number & 8 * both) << 12 | (number & 7 * both) << 9
     first, second = number & 0xFFFF, number >> 16
     if LEVELS:
