@@ -3,6 +3,7 @@ needed. On the processor the same parts run over tiny shapes, with plain product
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
@@ -30,14 +30,13 @@ from hierchat.drafting.source import Successors
 from hierchat.engine.cuda.cuda_runner import CudaRunner, Out
 from hierchat.engine.cuda.graphs import Graphs, capture
 from hierchat.engine.cuda.packed import FORMATS, IQ4, POWER, Packed, unfilled
-from hierchat.engine.cuda.packed_experts import PackedExperts
-from hierchat.engine.cuda.packed_modules import PackedLookup, PackedMatrix, PackedWeight, activation_of
-from hierchat.engine.cuda.sixteen_bits import use_our_products
+from hierchat.engine.cuda.packed_modules import packed_matrices, replace_matrices
+from hierchat.engine.cuda.sixteen_bits import ROUTERS, use_our_products
 from hierchat.engine.engine import Engine, GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.selftest import require_right_device
-from hierchat.models.formats.gguf_module import filled
+from hierchat.models.formats.gguf_module import filled, matrices_of, stored
 
 Row = tuple[str, dict[str, Any]]
 """A label and its figures by column."""
@@ -272,41 +271,27 @@ def random_model(config: Mapping[str, Any], device: str, dtype: torch.dtype) -> 
     settings = AutoConfig.for_model(**config)
     with no_init_weights(), torch.device("meta"):
         module = AutoModelForCausalLM.from_config(settings, dtype=dtype)
-    shared: dict[str, Packed] = {}
-    for parent in list(module.modules()):
-        for called, child in list(parent.named_children()):
-            if hasattr(child, "gate_up_proj"):
-                experts, hidden, inner = child.down_proj.shape
-                sizes = ((experts * inner, hidden), (experts * inner, hidden), (experts * hidden, inner))
-                packed = [random_packed("Q4_K", rows, inputs, device, dtype) for rows, inputs in sizes]
-                setattr(parent, called, PackedExperts(packed, experts, activation_of(child)))
-            elif called == "gate":  # a router
-                rows, inputs = child.weight.shape
-                child.weight = PackedWeight(random_packed("PLAIN", rows, inputs, device, dtype))
-            if not isinstance(child, nn.Linear | nn.Embedding):
-                continue
-            kind = "Q6_K" if child.weight.shape[0] == settings.vocab_size else "Q4_K"
-            tied = settings.tie_word_embeddings and kind == "Q6_K"
-            matrix = shared.get(kind) if tied else None
-            if matrix is None:
-                outputs, inputs = child.weight.shape
-                matrix = random_packed(kind, outputs, inputs, device, dtype)
-                shared |= {kind: matrix} if tied else {}
-            if isinstance(child, nn.Embedding):
-                setattr(parent, called, PackedLookup(matrix, dtype))
-            else:
-                bias = None if child.bias is None else nn.Parameter(torch.zeros(len(child.bias), dtype=dtype))
-                setattr(parent, called, PackedMatrix(matrix, bias))
-    left = {name: one.shape for name, one in module.state_dict().items() if one.is_meta}
-    return filled(module, {name: torch.ones(shape, dtype=dtype) for name, shape in left.items()}).to(device)
+    module.tie_weights()
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
+
+    def packed(name: str) -> list[Packed]:
+        *experts, outputs, inputs = shapes[name]
+        kind = "PLAIN" if name.endswith(ROUTERS) else "Q6_K" if outputs == settings.vocab_size else "Q4_K"
+        parts = 2 if name.endswith("gate_up_proj") else 1  # gates, and what they multiply
+        rows = math.prod(experts) * outputs // parts
+        return [random_packed(kind, rows, inputs, device, dtype) for _ in range(parts)]
+
+    replace_matrices(module, dict.fromkeys(matrices_of(module)), packed)
+    left = {name: one for name, one in module.state_dict().items() if one.is_meta}
+    fill = {name: torch.full(one.shape, 1 - name.endswith("bias"), dtype=dtype) for name, one in left.items()}
+    return filled(module, fill).to(device)
 
 
 def sequence_of(name: str, shapes: Shapes, device: str, sequences: int = 1) -> tuple[CachedSequence, int]:
     """Open a text of a random model with room for several, and return the bytes that its matrices would have in a
     file."""
     module = random_model(shapes.models[name], device, shapes.dtype)
-    held = [one for part in module.modules() for one in vars(part).values() if isinstance(one, Packed)]
-    size = sum({id(one): one.nbytes for one in held}.values())
+    size = sum({id(one): one.nbytes for one in packed_matrices(module)}.values())
     graphs = None if device.startswith("cuda") else Graphs[Out](capture=None)
     runner = CudaRunner(module, context_length=shapes.context, graphs=graphs, sequences=sequences)
     return runner.open(), size

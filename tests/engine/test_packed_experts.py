@@ -12,7 +12,8 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBl
 
 from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.cuda.graphs import Graphs
-from hierchat.engine.cuda.packed import pack
+from hierchat.engine.cuda.kernels import PLAIN
+from hierchat.engine.cuda.packed import Packed, pack
 from hierchat.engine.cuda.packed_experts import PackedExperts
 from hierchat.engine.cuda.packed_modules import PackedWeight, activation_of, in_packed_blocks
 from hierchat.engine.runner import Segment
@@ -22,6 +23,7 @@ from hierchat.models.fetch.bring import bring
 from hierchat.models.formats.gguf_families import SCORE_BIASES
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.check import expected_step, on_card
+from hierchat.models.progress import DeviceError
 from tests.engine.test_cuda_runner import pretended
 from tests.engine.test_packed import dequantized, random_blocks
 from tests.engine.test_packed_models import VOCABULARY, on_this_card, written
@@ -138,6 +140,22 @@ def test_gpt_oss_has_the_logits_of_transformers_module(tmp_path: Path) -> None:
     with torch.inference_mode():
         expected, found = (one(text).logits[0] for one in (model, module))
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+@pytest.mark.parametrize("kind", ["MXFP4", "Q8_0"])
+def test_a_device_that_multiplies_wrongly_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By any of the file's types, also one that only experts have."""
+    right = PLAIN["multiply"]
+
+    def wrong(x: torch.Tensor, matrix: Packed, *more: Any, **named: Any) -> torch.Tensor:
+        return right(x, matrix, *more, **named) * (1.1 if matrix.name == kind else 1)
+
+    monkeypatch.setitem(PLAIN, "multiply", wrong)
+    name = "gpt-oss" if kind == "MXFP4" else "glm4moe"
+    with pytest.raises(DeviceError, match=f"wrong products of {kind} blocks"):
+        on_card_of(name, tmp_path)
 
 
 def on_card_of(name: str, folder: Path) -> Any:

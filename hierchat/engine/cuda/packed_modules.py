@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -105,8 +105,7 @@ def in_packed_blocks(loaded: FileModule) -> Any:
 
     replace_matrices(module, loaded.matrices, packed)
     module = module.to(device)
-    kinds = {part.matrix.name: part.matrix for part in module.modules() if isinstance(part, PackedMatrix)}
-    for name, matrix in kinds.items():
+    for name, matrix in {one.name: one for one in packed_matrices(module)}.items():
         if not is_right(matrix, module.dtype):
             raise DeviceError(f"{loaded.device} computes wrong products of {name} blocks.")
     return module
@@ -143,6 +142,15 @@ def replace_matrices(
             else:
                 (matrix,) = made[name]
                 child.weight = PackedWeight(matrix)
+
+
+def packed_matrices(module: nn.Module) -> Iterator[Packed]:
+    """Yield the matrices of a module's layers, embeddings and experts that are laid out for our product."""
+    for part in module.modules():
+        if isinstance(part, PackedMatrix | PackedLookup):
+            yield part.matrix
+        elif isinstance(part, PackedExperts):
+            yield from part.matrices
 
 
 def is_right(matrix: Packed, dtype: torch.dtype) -> bool:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hierchat.engine.cuda.packed_modules import PackedMatrix
+from hierchat.engine.cuda.packed_modules import packed_matrices
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.selftest import SelfTestResult, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
@@ -183,7 +183,7 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, slots: Torch
 
 def precision(model: Any) -> str:
     """Name what a transformers model computes in: a dtype, nf4, or the blocks of its file."""
-    if any(isinstance(part, PackedMatrix) and part.matrix.name != "PLAIN" for part in model.modules()):
+    if any(matrix.name != "PLAIN" for matrix in packed_matrices(model)):
         return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
         return "nf4"
