@@ -315,9 +315,9 @@ class HeadDrafter(Proposer):
         return found.rows
 
     def _branch(self, grown: _Growth, node: int, rows: Rows, cell: int) -> None:
-        """Add the likeliest tokens behind a node, -1 at the root, of which `cell` has the row."""
+        """Add the likeliest tokens after a node, -1 for the root. Row `cell` of `rows` has the logits."""
         head = self._head
-        places, logits, whole = rows.shares(cell, CANDIDATES)
+        places, logits, whole = rows.candidates(cell, CANDIDATES)
         if self._counts:
             logits = adjusted(rows[cell], self._settings, self._counts)[places].astype(np.float32)
         row = logits.astype(np.float64)

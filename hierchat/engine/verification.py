@@ -40,7 +40,7 @@ class Rows:
         """Return the likeliest tokens in order, as top_tokens does: [nodes, count]."""
         return np.array([top_tokens(self[node], count) for node in nodes])
 
-    def shares(self, node: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32], float]:
+    def candidates(self, node: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32], float]:
         """Return a node's likeliest tokens in order, at most `count`, their logits, and the logarithm of the sum of the
         exponentials of all logits."""
         row = self[node]

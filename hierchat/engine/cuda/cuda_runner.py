@@ -288,7 +288,7 @@ class ForwardResult:
             return self._runner.top(self._logits, kind)
         if kind == "best":
             return self._likeliest[:, None].to(torch.int32)
-        if kind.startswith("shares"):
+        if kind.startswith("candidates"):
             rows, places = self._logits.float(), self._runner.top(self._logits, int(kind.split()[1]))
             parts = rows.gather(1, places.long()), rows.logsumexp(1, keepdim=True)
             return torch.cat([places, *(part.view(torch.int32) for part in parts)], 1)
@@ -296,7 +296,7 @@ class ForwardResult:
 
 
 class DeviceRows(Rows):
-    """Rows of one segment, which begin at row `first` of a forward. `best` alone copies a few bytes only."""
+    """Hold the rows of one segment. They begin at row `first` of the forward. `best` copies only a few bytes."""
 
     def __init__(self, result: ForwardResult, first: int, count: int) -> None:
         self.recorded = result.recorded
@@ -320,8 +320,8 @@ class DeviceRows(Rows):
             return super().likeliest(nodes, count)
         return self._of(count, nodes)
 
-    def shares(self, node: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32], float]:
-        found = self._result.fetch(f"shares {min(count, self._result.vocabulary)}")[self._first + node]
+    def candidates(self, node: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32], float]:
+        found = self._result.fetch(f"candidates {min(count, self._result.vocabulary)}")[self._first + node]
         numbers = found.view(np.float32)
         return found[: len(found) // 2], numbers[len(found) // 2 : -1], float(numbers[-1])
 
