@@ -320,7 +320,7 @@ _PROXIED = (
 
 class PageOwnerMiddleware:
     """Refuses requests that name another user's page, with 403. LoginMiddleware and JsonMiddleware have run before.
-    `alone`: True without a login. Then all requests come from one user, except those that a proxy passed on."""
+    `alone`: True if there is no login. Then one user sends all requests, except those that a proxy forwards."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app

@@ -46,7 +46,7 @@ def disk_errors() -> Iterator[None]:
 
 
 def require_space(needed: int) -> None:
-    """Raise ModelError unless `needed` bytes, and a little more, are free where the cache lies."""
+    """Raise ModelError if the disk of the cache has not `needed` bytes free, and a reserve."""
     cache_dir().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_dir()).free
     if needed + 64 * 2**20 > free:

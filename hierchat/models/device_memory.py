@@ -14,7 +14,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelEntry, Size
 from hierchat.models.progress import DeviceError, DoesNotFitError
 
-_warn = cache(logging.getLogger(__name__).warning)
+_warn = cache(logging.getLogger(__name__).warning)  # the same sentence once
 DEVICE = "HIERCHAT_DEVICE"
 """The environment variable that names a device."""
 _SPARE = 1.15  # activations, fragments, the tokenizer

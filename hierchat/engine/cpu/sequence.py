@@ -55,7 +55,7 @@ class CpuSequence(PagedSequence):
     It can go back by STEP tokens and more; to go further back it keeps snapshots, because states cannot be cut."""
 
     runner: Any
-    """A CpuRunner, whose module stands on this one."""
+    """A CpuRunner. Its module imports this one, so its type cannot be named here."""
 
     def __init__(self, runner: Any, number: int = 0) -> None:
         super().__init__(runner, runner.pages)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Graph(Generic[T]):
-    """Hold a recorded body: `replay` runs it again over the same memory, `out` lies where it did."""
+    """Hold a recorded body. `replay` runs it again, and writes its result to the memory of `out`."""
 
     replay: Callable[[], None]
     out: T

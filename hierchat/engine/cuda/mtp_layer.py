@@ -56,7 +56,7 @@ def mtp_layer(target: Any, source: Path) -> Any | None:
 
 
 def _unfilled(target: Any) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """Return a layer without memory, and the shapes of its own tensors by name."""
+    """Return a layer whose own tensors have no memory yet, and the shapes of these tensors by name."""
     config, dtype = deepcopy(target.config), target.dtype
     config.update(mtp_config({}))
     with no_init_weights(), torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Compute attention over pages of slots that never move: each row alone, over its own text in order of position."""
+"""Compute the attention of each row by itself, over the positions of its own text in order. Its slots never move."""
 
 from __future__ import annotations
 

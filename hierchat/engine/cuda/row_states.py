@@ -1,4 +1,4 @@
-"""Define the steps of running states, by which triton_states.py computes each row from the tokens of its own path.
+"""Define the steps of running states. triton_states.py takes them for each row by itself, along the row's own path.
 
 One step of a head with state S [key size, value size], key k, query q, value v, fade g and rate b:
 
@@ -20,8 +20,8 @@ UNIT = 1e-6
 
 class Walk(NamedTuple):
     """Walks through states, int64 on a device, [walks] each: row w takes `steps` steps from the state of text `owners`.
-    A row of a prompt's piece (`reads`) is followed by the rows behind it, and the state where they end is stored. Each
-    other row takes the nodes of its own path: paths[w], less `starts`. `nodes` are the places of rows in a piece."""
+    A row of a prompt's piece (`reads`) is followed by the rows behind it, and the state where they end is stored. Any
+    other row takes a step for each node of its own path, paths[w] - starts[w]. `nodes`: a row's number in its piece."""
 
     owners: torch.Tensor
     nodes: torch.Tensor

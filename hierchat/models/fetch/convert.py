@@ -373,7 +373,7 @@ def causal_config(folder: Path, name: str) -> Any:
             f"{name}: transformers does not know the architecture {kind!r}. Choose another model."
         ) from error
     known = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
-    known.add(SEEING.get(kind, ""))  # transformers loads its text model alone
+    known.add(SEEING.get(kind, ""))  # of such a model, transformers loads only the part for text
     if kind not in CAUSAL or getattr(config, "is_encoder_decoder", False) or (set(architectures) - known):
         raise UnsupportedError(
             f"{name} is no causal language model ({kind}, made for another task), so it cannot chat."

